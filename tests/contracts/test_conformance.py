@@ -1,0 +1,82 @@
+"""docs/conformance.md says which test holds each requirement; this holds it to that."""
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "conformance.md"
+
+TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)(?:\[[^`]*\])?`")
+
+
+def rows(text: str) -> list[str]:
+    """The body rows of every table."""
+    lines = text.splitlines()
+    found: list[str] = []
+    in_body = False
+    for line in lines:
+        if re.fullmatch(r"\s*\|(?:\s*:?-+:?\s*\|)+\s*", line):
+            in_body = True
+        elif not line.lstrip().startswith("|"):
+            in_body = False
+        elif in_body:
+            found.append(line)
+    return found
+
+
+def find(path: Path, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    *classes, function = name.split("::")
+    for wanted in classes:
+        inner = (node for node in body if isinstance(node, ast.ClassDef) and node.name == wanted)
+        body = getattr(next(inner, None), "body", [])
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == function:
+            return node
+    return None
+
+
+def skipped(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Skipped or expected to fail whatever the machine; `skipif` depends on it."""
+    marks = [ast.unparse(decorator).partition("(")[0] for decorator in node.decorator_list]
+    calls = [ast.unparse(step) for step in node.body if isinstance(step, ast.Expr)]
+    return any(mark.endswith((".skip", ".xfail")) for mark in marks) or any(
+        call.startswith("pytest.skip(") for call in calls
+    )
+
+
+def problem(path: str, name: str) -> str | None:
+    file = ROOT / path
+    if not (file.is_file() and file.name.startswith("test_")):
+        return f"{path} is no test file"
+    node = find(file, name)
+    if node is None or not node.name.startswith("test_"):
+        return f"{path} has no {name}"
+    return f"{path}::{name} never runs" if skipped(node) else None
+
+
+def test_every_requirement_names_a_test_or_says_it_is_planned():
+    table = rows(PAGE.read_text(encoding="utf-8"))
+    assert table
+    assert [row for row in table if not TEST.search(row) and "planned: " not in row] == []
+
+
+def test_every_test_that_is_named_exists_and_runs():
+    named = TEST.findall(PAGE.read_text(encoding="utf-8"))
+    assert named
+    assert [said for path, name in named if (said := problem(path, name))] == []
+
+
+def test_a_row_is_told_from_a_header():
+    assert rows("| a | b |\n|---|:-:|\n| 1 | 2 |\n\n| not | a body |") == ["| 1 | 2 |"]
+
+
+def test_a_missing_or_skipped_test_is_noticed():
+    here = "tests/contracts/test_conformance.py"
+    node = ast.parse("@pytest.mark.skip(reason='x')\ndef test_a(): ...").body[0]
+    assert isinstance(node, ast.FunctionDef)
+    assert skipped(node)
+    assert problem(here, "test_a_row_is_told_from_a_header") is None
+    assert problem(here, "test_that_is_not_here")
+    assert problem("tests/nowhere/test_x.py", "test_a")

@@ -1,0 +1,95 @@
+"""The house style, as far as it can be counted."""
+
+import ast
+import statistics
+from pathlib import Path
+
+import pytest
+
+import trimtab
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+LONG_FUNCTIONS: dict[str, str] = {}
+"""`file.py:function`, and why it reads better in one piece."""
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def length(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines())
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=relative)
+def test_a_source_file_has_at_most_500_lines(path):
+    assert length(path) <= 500
+
+
+def test_the_median_source_file_has_fewer_than_150_lines():
+    assert statistics.median(length(path) for path in SOURCES if length(path)) < 150
+
+
+def test_a_function_has_at_most_60_lines_unless_it_is_excused():
+    long: dict[str, int] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or node.lineno) - node.lineno + 1
+                if lines > 60:
+                    long[f"{relative(path)}:{node.name}"] = lines
+    assert set(long) == set(LONG_FUNCTIONS), long
+
+
+def is_dataclass(node: ast.ClassDef) -> bool:
+    return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+def undocumented(node: ast.ClassDef) -> list[str]:
+    """Names of fields that no string follows."""
+    names: list[str] = []
+    for field, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            documented = (
+                isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+                and isinstance(after.value.value, str)
+            )
+            if not documented:
+                names.append(f"{node.name}.{field.target.id}")
+    return names
+
+
+def test_the_search_for_undocumented_fields_finds_them():
+    tree = ast.parse(
+        'class A:\n    a: int\n    """said"""\n    b: int\n    c: int = 1\n    """said"""'
+    )
+    assert undocumented(tree.body[0]) == ["A.b"]  # pyright: ignore[reportArgumentType]
+
+
+def test_every_field_of_a_core_value_says_what_it_holds():
+    inside = ("src/trimtab/core/", "src/trimtab/context", "src/trimtab/catalog.py")
+    missing = [
+        f"{relative(path)}: {name}"
+        for path in SOURCES
+        if relative(path).startswith(inside)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef) and is_dataclass(node)
+        for name in undocumented(node)
+    ]
+    assert missing == []
+
+
+def test_every_public_name_has_a_docstring():
+    assert trimtab.__all__
+    bare = [name for name in trimtab.__all__ if not (getattr(trimtab, name).__doc__ or "").strip()]
+    assert bare == []
+
+
+def test_every_public_name_stands_in_the_documents():
+    text = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if path.exists())
+    missing = [name for name in trimtab.__all__ if name not in text and not name.startswith("__")]
+    assert missing == []
