@@ -1,0 +1,204 @@
+"""What is known of a model by its name: limits, tokenizer, prices and cache rules.
+
+`models.toml` is read at the first question, never at import. An unknown name is answered by
+patterns, so that `resolve` always has an answer; a user's own values come before both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cache
+from typing import Any, Literal, get_args
+
+CacheStyle = Literal["marks", "automatic", "none"]
+
+DEFAULT_WINDOW = 128_000
+DEFAULT_OUTPUT = 8_192
+
+_WINDOWS = (
+    # The first that the name contains; so a version stands before its family.
+    ("claude", 200_000),
+    ("gpt-5", 400_000),
+    ("gpt-4.1", 1_000_000),
+    ("gpt-4o", 128_000),
+    ("gpt-4-turbo", 128_000),
+    ("gpt-4", 128_000),
+    ("gemini", 1_000_000),
+    ("grok-4", 2_000_000),
+    ("grok", 131_072),
+    ("deepseek-v3", 163_840),
+    ("deepseek-chat-v3", 163_840),
+    ("deepseek", 128_000),
+    ("qwen3", 131_072),
+    ("qwen", 128_000),
+    ("llama-4", 327_680),
+    ("llama", 128_000),
+    ("mistral-large", 262_144),
+    ("mistral", 128_000),
+    ("mixtral", 128_000),
+)
+
+_VENDORS = re.compile(r"^(?:[a-z][a-z-]*\.)+")
+"""What Bedrock puts before a name: `us.anthropic.`, `meta.`."""
+_FURTHER_VERSION = re.compile(r"-\d{1,2}(?![0-9a-z])(?!-\d{2}(?![0-9a-z]))")
+"""`-7`, but neither `-20250514`, `-0324`, `-17b` nor the day `-06-05`."""
+_OPENAI = re.compile(r"(?:^|[/.:])(?:gpt-|chatgpt|o\d)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One model, as far as it is known. Cache ratios are relative to the price of fresh input."""
+
+    name: str
+    """The catalog's name for it; the name asked for where the catalog has none."""
+    context_window: int = DEFAULT_WINDOW
+    """Tokens of input and output together."""
+    input_limit: int = DEFAULT_WINDOW
+    """Tokens of input alone; never above the window."""
+    max_output: int = DEFAULT_OUTPUT
+    """Tokens of output that one call may ask for, reasoning included."""
+    tokenizer: str | None = None
+    """The family whose weights estimate its tokens; None where it is not known."""
+    dialect: str | None = None
+    """The wire format it is usually called in; None where the name does not tell."""
+    output_param: str = "max_tokens"
+    """The request parameter that limits the output."""
+    input_price: float | None = None
+    """US dollars per million fresh input tokens, below the soft window; None where unknown."""
+    output_price: float | None = None
+    """US dollars per million output tokens, below the soft window; None where unknown."""
+    cache_style: CacheStyle = "none"
+    """`marks`: we say where a prefix ends; `automatic`: the provider finds it; `none`: no cache."""
+    cache_read: float = 1.0
+    """Price of an input token read from the cache, as a ratio of a fresh one."""
+    cache_write: float = 1.0
+    """Price of an input token written to the cache, as a ratio of a fresh one."""
+    cache_ttl: int = 0
+    """Seconds that a cached prefix lives after its last use; 0 without a cache."""
+    cache_minimum: int = 0
+    """Tokens below which a prefix is not cached; 0 without a cache."""
+    cache_step: int = 1
+    """Tokens by which a cached prefix grows."""
+    soft_window: int | None = None
+    """Input tokens above which every token costs more; None where the price has no cliff."""
+
+    @property
+    def cache_read_price(self) -> float | None:
+        """US dollars per million input tokens read from the cache."""
+        return None if self.input_price is None else self.input_price * self.cache_read
+
+    @property
+    def cache_write_price(self) -> float | None:
+        """US dollars per million input tokens written to the cache."""
+        return None if self.input_price is None else self.input_price * self.cache_write
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields as plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Entry:
+        """The inverse of `to_json`; fields of a later version are left out."""
+        return cls(**{key: value for key, value in data.items() if key in _FIELDS})
+
+
+_FIELDS = frozenset(field.name for field in fields(Entry))
+
+
+def default_context_window(name: str) -> int:
+    """The window that a model's name suggests; 128,000 where it suggests none."""
+    lowered = name.lower()
+    return next((size for part, size in _WINDOWS if part in lowered), DEFAULT_WINDOW)
+
+
+def lookup(model: str) -> Entry | None:
+    """The catalog's entry for a name: itself, else the longest name it is a form of."""
+    catalog = _catalog()
+    names = _readings(model)
+    for name in names:
+        if name in catalog:
+            return catalog[name]
+    forms = [known for known in catalog for name in names if _is_form_of(name, known)]
+    return catalog[max(forms, key=len)] if forms else None
+
+
+def resolve(model: str, entry: Mapping[str, Any] | None = None) -> Entry:
+    """The model's entry, else one made from its name, with the user's own values put in."""
+    found = lookup(model) or _guess(model)
+    return _override(found, entry) if entry else found
+
+
+def _guess(model: str) -> Entry:
+    lowered = model.lower()
+    window = default_context_window(model)
+    dialect, param = None, "max_tokens"
+    if "claude" in lowered:
+        dialect = "anthropic"
+    elif _OPENAI.search(lowered):
+        dialect, param = "openai_chat", "max_completion_tokens"
+    return Entry(
+        name=model,
+        context_window=window,
+        input_limit=window,
+        dialect=dialect,
+        output_param=param,
+    )
+
+
+def _override(found: Entry, values: Mapping[str, Any]) -> Entry:
+    unknown = sorted(set(values) - _FIELDS)
+    if unknown:
+        raise ValueError(
+            f"a model entry has no {', '.join(unknown)}; it has {', '.join(sorted(_FIELDS))}"
+        )
+    style = values.get("cache_style", found.cache_style)
+    if style not in get_args(CacheStyle):
+        raise ValueError(f"cache_style is {style!r}; it must be marks, automatic or none")
+    changed = replace(found, **values)
+    if "context_window" in values and "input_limit" not in values:
+        # A user who names one number means it: the catalog's other one must not undercut it.
+        changed = replace(changed, input_limit=changed.context_window)
+    for name in ("context_window", "input_limit", "max_output"):
+        if getattr(changed, name) <= 0:
+            raise ValueError(f"{name} is {getattr(changed, name)}; it must be above 0")
+    return replace(
+        changed,
+        input_limit=min(changed.input_limit, changed.context_window),
+        max_output=min(changed.max_output, changed.context_window),
+    )
+
+
+def _fold(name: str) -> str:
+    """One spelling for `claude-3.5-sonnet`, `claude-3-5-sonnet` and `claude-3-5-sonnet@…`."""
+    return re.sub(r"[.@:_]", "-", name)
+
+
+def _readings(model: str) -> list[str]:
+    """The name as it is, without the provider's path, and without Bedrock's vendor."""
+    whole = model.strip().lower()
+    last = whole.rsplit("/", 1)[-1].removeprefix("ft:")
+    bare = _VENDORS.sub("", last)
+    return list(dict.fromkeys(_fold(name) for name in (whole, last, bare)))
+
+
+def _is_form_of(name: str, known: str) -> bool:
+    rest = name.removeprefix(known)
+    return rest != name and rest.startswith("-") and not _FURTHER_VERSION.match(rest)
+
+
+@cache
+def _catalog() -> dict[str, Entry]:
+    # Both are slow to import, and a context with an entry of its own needs neither.
+    import tomllib
+    from importlib.resources import files
+
+    text = files("trimtab").joinpath("models.toml").read_text(encoding="utf-8")
+    known: dict[str, Entry] = {}
+    for group in tomllib.loads(text).values():
+        models: dict[str, dict[str, Any]] = group.pop("models")
+        for name, own in models.items():
+            values = {"input_limit": own["context_window"], **group, **own}
+            known[_fold(name)] = Entry(name=name, **values)
+    return known
