@@ -1,0 +1,156 @@
+"""The words that stand in for what is hidden, and how a part looks under an edit.
+
+Every text here is fixed: tests hold them to the letter, and a placeholder that is already in a
+provider's cache must not change.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from trimtab.core.event import Edit
+from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
+
+Strategy = Literal["head", "tail", "both"]
+STRATEGIES: tuple[Strategy, ...] = ("head", "tail", "both")
+
+ERASED = "[erased]"
+"""Stands where a payload was destroyed."""
+
+
+def truncated(strategy: Strategy, kept: int, total: int) -> str:
+    """The indicator of a result cut to a token cap."""
+    where = {"head": "first", "tail": "last", "both": "first+last"}[strategy]
+    return f"[truncated: kept {where} ~{kept} of ~{total} tokens ({strategy})]"
+
+
+def truncated_bytes(kept: int, total: int) -> str:
+    """The indicator of a file cut to a byte cap; it follows the kept text directly."""
+    return f"...\n[truncated, showing first {kept} bytes of {total} total]"
+
+
+def masked(tokens: int) -> str:
+    """The placeholder of a masked result."""
+    return f"[result masked — ~{tokens} tokens removed]"
+
+
+def naming(text: str, named: str) -> str:
+    """The same words with what the hidden text named before the closing bracket."""
+    return f"{text[:-1]}; it named {named}]" if named else text
+
+
+def previously_viewed(text: str) -> str:
+    """The placeholder that keeps a result's first line, at most 100 characters of it."""
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    return f"[Previously viewed: {line[:100]}]"
+
+
+def omitted(messages: int) -> str:
+    """The notice that messages were dropped."""
+    return f"[conversation truncated — {messages} older messages omitted]"
+
+
+def summary_text(summary: str) -> str:
+    """A summary as the model reads it."""
+    return f"[Summary of the earlier conversation]\n{summary}"
+
+
+def with_recall(text: str, handle: str) -> str:
+    """The same words with the handle before the closing bracket."""
+    return f"{text[:-1]} · recall {handle}]" if text.endswith("]") else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handle:
+    """What a handle names: one part, one message, or a range of messages."""
+
+    first: int
+    """Position of the first message."""
+    last: int
+    """Position of the last message."""
+    part: int | None = None
+    """Index of the part; None for whole messages."""
+
+
+_HANDLE = re.compile(r"m(\d+)(?:\.(\d+)|-m?(\d+))?")
+
+
+def parse_handle(text: str) -> Handle:
+    """`m12.0` is a part, `m12` a message, `m3-m50` a range."""
+    match = _HANDLE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a handle; handles look like m12.0, m12 or m3-m50")
+    first = int(match[1])
+    last = int(match[3]) if match[3] else first
+    return Handle(first=first, last=last, part=int(match[2]) if match[2] else None)
+
+
+def shown(part: Part, edit: Edit) -> Part:
+    """The part as the model sees it under a truncate or mask edit."""
+    if isinstance(part, ToolResult):
+        if edit.op == "mask":
+            return replace(part, content=(Text(text=edit.text),), plain=True, extra=None)
+        kept = tuple(p for p in part.content if not isinstance(p, Text)) if edit.head else ()
+        cut = Text(text=cut_text(part.text, edit))
+        return replace(part, content=(cut, *kept), plain=part.plain and not kept)
+    if isinstance(part, Text):
+        return replace(part, text=edit.text if edit.op == "mask" else cut_text(part.text, edit))
+    return Text(text=edit.text)
+
+
+def erased_message(message: Message, part: int | None) -> Message:
+    """The message with its payload, or that of one part, destroyed; calls stay paired."""
+    parts = tuple(
+        _erased(p) if part is None or index == part else p for index, p in enumerate(message.parts)
+    )
+    return replace(message, parts=parts, extra=None)
+
+
+def _erased(part: Part) -> Part:
+    match part:
+        case ToolCall():
+            return replace(part, arguments="{}", extra=None)
+        case ToolResult():
+            return replace(part, content=(Text(text=ERASED),), plain=True, extra=None)
+        case _:
+            return Text(text=ERASED)
+
+
+def cut_text(text: str, edit: Edit) -> str:
+    """Head, indicator and tail; what is kept is never more than there is."""
+    tail = text[len(text) - edit.tail :] if edit.tail else ""
+    return f"{text[: edit.head]}{edit.text}{tail}"
+
+
+def text_of(part: Part) -> str:
+    """The text that an edit of the part would cut; empty where there is none."""
+    match part:
+        case Text() | ToolResult():
+            return part.text
+        case ToolCall() | Media() | Opaque():
+            return ""
+
+
+def chars_within(text: str, limit: int) -> int:
+    """How many characters from the start fit in `limit` bytes of UTF-8."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= limit:
+        return len(text)
+    end = max(limit, 0)
+    # A byte of the form 10xxxxxx continues a character: step back to where one begins.
+    while end > 0 and data[end] & 0xC0 == 0x80:
+        end -= 1
+    return len(data[:end].decode("utf-8", "surrogatepass"))
+
+
+def chars_within_tail(text: str, limit: int) -> int:
+    """How many characters from the end fit in `limit` bytes of UTF-8."""
+    data = text.encode("utf-8", "surrogatepass")
+    if len(data) <= limit:
+        return len(text)
+    start = len(data) - max(limit, 0)
+    while start < len(data) and data[start] & 0xC0 == 0x80:
+        start += 1
+    return len(data[start:].decode("utf-8", "surrogatepass"))

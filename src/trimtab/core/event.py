@@ -1,0 +1,387 @@
+"""What happened: the records of a session's log, to and from canonical JSON.
+
+An event is an envelope (position, time) around one body. The log only grows; a window is folded
+from it and nothing else. Each stored shape carries a version, see `upgrade`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from typing import Any, Literal, cast
+
+from trimtab.core.message import Message, message_from_json, message_to_json
+
+VERSION = 1
+"""Of the stored shape. A change of shape raises it, keeps a golden file and adds to `upgrade`."""
+
+EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
+Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    bytes: int
+    """UTF-8 bytes of every text that is sent: content, call names, ids and arguments; four for
+    each token of media, whatever their payload weighs."""
+    tokens: int
+    """Estimated tokens of the same, with the overhead of the blocks that carry them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a provider says a call used, normalised: caches are included in `input`."""
+
+    input: int
+    """Prompt tokens, cache reads and writes included."""
+    output: int = 0
+    """Completion tokens, reasoning included."""
+    cache_read: int = 0
+    """Prompt tokens read from the provider's cache."""
+    cache_write: int = 0
+    """Prompt tokens written to the provider's cache."""
+
+
+def added(one: Usage, other: Usage) -> Usage:
+    """Two usages together."""
+    return Usage(
+        input=one.input + other.input,
+        output=one.output + other.output,
+        cache_read=one.cache_read + other.cache_read,
+        cache_write=one.cache_write + other.cache_write,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All that shapes a request besides the messages; a new one replaces the last whole."""
+
+    model: str
+    """The model's name as the provider knows it."""
+    dialect: str
+    """The wire format that requests are rendered in."""
+    system: tuple[Message, ...] = ()
+    """The system prompt."""
+    tools: tuple[Json, ...] = ()
+    """Tool definitions in the dialect's own form, recall tools included."""
+    params: Json = field(default_factory=dict[str, Any])
+    """Further request parameters, passed on as they are."""
+    policy: str = "layered"
+    """The policy's name; decisions are in the log, so a fold never needs the function."""
+    policy_params: Json = field(default_factory=dict[str, Any])
+    """What the policy was configured with, for the reader of the log."""
+    limits: Json = field(default_factory=dict[str, Any])
+    """`context_window`, `max_input_tokens`, `max_output_tokens` where the user set them."""
+    entry: Json = field(default_factory=dict[str, Any])
+    """The model's catalog entry as it was resolved."""
+    counter: str = ""
+    """The name of the token counter whose figures the events carry."""
+    recall: bool = False
+    """True where the recall tools are among the tools and placeholders name their handles."""
+    renderer: int = 1
+    """The version of the code that turns a window into a request."""
+    head: Size = field(default_factory=lambda: Size(bytes=0, tokens=0))
+    """Size of system prompt and tools together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    message: Message
+    """What was said."""
+    sizes: tuple[Size, ...]
+    """One for each part, in order."""
+    counter: str = ""
+    """The token counter that `sizes` was taken with."""
+    call: int | None = None
+    """The position of the call that this replies to."""
+    reply_id: str | None = None
+    """The provider's id of the reply, by which a second copy is recognised."""
+    key: str | None = None
+    """The sender's idempotency key, unique in a session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """From now on the model sees something else than what was said, or sees it again."""
+
+    op: EditKind
+    """`truncate` and `mask` name one part; `drop` and `summarise` whole groups; `reveal` either."""
+    first: int
+    """Position of the first message it names."""
+    last: int
+    """Position of the last message it names; equal to `first` for a part."""
+    part: int | None = None
+    """Index of the part within the message; None for whole messages."""
+    text: str = ""
+    """The indicator, the placeholder or the summary that stands in."""
+    head: int = 0
+    """Characters kept from the start (`truncate`)."""
+    tail: int = 0
+    """Characters kept from the end (`truncate`)."""
+    size: Size = field(default_factory=lambda: Size(bytes=0, tokens=0))
+    """Size of what stands in: of the whole truncated part, of the placeholder, of the summary."""
+    why: str = ""
+    """The rule that decided it, with its numbers."""
+
+    @property
+    def handle(self) -> str:
+        """By what the hidden text is recalled."""
+        if self.part is not None:
+            return f"m{self.first}.{self.part}"
+        return f"m{self.first}" if self.first == self.last else f"m{self.first}-m{self.last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """A tool call that never got its result gets one, so that the history is valid again."""
+
+    message: Message
+    """The result that stands in."""
+    sizes: tuple[Size, ...]
+    """One for each part, in order."""
+    why: str = ""
+    """What had happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request was handed out to be sent."""
+
+    position: int
+    """The last event that the request was rendered from."""
+    max_output: int
+    """Tokens of output asked for."""
+    hash: str = ""
+    """SHA-256 of the request, see `prompt.py`; empty where none was rendered."""
+    tokens: int = 0
+    """The estimated input."""
+    bound: int = 0
+    """The declared upper bound of the input."""
+    blocks: int = 0
+    """Blocks sent behind the head."""
+    marks: tuple[int, ...] = ()
+    """Block indexes after which the prefix was marked for caching; -1 is the end of the head."""
+    stream: bool = False
+    """Whether a streamed reply was asked for."""
+    volatile: str | None = None
+    """What rode behind the last cache mark in this call alone."""
+    note: Json | None = None
+    """The policy's own small record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    call: int
+    """The position of the call."""
+    status: Literal["ok", "error"] = "ok"
+    """How it ended; a call without an outcome is unknown and teaches nothing."""
+    usage: Usage | None = None
+    """What the provider reported."""
+    stop: str | None = None
+    """Why the model stopped, in the provider's word."""
+    error: Json | None = None
+    """`kind`, and where the provider named them `limit`, `input`, `requested`; on error only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """Ownership of the agentic loop, and the tools it has started."""
+
+    state: Literal["claimed", "tool_started", "ended"]
+    """What is recorded."""
+    epoch: int
+    """Rises with each claim; a writer with an older one is refused."""
+    key: str | None = None
+    """The idempotency key of the tool that was started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    first: int
+    """Position of the first pinned message."""
+    last: int
+    """Position of the last pinned message."""
+    pinned: bool = True
+    """False takes a pin off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewind:
+    to: int
+    """Messages, edits and pins become those of the fold at this position; the rest stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fork:
+    parent: str
+    """The session that the events up to here were copied from."""
+    position: int
+    """The parent's position at the time; not `at`, which is every event's own time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erase:
+    """The payload of a message or part is destroyed, with the summaries made from it."""
+
+    message: int
+    """Position of the message."""
+    part: int | None = None
+    """Index of the part; None for all of them."""
+    why: str = ""
+    """Who asked, or which rule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    before: int
+    """Payloads of messages before this position were destroyed by a retention rule."""
+    why: str = ""
+    """The rule."""
+
+
+Body = (
+    Settings
+    | Said
+    | Edit
+    | Repair
+    | Call
+    | Outcome
+    | Turn
+    | Pin
+    | Rewind
+    | Fork
+    | Erase
+    | Retention
+)
+
+_KINDS: dict[str, type[Any]] = {
+    "settings": Settings,
+    "message": Said,
+    "edit": Edit,
+    "repair": Repair,
+    "call": Call,
+    "outcome": Outcome,
+    "turn": Turn,
+    "pin": Pin,
+    "rewind": Rewind,
+    "fork": Fork,
+    "erase": Erase,
+    "retention": Retention,
+}
+_NAMES = {cls: name for name, cls in _KINDS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    seq: int
+    """Position in the log, from 1, without gaps."""
+    at: float
+    """Seconds since the epoch, by the session's clock."""
+    body: Body
+    """What happened."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A call event, known to be one."""
+
+    seq: int
+    """Its position in the log."""
+    at: float
+    """Seconds since the epoch."""
+    body: Call
+    """What was recorded."""
+
+
+def canonical(value: Any) -> str:
+    """The one JSON text of a value: sorted keys, no spaces, ASCII only."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def dump(event: Event) -> str:
+    """The event as one line of JSON. Keys keep their order: providers' caches see that order."""
+    return json.dumps(event_to_json(event), separators=(",", ":"), allow_nan=False)
+
+
+def load(line: str | bytes) -> Event:
+    """The inverse of `dump`."""
+    return event_from_json(json.loads(line))
+
+
+def event_to_json(event: Event) -> dict[str, Any]:
+    """The event as plain JSON values; fields at their default are left out."""
+    body = event.body
+    out: dict[str, Any] = {
+        "v": VERSION,
+        "seq": event.seq,
+        "at": event.at,
+        "kind": _NAMES[type(body)],
+    }
+    for spec in fields(body):
+        value = getattr(body, spec.name)
+        if not _is_default(spec, value):
+            out[spec.name] = _encode(value)
+    return out
+
+
+def event_from_json(data: Json) -> Event:
+    """The inverse of `event_to_json`; older versions are upgraded first."""
+    data = upgrade(data)
+    cls = _KINDS[data["kind"]]
+    known = {spec.name for spec in fields(cls)}
+    body = cls(**{key: _decode(key, value) for key, value in data.items() if key in known})
+    return Event(seq=data["seq"], at=data["at"], body=body)
+
+
+def upgrade(data: Json) -> Json:
+    """An event of an earlier version in today's shape; a later version is refused."""
+    version = data.get("v")
+    if version != VERSION:
+        raise ValueError(
+            f"event {data.get('seq')} has format version {version}; this release reads up to "
+            f"{VERSION}: upgrade trimtab to read this log"
+        )
+    return data
+
+
+def _is_default(spec: Field[Any], value: Any) -> bool:
+    if spec.default is not MISSING:
+        return value == spec.default
+    return spec.default_factory is not MISSING and value == spec.default_factory()
+
+
+def _encode(value: Any) -> Any:
+    match value:
+        case Message():
+            return message_to_json(value)
+        case Size():
+            return [value.bytes, value.tokens]
+        case Usage():
+            return asdict(value)
+        case tuple():
+            return [_encode(item) for item in cast("tuple[Any, ...]", value)]
+        case _:
+            return value
+
+
+def _decode(key: str, value: Any) -> Any:
+    match key, value:
+        case "message", Mapping():
+            return message_from_json(cast("Json", value))
+        case "system", list():
+            return tuple(message_from_json(item) for item in cast("list[Json]", value))
+        case "sizes", list():
+            return tuple(_size(item) for item in cast("list[list[int]]", value))
+        case (("size" | "head"), list()):
+            return _size(cast("list[int]", value))
+        case "usage", Mapping():
+            return Usage(**cast("dict[str, int]", value))
+        case _, list():
+            return tuple(cast("list[Any]", value))
+        case _:
+            return value
+
+
+def _size(pair: list[int]) -> Size:
+    return Size(bytes=pair[0], tokens=pair[1])

@@ -1,0 +1,115 @@
+"""An extractive summary: no model, only lines that were said.
+
+It is what stands in when no better summary is there, so it keeps what a reader would look for
+first: what the user asked, what the assistant concluded, which tools were called on what, and how
+their results began.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from trimtab.core.message import Message, Text, ToolCall, ToolResult
+from trimtab.core.tokens import Counter
+from trimtab.core.words import names, strings
+
+MAX_TOKENS = 500
+"""Of the whole summary."""
+MESSAGE_CHARS = 1_000
+"""Of one message that are looked at."""
+LINE_CHARS = 160
+"""Of one line that are kept."""
+
+
+NAMED = "- named: "
+"""How the line of names begins."""
+_CUT = re.compile(r"\S*…")
+"""A word that a line of the prior summary was cut in."""
+
+
+def extract(
+    prior: str,
+    messages: Sequence[Message],
+    counter: Counter,
+    *,
+    max_tokens: int = MAX_TOKENS,
+    max_names: int = 0,
+) -> str:
+    """The prior summary's lines and one line for each thing said since, oldest cut first.
+
+    With `max_names` a last line lists the words that were named most, the prior's included; it is
+    not counted in `max_tokens`.
+    """
+    lines = [line for line in prior.splitlines() if line.strip()]
+    said = [_CUT.sub("", line.removeprefix(NAMED)) for line in lines]
+    lines = [line for line in lines if not line.startswith(NAMED)]
+    for message in messages:
+        lines.extend(_lines(message))
+    kept = newest_lines("\n".join(lines), counter, max_tokens)
+    if max_names:
+        said.extend(_told(message) for message in messages)
+        if found := names("\n".join(said), max_names, kept):
+            kept = f"{kept}\n{NAMED}{found}".lstrip("\n")
+    return kept
+
+
+def newest_lines(text: str, counter: Counter, max_tokens: int) -> str:
+    """The last lines of a summary that fit: its oldest content goes first."""
+    kept: list[str] = []
+    used = 0
+    for line in reversed(text.splitlines()):
+        size = counter.count(line + "\n")
+        if used + size > max_tokens:
+            return "\n".join(reversed(kept)) or _newest_words(line, counter, max_tokens)
+        kept.append(line)
+        used += size
+    return "\n".join(reversed(kept))
+
+
+def _newest_words(line: str, counter: Counter, max_tokens: int) -> str:
+    words = line.split(" ")
+    low, high = 0, len(words)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = counter.count(" ".join(words[-middle:])) <= max_tokens
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return " ".join(words[len(words) - low :])
+
+
+def _told(message: Message) -> str:
+    """All that a message says, for its words."""
+    said: list[str] = []
+    for part in message.parts:
+        match part:
+            case Text() | ToolResult():
+                said.append(part.text)
+            case ToolCall():
+                said.append(strings(part.arguments))
+            case _:
+                pass
+    return "\n".join(said)
+
+
+def _lines(message: Message) -> list[str]:
+    said: list[str] = []
+    for part in message.parts:
+        if isinstance(part, Text) and (text := _first_line(part.text)):
+            said.append(f"- {message.role}: {text}")
+        elif isinstance(part, ToolCall):
+            said.append(f"- called {part.name} {_short(part.arguments, 100)}")
+        elif isinstance(part, ToolResult) and (text := _first_line(part.text)):
+            said.append(f"- result: {text}")
+    return said
+
+
+def _first_line(text: str) -> str:
+    for line in text[:MESSAGE_CHARS].splitlines():
+        if line.strip():
+            return _short(line.strip(), LINE_CHARS)
+    return ""
+
+
+def _short(text: str, limit: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -1,0 +1,158 @@
+"""The final guard: after any policy, the request fits by its upper bound, or it says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from trimtab.core.budget import Budget
+from trimtab.core.event import Edit
+from trimtab.core.message import Media, Text
+from trimtab.core.plan import Cap, Plan
+from trimtab.core.rounds import Entry, Group
+from trimtab.core.window import Window
+
+WHY = "guard: over the limit"
+
+
+class CannotFit(ValueError):
+    """What must be sent is larger than the model takes."""
+
+    def __init__(self, limit: int, needed: int, parts: dict[str, int]) -> None:
+        self.limit = limit
+        """Tokens that input and output may reach together."""
+        self.needed = needed
+        """Tokens that the smallest request we could make takes, as an upper bound."""
+        self.parts = parts
+        """What cannot shrink, by name, in tokens."""
+        told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
+        super().__init__(
+            f"the request needs up to {needed:,} tokens and the limit is {limit:,}; what cannot "
+            f"shrink: {told}. Use a model with a larger window, a shorter system prompt, fewer "
+            "tools, or a smaller max_output_tokens"
+        )
+
+
+def guarded(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit, ...]:
+    """A policy's edits, and what it takes beside them for the request to fit.
+
+    Before it gives up, it asks for less output, unless the user has said how much.
+    """
+    decided = tuple(edits)
+    plan = Plan(window, budget)
+    plan.adopt(decided)
+    try:
+        guard(plan)
+    except CannotFit:
+        if budget.max_output <= budget.least_output:
+            raise
+        plan = Plan(window, replace(budget, max_output=budget.least_output))
+        plan.adopt(decided)
+        guard(plan)
+    return plan.decision().edits
+
+
+def guard(plan: Plan) -> None:
+    """Add to the plan until its bound fits; least loss first."""
+    fits = _fits(plan)
+    if fits():
+        return
+    plan.drop_oldest(fits, WHY)
+    if fits():
+        return
+    _mask_older(plan)
+    for entries in (_active_results(plan), _newest_user(plan)):
+        if fits():
+            return
+        _level(plan, list(entries))
+    plan.shorten_summary(fits, WHY)
+    if not fits():
+        raise CannotFit(plan.budget.limit, plan.bound() + plan.budget.max_output, _parts(plan))
+
+
+def _fits(plan: Plan) -> Callable[[], bool]:
+    room = plan.budget.limit - plan.budget.max_output
+
+    def fits() -> bool:
+        return plan.bound() <= room
+
+    return fits
+
+
+def _kept(plan: Plan) -> Iterable[Group]:
+    return [group for group in plan.groups() if plan.window.protected(group) or group.pinned]
+
+
+def _mask_older(plan: Plan) -> None:
+    """Results of rounds that must stay, but are not the active one, oldest first."""
+    fits = _fits(plan)
+    active = plan.window.rounds[-1] if plan.window.rounds else None
+    for group in _kept(plan):
+        for result in list(group.results()):
+            if result.entry.pinned or result.entry.round is active:
+                continue
+            if result.key in plan.window.results:
+                plan.mask(result.entry, result.part, WHY)
+                if fits():
+                    return
+
+
+def _active_results(plan: Plan) -> Iterable[tuple[Entry, int]]:
+    active = plan.window.rounds[-1] if plan.window.rounds else None
+    for pairing in active.calls if active is not None else ():
+        if pairing.result is not None and not pairing.result.entry.pinned:
+            yield pairing.result.entry, pairing.result.part
+
+
+def _newest_user(plan: Plan) -> Iterable[tuple[Entry, int]]:
+    """Texts of the newest user message, and of whatever else was said in the active round."""
+    entries = list(plan.window.rounds[-1].entries) if plan.window.rounds else []
+    newest = plan.window.newest_user
+    if newest is not None and newest not in entries:
+        entries.append(newest)
+    for entry in entries:
+        if entry.message.role != "assistant" and not entry.pinned:
+            for part, content in enumerate(entry.message.parts):
+                if isinstance(content, Text | Media) or part in entry.notes:
+                    yield entry, part
+
+
+def _level(plan: Plan, texts: list[tuple[Entry, int]]) -> None:
+    """Cut the largest texts to one cap, lowered until it fits; then hide what has no text."""
+    fits = _fits(plan)
+    sizes = sorted((plan.size(entry, part).tokens for entry, part in texts), reverse=True)
+    cap = sizes[0] if sizes else 0
+    # A token less takes up to this much off the bound: whoever forgets it cuts more than is over.
+    counter = plan.window.counter
+    weight = (1 + max(counter.unanchored, counter.single)) * plan.budget.ratio
+    while cap > 0 and not fits():
+        over = int((plan.bound() - (plan.budget.limit - plan.budget.max_output)) / weight)
+        tall = [size for size in sizes if size >= cap] or sizes[:1]
+        step = max(over // max(1, len(tall)), cap // 8, 8)
+        cap = cap - step if cap > step else 0
+        for entry, part in texts:
+            if plan.size(entry, part).tokens > cap:
+                plan.truncate(entry, part, Cap(amount=cap), WHY)
+    for entry, part in texts:
+        if fits():
+            return
+        content = entry.message.parts[part]
+        text = f"[{content.kind} removed]" if isinstance(content, Media) else None
+        plan.mask(entry, part, WHY, text)
+
+
+def _parts(plan: Plan) -> dict[str, int]:
+    kept: dict[str, int] = {}
+    for group in _kept(plan):
+        for entry in group.entries():
+            size = sum(plan.size(entry, part).tokens for part in range(len(entry.sizes)))
+            pinned = "pinned " if entry.pinned else ""
+            name = f"{pinned}{entry.message.role} message m{entry.seq}"
+            kept[name] = size
+    largest = dict(sorted(kept.items(), key=lambda item: -item[1])[:5])
+    return {
+        "system prompt and tools": plan.budget.head.tokens,
+        "requested output": plan.budget.max_output,
+        "volatile tail": plan.budget.volatile,
+        **largest,
+    }

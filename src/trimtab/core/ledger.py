@@ -1,0 +1,241 @@
+"""Where the tokens of one call went, what was hidden, and what it costs."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trimtab.core.budget import Budget
+from trimtab.core.event import Usage
+from trimtab.core.message import ToolCall, ToolResult
+from trimtab.core.rounds import Entry
+from trimtab.core.tokens import TOOLS_OVERHEAD, size_of_json, sizes_of
+from trimtab.core.window import Window
+
+SHOW_AT = 0.3
+"""Share of the window in use above which the display is worth a user's glance."""
+SUMMARISE_AT = 0.7
+TRIM_AT = 0.9
+BAR = 40
+"""Characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    name: str
+    """What it is: `system`, `tool definition: read`, `user`, `tool result: bash`, …"""
+    kind: str
+    """The line of the display that it counts for: `system`, `summary`, `tools`, `messages`."""
+    tokens: int
+    """Estimated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """One call's tokens by section. `str()` draws it."""
+
+    model: str
+    """The model's name."""
+    limit: int
+    """Tokens that input and output may reach together."""
+    source: str
+    """What set the limit."""
+    sections: tuple[Section, ...]
+    """All that is sent, in the order it is sent."""
+    hidden: Mapping[str, tuple[int, int]]
+    """By kind of edit: how many parts or messages are hidden, and the tokens they would take."""
+    output_reserve: int
+    """Tokens kept for the reply."""
+    margin: int
+    """Tokens by which the declared upper bound exceeds the estimate."""
+    last_usage: Usage | None
+    """What the provider reported for the last call."""
+    total_usage: Usage
+    """All that was reported in this session."""
+    calls: int
+    """Requests handed out so far."""
+    cost: float | None
+    """US dollars of all reported usage at list prices; None where a price is unknown."""
+
+    @property
+    def used(self) -> int:
+        """Estimated input tokens."""
+        return sum(section.tokens for section in self.sections)
+
+    @property
+    def bound(self) -> int:
+        """The declared upper bound of the input."""
+        return self.used + self.margin
+
+    @property
+    def free(self) -> int:
+        """Tokens of the limit that nothing takes or reserves."""
+        return self.limit - self.bound - self.output_reserve
+
+    @property
+    def share(self) -> float:
+        """Of the limit that is in use, 0 to 1."""
+        return self.used / self.limit if self.limit else 0.0
+
+    @property
+    def worth_showing(self) -> bool:
+        """True above 30 %."""
+        return self.share > SHOW_AT
+
+    @property
+    def level(self) -> str:
+        """`normal`, `high` above 70 %, `critical` above 90 %."""
+        if self.share > TRIM_AT:
+            return "critical"
+        return "high" if self.share > SUMMARISE_AT else "normal"
+
+    @property
+    def cache_hit(self) -> float | None:
+        """Share of all reported input that came from the provider's cache."""
+        total = self.total_usage
+        return total.cache_read / total.input if total.input else None
+
+    def tokens(self, kind: str) -> int:
+        """Of one line of the display."""
+        return sum(section.tokens for section in self.sections if section.kind == kind)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
+        derived = ("used", "bound", "free", "share", "level", "cache_hit")
+        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
+
+    def __str__(self) -> str:
+        filled = min(BAR, int(self.share * BAR))
+        bar = "█" * filled + "░" * (BAR - filled)
+        used, limit = _short(self.used), _short(self.limit)
+        rows = [("System", self.tokens("system"))]
+        if summary := self.tokens("summary"):
+            rows.append(("Context summary", summary))
+        rows.append(("Tool output", self.tokens("tools")))
+        rows.append(("Messages", self.tokens("messages")))
+        lines = [" " * 20 + "Context Usage", f"  {bar} {used}/{limit} ({self.share:.1%})"]
+        lines += [f"  ├─ {_row(name, tokens, self.limit)}" for name, tokens in rows]
+        lines.append(f"  └─ {_row('Free space', self.limit - self.used, self.limit)}")
+        return "\n".join(lines)
+
+    def breakdown(self) -> str:
+        """The display, then every section, what is hidden, and the terms of the budget."""
+        rows = [(section.name, section.tokens) for section in self.sections if section.tokens]
+        rows += [("output reserve", self.output_reserve), ("margin", self.margin)]
+        rows.append(("free", self.free))
+        wide = max(len(name) for name, _ in rows)
+        lines = [str(self), ""]
+        lines += [f"  {name:<{wide}}  {tokens:>9,}" for name, tokens in rows]
+        for kind, (count, tokens) in self.hidden.items():
+            lines.append(f"  hidden by {kind}: {count} ({tokens:,} tokens)")
+        if self.cache_hit is not None:
+            lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
+        if self.cost is not None and self.calls:
+            lines.append(f"  cost so far: ${self.cost:.4f} in {self.calls} calls")
+        return "\n".join(lines)
+
+
+def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
+    """The ledger of the call that the window would make now."""
+    head = _head_sections(window)
+    # The head's own figure is the one that budgets use: what its parts do not show is overhead.
+    rest = budget.head.tokens - sum(section.tokens for section in head)
+    head.append(Section(name="request overhead", kind="system", tokens=rest))
+    if window.summary is not None:
+        size = window.front_size(window.summary.text, "")
+        head.append(Section(name="summary", kind="summary", tokens=size.tokens))
+    if notice := window.notice():
+        size = window.front_size("", notice)
+        head.append(Section(name="notice", kind="messages", tokens=size.tokens))
+    body, hidden = _message_sections(window)
+    if budget.volatile:
+        body.append(Section(name="volatile tail", kind="messages", tokens=budget.volatile))
+    used = sum(section.tokens for section in (*head, *body))
+    return Ledger(
+        model=window.settings.model,
+        limit=budget.limit,
+        source=budget.source,
+        sections=(*head, *body),
+        hidden=hidden,
+        output_reserve=budget.max_output,
+        margin=bound - used,
+        last_usage=window.last_usage,
+        total_usage=window.used,
+        calls=window.calls,
+        cost=cost_of(window.used, window.settings.entry),
+    )
+
+
+def cost_of(usage: Usage, entry: Mapping[str, Any]) -> float | None:
+    """US dollars at the catalog's list prices; None where it has none."""
+    price: float | None = entry.get("input_price")
+    output: float | None = entry.get("output_price")
+    if price is None or output is None:
+        return None
+    fresh = max(0, usage.input - usage.cache_read - usage.cache_write)
+    read = usage.cache_read * float(entry.get("cache_read", 1.0))
+    write = usage.cache_write * float(entry.get("cache_write", 1.0))
+    return ((fresh + read + write) * price + usage.output * output) / 1_000_000
+
+
+def _head_sections(window: Window) -> list[Section]:
+    settings, counter = window.settings, window.counter
+    system = sum(s.tokens for message in settings.system for s in sizes_of(message, counter))
+    sections = [Section(name="system prompt", kind="system", tokens=system)]
+    for tool in settings.tools:
+        named: Mapping[str, Any] = tool.get("function") or tool
+        name = str(named.get("name", tool.get("type", "")))
+        tokens = size_of_json(tool, counter).tokens
+        sections.append(Section(name=f"tool definition: {name}", kind="system", tokens=tokens))
+    if settings.tools:
+        sections.append(Section(name="tool use", kind="system", tokens=TOOLS_OVERHEAD))
+    return sections
+
+
+def _message_sections(window: Window) -> tuple[list[Section], dict[str, tuple[int, int]]]:
+    totals: Tally[tuple[str, str]] = Tally()
+    hidden: dict[str, tuple[int, int]] = {}
+
+    def hide(kind: str, count: int, tokens: int) -> None:
+        before = hidden.get(kind, (0, 0))
+        hidden[kind] = (before[0] + count, before[1] + tokens)
+
+    for group in window.groups:
+        if group.hidden is not None:
+            whole = sum(size.tokens for entry in group.entries() for size in entry.sizes)
+            hide(group.hidden.op, group.messages, whole)
+            continue
+        for entry in group.entries():
+            for part, size in enumerate(entry.sizes):
+                shown = entry.shown(part).tokens
+                totals[_name(entry, part)] += shown
+                if part in entry.edits:
+                    hide(entry.edits[part].op, 1, size.tokens - shown)
+    sections = [
+        Section(name=name, kind=kind, tokens=tokens) for (name, kind), tokens in totals.items()
+    ]
+    return sections, hidden
+
+
+def _name(entry: Entry, part: int) -> tuple[str, str]:
+    content = entry.message.parts[part] if entry.message.parts else None
+    if isinstance(content, ToolCall):
+        return f"tool call: {content.name}", "tools"
+    if isinstance(content, ToolResult):
+        calls = entry.round.calls
+        tool = next((c.name for c in calls if c.result and c.result.key == (entry.seq, part)), "?")
+        return f"tool result: {tool}", "tools"
+    return entry.message.role, "messages"
+
+
+def _row(name: str, tokens: int, limit: int) -> str:
+    share = tokens / limit if limit else 0.0
+    return f"{name + ':':<17}{_short(tokens)} ({share:.1%})"
+
+
+def _short(tokens: int) -> str:
+    if abs(tokens) >= 1_000_000:
+        return f"{tokens / 1_000_000:.1f}M"
+    return f"{tokens / 1_000:.1f}k" if abs(tokens) >= 1_000 else str(tokens)

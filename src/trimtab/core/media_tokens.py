@@ -1,0 +1,113 @@
+"""What an image, a recording or a document costs: flat figures from the providers' documents.
+
+A picture's dimensions are read from the first bytes of its payload; nothing is decoded further.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Callable
+
+from trimtab.core.message import Media
+
+IMAGE_TOKENS = 1_600
+"""At least, for any image: a full-size one in Claude 3 and 4; tiled schemes stay below it."""
+
+IMAGE_TOKENS_MAX = 4_800
+"""At most, for an image of known dimensions: providers scale larger ones down first."""
+
+PIXELS_PER_TOKEN = 750
+"""Anthropic's documented rate."""
+
+DOCUMENT_TOKENS = 3_000
+"""At least, for any document: one page as text and as a picture."""
+
+DOCUMENT_BYTES_PER_TOKEN = 8
+"""Payload of a PDF for each token: too few for many pages of bare text, too many for scans."""
+
+AUDIO_BYTES_PER_TOKEN = 60
+"""Gemini hears 32 tokens a second, and 16 kbit/s speech takes 2,000 bytes for one."""
+
+VIDEO_BYTES_PER_TOKEN = 100
+"""Gemini sees about 300 tokens a second; below 240 kbit/s a video costs more than this says."""
+
+_HEAD = 4 * 1024
+_JPEG_HEAD = 128 * 1024
+_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+
+
+def media_tokens(part: Media, count: Callable[[str], int]) -> int:
+    """Tokens of a media part, without the block around it."""
+    data = part.data or ""
+    if part.mime is not None and part.mime.startswith("text/") and data:
+        return count(data)
+    payload = len(data) * 3 // 4
+    match part.kind:
+        case "image":
+            return _image_tokens(data)
+        case "audio":
+            return max(IMAGE_TOKENS, payload // AUDIO_BYTES_PER_TOKEN)
+        case "video":
+            return max(DOCUMENT_TOKENS, payload // VIDEO_BYTES_PER_TOKEN)
+        case "document" | "file":
+            return max(DOCUMENT_TOKENS, payload // DOCUMENT_BYTES_PER_TOKEN)
+
+
+def image_dimensions(data: str) -> tuple[int, int] | None:
+    """Width and height of a base64 PNG, GIF, WebP or JPEG; None where they cannot be read."""
+    head = _decode(data[:_HEAD])
+    if head[:8] == b"\x89PNG\r\n\x1a\n" and len(head) >= 24:
+        return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
+    if head[:4] == b"GIF8" and len(head) >= 10:
+        return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
+    if head[:4] == b"RIFF" and head[8:12] == b"WEBP" and len(head) >= 30:
+        return _webp_dimensions(head)
+    if head[:2] == b"\xff\xd8":
+        # A camera's preview and colour profile may stand before the frame header.
+        return _jpeg_dimensions(head) or _jpeg_dimensions(_decode(data[:_JPEG_HEAD]))
+    return None
+
+
+def _image_tokens(data: str) -> int:
+    dimensions = image_dimensions(data)
+    if dimensions is None:
+        return IMAGE_TOKENS
+    width, height = dimensions
+    return min(max(IMAGE_TOKENS, math.ceil(width * height / PIXELS_PER_TOKEN)), IMAGE_TOKENS_MAX)
+
+
+def _decode(data: str) -> bytes:
+    try:
+        return base64.b64decode(data[: len(data) // 4 * 4])
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _webp_dimensions(head: bytes) -> tuple[int, int] | None:
+    match head[12:16]:
+        case b"VP8 ":
+            width, height = head[26:28], head[28:30]
+            return (
+                int.from_bytes(width, "little") & 0x3FFF,
+                int.from_bytes(height, "little") & 0x3FFF,
+            )
+        case b"VP8L":
+            bits = int.from_bytes(head[21:25], "little")
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8X":
+            width, height = head[24:27], head[27:30]
+            return int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
+        case _:
+            return None
+
+
+def _jpeg_dimensions(head: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 9 <= len(head) and head[at] == 0xFF:
+        if head[at + 1] in _FRAMES:
+            height, width = head[at + 5 : at + 7], head[at + 7 : at + 9]
+            return int.from_bytes(width, "big"), int.from_bytes(height, "big")
+        at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
+    return None

@@ -1,0 +1,404 @@
+"""A policy's draft: edits on paper, with the arithmetic of what they would leave.
+
+A policy reads the window, asks the plan for edits and looks at the totals. An edit that would not
+make the window smaller is refused here, so no policy can re-mask a placeholder or grow a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from trimtab.core.budget import Budget
+from trimtab.core.edits import (
+    Strategy,
+    chars_within,
+    chars_within_tail,
+    masked,
+    naming,
+    omitted,
+    shown,
+    text_of,
+    truncated,
+    with_recall,
+)
+from trimtab.core.event import Edit, Size
+from trimtab.core.message import Opaque, ToolCall
+from trimtab.core.rounds import Entry, Group, Result
+from trimtab.core.tokens import size_of, upper_bound
+from trimtab.core.window import Window
+from trimtab.core.words import names, whole
+
+MASKABLE = 60
+"""Tokens up to which a result is about as small as the placeholder that would stand for it."""
+
+Unit = Literal["tokens", "bytes/4", "bytes", "chars"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cap:
+    """How large one text may be, and how it says that it was cut."""
+
+    amount: int
+    """In `unit`; the indicator counts too, but for `beside`."""
+    unit: Unit = "tokens"
+    """What `amount` counts; `tokens` is the window's own counter."""
+    strategy: Strategy = "head"
+    """Which end is kept."""
+    words: Callable[[Strategy, int, int], str] = truncated
+    """The indicator, from the strategy and the kept and total amounts."""
+    names: int = 0
+    """How many words of what is cut the indicator names; 5 tokens are set aside for each."""
+    beside: bool = False
+    """True where the indicator comes on top of the amount, and names what is kept exactly."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A range of messages, by position."""
+
+    first: int
+    """The first message."""
+    last: int
+    """The last message."""
+    position: int | None = None
+    """The log's length when the range was named, by which later changes in it are noticed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a policy wants done before the next call."""
+
+    edits: tuple[Edit, ...] = ()
+    """In the order they are to be appended."""
+    note: Mapping[str, Any] | None = None
+    """The policy's own small record, kept with the call."""
+    wanted: Span | None = None
+    """Messages that should be summarised by someone who can."""
+    summary_tokens: int | None = None
+    """Tokens that a summary may take; None where only its being smaller counts."""
+    frontier: int | None = None
+    """Position of the first message that the next compaction could touch."""
+
+
+Policy = Callable[[Window, Budget], Decision]
+
+
+class Plan:
+    """Edits not yet made."""
+
+    def __init__(self, window: Window, budget: Budget) -> None:
+        self.window = window
+        self.budget = budget
+        self.bytes: int = window.bytes
+        self.tokens: int = window.tokens
+        self.messages: int = window.messages
+        self.turn_bytes: int = window.turn_bytes
+        self.breaks = False
+        self._parts: dict[tuple[int, int], Edit] = {}
+        self._groups: dict[int, tuple[int, int]] = {}
+        self._dropped: dict[int, tuple[Group, str]] = {}
+        self._summary: Edit | None = None
+        self._summarised: dict[int, Group] = {}
+        self._front: Size = window.front
+
+    def adopt(self, edits: Iterable[Edit]) -> None:
+        """Take over edits that a policy decided, by the same rules as if they were asked for."""
+        dropped: list[tuple[Group, str]] = []
+        for edit in edits:
+            groups = [g for g in self.window.between(edit.first, edit.last) if g.hidden is None]
+            match edit.op:
+                case "mask" | "truncate" if edit.part is not None:
+                    entry = self.window.entries.get(edit.first)
+                    if entry is not None and edit.part < len(entry.message.parts):
+                        self._put(entry, edit.part, edit)
+                case "summarise":
+                    self.summarise(groups, edit.text, edit.why)
+                case "drop":
+                    dropped += ((group, edit.why) for group in groups)
+                case _:
+                    pass
+        with self._if_smaller():
+            for group, why in dropped:
+                self.drop(group, why)
+
+    def bound(self) -> int:
+        """The declared upper bound of the input, were the plan carried out."""
+        window, anchor = self.window, self.window.anchor
+        if self.breaks or anchor is None:
+            whole = self.budget.head.tokens + self.tokens + self.budget.volatile
+            return upper_bound(counter=window.counter, new=whole, ratio=window.ratio)
+        new = max(0, self.tokens - anchor[1]) + self.budget.volatile
+        return upper_bound(counter=window.counter, usage=anchor[0], new=new, ratio=window.ratio)
+
+    def groups(self) -> Iterable[Group]:
+        """Visible groups that the plan has not hidden, oldest first."""
+        return [g for g in self.window.visible.values() if not self.hides(g)]
+
+    def hides(self, group: Group) -> bool:
+        return group.index in self._dropped or group.index in self._summarised
+
+    def size(self, entry: Entry, part: int) -> Size:
+        """A part's size under the plan."""
+        edit = self._parts.get((entry.seq, part))
+        return entry.shown(part) if edit is None else edit.size
+
+    def oldest_result(self) -> int | None:
+        """Position of the oldest result that a mask could still make smaller under the plan."""
+        for result in self.window.results.values():
+            if self.size(result.entry, result.part).tokens > MASKABLE and self.shows(result):
+                return result.seq
+        return None
+
+    def shows(self, result: Result) -> bool:
+        """Whether a visible result stays so under the plan, whole or truncated."""
+        edit = self._parts.get(result.key)
+        kept = edit is None or edit.op != "mask"
+        return kept and not self.hides(result.entry.round.group)
+
+    def group_tokens(self, group: Group) -> int:
+        """A group's tokens under the plan."""
+        return self._size_of(group)[1]
+
+    def mask(self, entry: Entry, part: int, why: str, text: str | None = None) -> bool:
+        """Replace a part by a placeholder; False where that would not make it smaller."""
+        words = masked(self.size(entry, part).tokens) if text is None else text
+        words = self._named(words, f"m{entry.seq}.{part}")
+        edit = Edit(op="mask", first=entry.seq, last=entry.seq, part=part, text=words, why=why)
+        return self._put(entry, part, edit)
+
+    def truncate(self, entry: Entry, part: int, cap: Cap, why: str) -> bool:
+        """Cut a text to a cap; False where it fits, or where cutting would not make it smaller."""
+        text = text_of(entry.message.parts[part])
+        total = self._measure(text, cap.unit)
+        if total <= cap.amount:
+            return False
+        unit = 4 if cap.unit == "chars" else 1
+        handle = f"m{entry.seq}.{part}"
+        words = cap.words(cap.strategy, -(-cap.amount // unit), -(-total // unit))
+        told = self._measure(self._named(words, handle), cap.unit)
+        aside = 0 if cap.beside else told + 5 * cap.names + 2
+        head, tail = self._split(text, max(0, cap.amount - aside), cap)
+        kept = text[:head] + text[len(text) - tail :]
+        if cap.beside:
+            words = cap.words(cap.strategy, self._measure(kept, cap.unit), total)
+        if cap.names:
+            words = naming(words, self._names(whole(text, head, len(text) - tail), kept, cap))
+        words = self._named(words, handle)
+        if not words.startswith("..."):
+            words = ("\n" if head else "") + words + ("\n" if tail else "")
+        seq = entry.seq
+        edit = Edit(
+            op="truncate", first=seq, last=seq, part=part, text=words, head=head, tail=tail, why=why
+        )
+        return self._put(entry, part, edit)
+
+    def drop(self, group: Group, why: str) -> bool:
+        """Hide a whole group; False for one that must stay."""
+        if not self._may_hide(group):
+            return False
+        if not self._dropped:
+            self._set_front(self._summary_text(), notice=True)
+        self._dropped[group.index] = (group, why)
+        self._leave(group)
+        return True
+
+    def drop_oldest(
+        self, enough: Callable[[], bool], why: str, *, before: int | None = None
+    ) -> None:
+        """Drop oldest groups until it is enough, or until nothing is left that may go."""
+        if enough():
+            return
+        with self._if_smaller():
+            for group in list(self.groups()):
+                if before is not None and group.index >= before:
+                    return
+                self.drop(group, why)
+                if enough():
+                    return
+
+    def summarise(self, groups: list[Group], text: str, why: str) -> bool:
+        """Replace groups and the summary before them by a new one; False if it saves nothing."""
+        groups = [group for group in groups if self._may_hide(group)]
+        if not groups or not text.strip():
+            return False
+        prior = self._summary or self.window.summary
+        first = min([group.first for group in groups] + ([prior.first] if prior else []))
+        last = max([group.last for group in groups] + ([prior.last] if prior else []))
+        size = self.window.front_size(text, "")
+        before = self.window.front_size(self._summary_text(), "")
+        freed = sum(self._size_of(group)[1] for group in groups) + before.tokens
+        if size.tokens >= freed:
+            return False
+        self._summary = Edit(op="summarise", first=first, last=last, text=text, size=size, why=why)
+        for group in groups:
+            self._summarised[group.index] = group
+            self._leave(group)
+        self._set_front(text, notice=bool(self._dropped or self.window.dropped))
+        return True
+
+    def shorten_summary(self, enough: Callable[[], bool], why: str) -> None:
+        """Cut the summary from its start, by halves, until it is enough or hardly any is left."""
+        current = self._summary or self.window.summary
+        while current is not None and len(current.text) > 1 and not enough():
+            text = "…" + current.text[1 + len(current.text) // 2 :]
+            size = self.window.front_size(text, "")
+            current = self._summary = replace(current, text=text, size=size, why=why)
+            self._set_front(text, notice=bool(self._dropped or self.window.dropped))
+            self.breaks = True
+
+    def decision(
+        self,
+        *,
+        note: Mapping[str, Any] | None = None,
+        wanted: Span | None = None,
+        summary_tokens: int | None = None,
+        frontier: int | None = None,
+    ) -> Decision:
+        """The edits, in order; those inside a group that is hidden whole are left out."""
+        edits = [
+            edit
+            for (seq, _), edit in self._parts.items()
+            if not self.hides(self.window.entries[seq].round.group)
+        ]
+        if self._summary is not None:
+            edits.append(self._summary)
+        edits.extend(self._drops())
+        return Decision(
+            edits=tuple(edits),
+            note=note,
+            wanted=wanted,
+            summary_tokens=summary_tokens,
+            frontier=frontier,
+        )
+
+    def _drops(self) -> list[Edit]:
+        """One edit for each run of dropped groups that nothing visible interrupts."""
+        runs: list[tuple[Group, Group, str]] = []
+        for index, (group, why) in sorted(self._dropped.items()):
+            if runs and runs[-1][2] == why:
+                first, last, _ = runs[-1]
+                between = self.window.groups[last.index + 1 : index]
+                if all(other.hidden or other.pinned for other in between):
+                    runs[-1] = (first, group, why)
+                    continue
+            runs.append((group, group, why))
+        return [
+            Edit(op="drop", first=first.first, last=last.last, why=why) for first, last, why in runs
+        ]
+
+    @contextmanager
+    def _if_smaller(self) -> Generator[None, None, None]:
+        """Take drops back that save less than the notice of them takes."""
+        before = vars(self).copy()
+        before["_dropped"] = self._dropped.copy()
+        yield
+        if self.tokens >= before["tokens"]:
+            vars(self).update(before)
+
+    def _put(self, entry: Entry, part: int, edit: Edit) -> bool:
+        if isinstance(entry.message.parts[part], ToolCall | Opaque):
+            return False  # a call belongs to its result, and a provider's own block to its whole
+        if entry.round.group.hidden is not None or self.hides(entry.round.group):
+            return False
+        current = self._parts.get((entry.seq, part)) or entry.edits.get(part)
+        if current is not None and current.op == "mask":
+            return False  # a placeholder stays as it is
+        before = self.size(entry, part)
+        size = size_of(shown(entry.message.parts[part], edit), self.window.counter)
+        if size.tokens >= before.tokens or size.bytes > before.bytes:
+            return False
+        self._parts[entry.seq, part] = replace(edit, size=size)
+        group = entry.round.group
+        self._count(group, size.bytes - before.bytes, size.tokens - before.tokens)
+        delta = self._groups.get(group.index, (0, 0))
+        self._groups[group.index] = (
+            delta[0] + size.bytes - before.bytes,
+            delta[1] + size.tokens - before.tokens,
+        )
+        self.breaks = self.breaks or entry.seq <= self.window.sent
+        return True
+
+    def _may_hide(self, group: Group) -> bool:
+        return not (group.pinned or self.window.protected(group) or self.hides(group))
+
+    def _leave(self, group: Group) -> None:
+        size = self._size_of(group)
+        self._count(group, -size[0], -size[1])
+        self.messages -= group.messages
+        self.breaks = True
+
+    def _size_of(self, group: Group) -> tuple[int, int]:
+        delta = self._groups.get(group.index, (0, 0))
+        return group.bytes + delta[0], group.tokens + delta[1]
+
+    def _count(self, group: Group, size: int, tokens: int) -> None:
+        self.bytes += size
+        self.tokens += tokens
+        if group.index >= self.window.turn_start:
+            self.turn_bytes += size
+
+    def _set_front(self, summary: str, *, notice: bool) -> None:
+        """Count what will stand before the first kept message, the notice at its longest."""
+        longest = f"m{self.window.seq}-m{self.window.seq}"
+        words = self._named(omitted(self.window.seq), longest) if notice else ""
+        before, self._front = self._front, self.window.front_size(summary, words)
+        self.bytes += self._front.bytes - before.bytes
+        self.tokens += self._front.tokens - before.tokens
+
+    def _summary_text(self) -> str:
+        current = self._summary or self.window.summary
+        return current.text if current else ""
+
+    def _named(self, words: str, handle: str) -> str:
+        return with_recall(words, handle) if self.window.settings.recall else words
+
+    def _names(self, cut: str, kept: str, cap: Cap) -> str:
+        """Words of what is cut, as many as fit into what is set aside for them."""
+        limit = cap.names
+        named = names(cut, limit, kept)
+        while self._measure(naming("]", named), cap.unit) > 5 * cap.names:
+            limit = limit * 3 // 4
+            named = names(cut, limit, kept)
+        return named
+
+    def _measure(self, text: str, unit: Unit) -> int:
+        match unit:
+            case "tokens":
+                return self.window.counter.count(text)
+            case "bytes/4":
+                return (len(text.encode("utf-8", "surrogatepass")) + 3) // 4
+            case "bytes":
+                return len(text.encode("utf-8", "surrogatepass"))
+            case "chars":
+                return len(text)
+
+    def _split(self, text: str, room: int, cap: Cap) -> tuple[int, int]:
+        """Characters to keep from the start and from the end."""
+        match cap.strategy:
+            case "head":
+                return self._within(text, room, cap.unit), 0
+            case "tail":
+                return 0, self._within(text, room, cap.unit, end=True)
+            case "both":
+                half = room // 2
+                return self._within(text, half, cap.unit), self._within(
+                    text, half, cap.unit, end=True
+                )
+
+    def _within(self, text: str, room: int, unit: Unit, *, end: bool = False) -> int:
+        if unit == "chars":
+            return min(room, len(text))
+        if unit != "tokens":
+            limit = room * 4 if unit == "bytes/4" else room
+            return chars_within_tail(text, limit) if end else chars_within(text, limit)
+        count = self.window.counter.count
+        low, high = 0, len(text)
+        # A twentieth of the room is precise enough; each step counts the text once more.
+        while high - low > max(1, room // 20):
+            middle = (low + high + 1) // 2
+            piece = text[-middle:] if end else text[:middle]
+            low, high = (middle, high) if count(piece) <= room else (low, middle - 1)
+        return low

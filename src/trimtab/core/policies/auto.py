@@ -1,0 +1,218 @@
+"""Compact when it pays: the policy that knows what a cache write costs.
+
+Every edit makes all behind it be written to the provider's cache again; waiting makes the text that
+could be hidden be read once more at every call. A meter adds up the price of waiting, call by
+call, and an edit is made when the meter has paid for it. A cold cache has nothing to lose, so the
+edit is free then; a full window leaves no choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from trimtab.core.budget import Budget
+from trimtab.core.edits import masked, naming, text_of
+from trimtab.core.plan import Cap, Decision, Plan, Policy
+from trimtab.core.policies.knobs import Goal, Knobs
+from trimtab.core.policies.order import least_needed
+from trimtab.core.policies.steps import (
+    bind_history,
+    cap_results,
+    maskable,
+    older_groups,
+)
+from trimtab.core.policies.summaries import stand_in_down_to
+from trimtab.core.rounds import Group, Result
+from trimtab.core.window import Window
+from trimtab.core.words import names as names_in
+
+LOW: dict[Goal, int] = {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
+"""Tokens of messages that a compaction goes down to."""
+CAP: dict[Goal, int] = {"cost": 4_000, "balanced": 8_000, "quality": 8_000}
+"""Tokens of one tool result, taken before it is first sent."""
+KEEP = 3
+"""Newest results that are never masked."""
+SUMMARY_NAMES: dict[Goal, int] = {"cost": 5, "balanced": 16, "quality": 16}
+"""How many times as many a summary names of what it covers."""
+SUMMARY_SHARE = 40
+"""Tokens of the low-water mark for each of them: in a small window a summary names fewer."""
+KEEP_MESSAGES = 6
+"""Newest messages that are never summarised."""
+HARD = 0.95
+"""Share of the room at which a compaction is forced."""
+THETA = 2.0
+"""How many times over the meter must have paid for an edit."""
+MIN_GAIN = 1_000
+"""Tokens below which no compaction is worth its while."""
+NAMES = 60
+"""Words of a masked result that its placeholder names, at most; fewer for a small one."""
+CUT_NAMES = 5
+"""How many times as many the indicator of a truncated result names of what was cut."""
+
+Order = Callable[[Window, list[Result]], list[Result]]
+"""Which results to hide first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What the provider's cache charges, relative to a fresh input token."""
+
+    read: float
+    """A token read; raised by the share of reads that were measured to miss."""
+    write: float
+    """A token written."""
+    cold: bool
+    """True where nothing of the last request can be read any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What one compaction would do, before any edit is written."""
+
+    ordered: list[Result]
+    """All that may be masked, in hiding order."""
+    chosen: list[Result]
+    """Those that would be."""
+    removed: int
+    """R: tokens that leave, net of placeholders."""
+    rewritten: int
+    """T: tokens that survive behind the first edit and would have been read."""
+
+
+def auto(
+    knobs: Knobs,
+    goal: Goal = "balanced",
+    *,
+    order: Order = least_needed,
+    theta: float = THETA,
+    names: int = NAMES,
+) -> Policy:
+    """The default policy. `order`, `theta` and `names` are for those who measure."""
+    listed = names * SUMMARY_NAMES[goal]
+    keep = KEEP if knobs.tool_result_keep_last is None else knobs.tool_result_keep_last
+
+    def decide(window: Window, budget: Budget) -> Decision:
+        plan = Plan(window, budget)
+        cap_results(plan, knobs, Cap(amount=CAP[goal], names=names * CUT_NAMES))
+        bind_history(plan, knobs)
+        low = target(budget, goal)
+        meter = float((window.note or {}).get("meter", 0.0))
+        if plan.tokens <= low + MIN_GAIN:
+            return plan.decision(note=_note(meter), frontier=plan.oldest_result())
+        prices = prices_of(window, budget)
+        look = outlook(plan, order(window, candidates(plan, knobs, keep)), low)
+        meter += prices.read * look.removed
+        price = (prices.write - prices.read) * look.rewritten
+        forced = plan.tokens > HARD * budget.room
+        pays = prices.cold or meter >= theta * price
+        if forced or (look.removed >= MIN_GAIN and pays):
+            compact(plan, look.ordered, low, names=names, summary_names=listed)
+            if forced and plan.tokens > low:
+                escalate(plan, candidates(plan, knobs, 1), low)
+            return plan.decision(note=_note(0.0), frontier=plan.oldest_result())
+        first = min((result.seq for result in look.chosen), default=None)
+        return plan.decision(note=_note(meter), frontier=first or plan.oldest_result())
+
+    return decide
+
+
+def target(budget: Budget, goal: Goal) -> int:
+    """The low-water mark: the goal's, but never more than a share of the room."""
+    share = 0.7 if budget.limit <= 64_000 else 0.5
+    low = min(LOW[goal], int(share * budget.room))
+    return max(0, min(low, int(HARD * budget.room) - MIN_GAIN))
+
+
+def prices_of(window: Window, budget: Budget) -> Prices:
+    """The catalog's cache prices, corrected by what was measured."""
+    entry = window.settings.entry
+    write = float(entry.get("cache_write", 1.0))
+    read = float(entry.get("cache_read", 1.0))
+    read = (1 - window.cache.miss_rate) * read + window.cache.miss_rate * write
+    last = window.last_call
+    idle = budget.now - last.at if last is not None else 0.0
+    ttl = float(entry.get("cache_ttl", 0))
+    small = budget.head.tokens + window.tokens < int(entry.get("cache_minimum", 0))
+    cold = last is None or window.cold or small or idle > ttl
+    return Prices(read=read, write=write, cold=cold)
+
+
+def outlook(plan: Plan, ordered: list[Result], low: int) -> Outlook:
+    """Take results in hiding order until the target is reached; see what that would cost."""
+    need = plan.tokens - low
+    chosen: list[Result] = []
+    removed = 0
+    for result in ordered:
+        if removed >= need:
+            break
+        chosen.append(result)
+        tokens = plan.size(result.entry, result.part).tokens
+        removed += max(0, tokens - 24 - 5 * min(NAMES, tokens // 16))
+    older = summarisable(plan) if removed < need else []
+    if older:
+        # Masked results leave their calls behind; whole groups leave nothing.
+        removed = min(need, max(removed, sum(group.tokens for group in older)))
+    first = 0 if older else min((r.entry.round.group.index for r in chosen), default=0)
+    behind = 0
+    for group in reversed(plan.window.visible.values()):
+        if group.index < first:
+            break
+        if group.first <= plan.window.sent:
+            behind += group.tokens
+    return Outlook(
+        ordered=ordered, chosen=chosen, removed=removed, rewritten=max(0, behind - removed)
+    )
+
+
+def compact(plan: Plan, ordered: list[Result], low: int, *, names: int, summary_names: int) -> None:
+    """One batch down to the target: masks, then whole oldest groups into the summary."""
+    why = f"to {low} tokens"
+    for result in ordered:
+        if plan.tokens <= low:
+            return
+        mask_naming(plan, result, why, names)
+    listed = min(summary_names, low // SUMMARY_SHARE)
+    stand_in_down_to(plan, summarisable(plan), low, why, max_names=listed)
+
+
+def escalate(plan: Plan, results: list[Result], low: int) -> None:
+    """There is no room: mask all but the newest result, then drop what is left."""
+    why = f"forced to {low} tokens"
+    for result in results:
+        if plan.tokens <= low:
+            return
+        mask_naming(plan, result, why)
+    plan.drop_oldest(lambda: plan.tokens <= low, why)
+
+
+def summarisable(plan: Plan) -> list[Group]:
+    """Oldest groups that a summary may take: none behind the first that holds a newest result."""
+    newest = islice(reversed(plan.window.results.values()), KEEP)
+    first = min((result.entry.round.group.index for result in newest), default=None)
+    older = older_groups(plan, KEEP_MESSAGES)
+    return older if first is None else [group for group in older if group.index < first]
+
+
+def mask_naming(plan: Plan, result: Result, why: str, limit: int = NAMES) -> None:
+    """Mask a result by a placeholder that still says what it named."""
+    tokens = plan.size(result.entry, result.part).tokens
+    text = text_of(result.entry.message.parts[result.part])
+    named = names_in(text, min(limit, tokens // 16))
+    plan.mask(result.entry, result.part, why, naming(masked(tokens), named))
+
+
+def candidates(plan: Plan, knobs: Knobs, keep: int) -> list[Result]:
+    """Results that may be masked, oldest first: all but the newest, and the first if so set."""
+    first = knobs.tool_result_keep_first or 0
+    if knobs.tool_result_keep_first == knobs.tool_result_keep_last == 0:
+        return []
+    results = list(plan.window.results.values())
+    kept = {result.key for result in (*results[:first], *results[max(0, len(results) - keep) :])}
+    return [result for result in maskable(plan, knobs) if result.key not in kept]
+
+
+def _note(meter: float) -> dict[str, Any] | None:
+    return {"meter": round(meter, 1)} if meter else None

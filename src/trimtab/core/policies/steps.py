@@ -1,0 +1,137 @@
+"""The steps that presets are made of. Each looks at a plan and adds to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trimtab.core.budget import quarter
+from trimtab.core.edits import masked, previously_viewed
+from trimtab.core.plan import Cap, Plan
+from trimtab.core.policies.knobs import Knobs, ToolKnobs
+from trimtab.core.rounds import Group, Result
+
+_COMMON = ToolKnobs()
+
+
+def cap_results(plan: Plan, knobs: Knobs, own: Cap | None) -> None:
+    """Cut results that were never sent to the cap: the one edit that costs no cache write."""
+    for result in plan.window.new_results():
+        if result.edited is not None:
+            continue
+        tool = knobs.tools.get(result.tool, _COMMON)
+        cap = _cap_for(tool, knobs, own)
+        if cap is not None and not tool.exempt and _may_exceed(result, cap):
+            plan.truncate(
+                result.entry, result.part, cap, f"{result.tool}: over {cap.amount} {cap.unit}"
+            )
+
+
+def _cap_for(tool: ToolKnobs, knobs: Knobs, own: Cap | None) -> Cap | None:
+    tokens = tool.max_tool_result_tokens or knobs.max_tool_result_tokens
+    strategy = tool.tool_result_truncation or knobs.tool_result_truncation
+    cap = own
+    if tokens is not None:
+        # A cap that the user gave in tokens replaces a preset's bytes or characters, words and all.
+        unit = own.unit if own is not None and own.unit == "bytes/4" else "tokens"
+        cap = Cap(amount=tokens, unit=unit)
+    return cap if cap is None or strategy is None else replace(cap, strategy=strategy)
+
+
+def _may_exceed(result: Result, cap: Cap) -> bool:
+    size = result.size
+    match cap.unit:
+        case "tokens":
+            return size.tokens > cap.amount
+        case "bytes/4":
+            return size.bytes > cap.amount * 4
+        case "bytes" | "chars":
+            return size.bytes > cap.amount
+
+
+def cap_history(plan: Plan, tokens: int) -> None:
+    """Drop oldest groups until what stands before the newest user message is within the cap."""
+    limit = min(tokens, plan.budget.available) if tokens else plan.budget.available
+
+    def enough() -> bool:
+        return quarter(plan.bytes - plan.turn_bytes) <= limit
+
+    plan.drop_oldest(enough, f"history over {limit} tokens", before=plan.window.turn_start)
+
+
+def mask_middle(plan: Plan, knobs: Knobs, first: int, last: int) -> None:
+    """Mask results of the active turn but the first and last ones; both 0 masks nothing."""
+    first = first if knobs.tool_result_keep_first is None else knobs.tool_result_keep_first
+    last = last if knobs.tool_result_keep_last is None else knobs.tool_result_keep_last
+    results = plan.window.turn_results
+    if (first == 0 and last == 0) or len(results) <= first + last:
+        return
+    kept = {result.key for result in results[:first]}
+    kept.update(result.key for result in results[len(results) - last :])
+    why = f"middle of {len(results)} results"
+    for result in maskable(plan, knobs):
+        if result.key not in kept and result.entry.round.group.index >= plan.window.turn_start:
+            size = plan.size(result.entry, result.part).bytes
+            content = size - len(result.call.id.encode("utf-8", "surrogatepass"))
+            plan.mask(result.entry, result.part, why, masked(quarter(content)))
+
+
+def mask_older(plan: Plan, knobs: Knobs, keep: int, why: str) -> None:
+    """Turn all but the newest results into their first lines; both 0 masks nothing."""
+    last = keep if knobs.tool_result_keep_last is None else knobs.tool_result_keep_last
+    first = knobs.tool_result_keep_first or 0
+    if first == 0 and last == 0:
+        return
+    results = [r for r in plan.window.results.values() if not plan.hides(r.entry.round.group)]
+    kept = {result.key for result in (*results[:first], *results[max(0, len(results) - last) :])}
+    for result in maskable(plan, knobs):
+        if result.key not in kept:
+            text = previously_viewed(text_of_result(result))
+            plan.mask(result.entry, result.part, why, text)
+
+
+def maskable(plan: Plan, knobs: Knobs) -> list[Result]:
+    """Visible results, oldest first, that a policy may mask: seen by the model, not exempt."""
+    return [
+        result
+        for result in plan.window.results.values()
+        if result.seq <= plan.window.sent
+        and not result.entry.pinned
+        and not plan.hides(result.entry.round.group)
+        and not knobs.tools.get(result.tool, _COMMON).exempt
+    ]
+
+
+def text_of_result(result: Result) -> str:
+    part = result.entry.message.results
+    return next((p.text for p in part if p is result.entry.message.parts[result.part]), "")
+
+
+def older_groups(plan: Plan, keep: int) -> list[Group]:
+    """Groups that a summary may replace: all but those that hold the newest messages."""
+    kept = 0
+    older: list[Group] = []
+    for group in reversed(list(plan.groups())):
+        free = not group.pinned and not plan.window.protected(group)
+        if kept >= keep and free:
+            older.append(group)
+        kept += group.messages
+    return older[::-1]
+
+
+def bind_history(plan: Plan, knobs: Knobs) -> None:
+    """The user's history cap, in a preset that has none of its own."""
+    if knobs.max_history_tokens:
+        cap_history(plan, knobs.max_history_tokens)
+
+
+def bind_masks(plan: Plan, knobs: Knobs) -> None:
+    """The user's first and last results, in a preset that masks nothing of its own."""
+    if knobs.tool_result_keep_first is not None or knobs.tool_result_keep_last is not None:
+        mask_middle(plan, knobs, 0, 0)
+
+
+def bind_knobs(plan: Plan, knobs: Knobs) -> None:
+    """All that the user set, in a preset that has nothing of its own."""
+    cap_results(plan, knobs, None)
+    bind_history(plan, knobs)
+    bind_masks(plan, knobs)

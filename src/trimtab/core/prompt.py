@@ -1,0 +1,274 @@
+"""From a window to the provider-neutral request: blocks in order, cache marks, hash.
+
+Nothing here decides what is shown. A round is rendered once and kept until something names it, so
+between two calls only what is new is rendered and hashed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from trimtab.core.edits import shown, summary_text
+from trimtab.core.event import Call, canonical
+from trimtab.core.message import (
+    Message,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+    message_to_json,
+    text_message,
+)
+from trimtab.core.rounds import Entry, Round
+from trimtab.core.window import Window
+
+RENDERER = 1
+"""The version of all that turns a window into a request; goes up when any golden log changes."""
+
+LOOK_BACK = 18
+"""Blocks after which the last call's end needs a mark of its own; providers look back 20."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """The smallest piece of a request that a provider's cache can match."""
+
+    role: str
+    """The wire role of the message it stands in; empty where the body is a whole item."""
+    body: Mapping[str, Any]
+    """A content block, a whole message or an item, as the wire wants it; never changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    model: str
+    """The model's name as the provider knows it."""
+    system: tuple[Message, ...]
+    """The system prompt."""
+    tools: Sequence[Mapping[str, Any]]
+    """Tool definitions in the dialect's own form."""
+    blocks: Sequence[Block]
+    """The messages, rendered."""
+    marks: tuple[int, ...]
+    """Block indexes after which the prefix is worth caching; -1 is the end of tools and system."""
+    max_output: int
+    """Tokens of output asked for."""
+    output_param: str
+    """The request parameter that carries `max_output`."""
+    params: Mapping[str, Any]
+    """Further request parameters, passed on as they are."""
+    stream: bool = False
+    """Whether the reply is streamed."""
+    volatile: str | None = None
+    """Text for this call alone, behind the last cache mark."""
+
+
+Render = Callable[[Sequence[Message]], list[Block]]
+"""A dialect's way to turn one round into blocks."""
+
+
+class Rendering:
+    """The blocks of a window, kept from call to call and extended by what is new."""
+
+    def __init__(self, render: Render, *, system_notices: bool) -> None:
+        self._render = render
+        self._notice_role = "system" if system_notices else "user"
+        self._start(version=-1)
+
+    def _start(self, version: int) -> None:
+        self._version = version
+        self._rounds = 0
+        self.blocks: list[Block] = []
+        self.starts: dict[int, int] = {}
+        """By position of a round's first message: the index of its first block."""
+        self.pieces: list[tuple[Round | None, int, bytes]] = []
+        """In order: each round, or None for summary and notice; its blocks; their digests."""
+        self._hash = hashlib.sha256()
+
+    def update(self, window: Window) -> None:
+        """Bring the blocks up to date with the window."""
+        if self._version != window.version or self._is_stale(window):
+            self._start(window.version)
+            self._hash.update(head_digest(window))
+            for message in front_messages(window, self._notice_role):
+                self._extend(None, _rendered(self._render([message])))
+            rounds = [part for group in window.visible.values() for part in group.rounds]
+        else:
+            rounds = [p for p in window.rounds[self._rounds :] if p.group.hidden is None]
+        for part in rounds:
+            if part.rendered is None:
+                part.rendered = _rendered(self._render(round_messages(part)))
+            self._extend(part, part.rendered)
+        self._rounds = len(window.rounds)
+
+    def _is_stale(self, window: Window) -> bool:
+        """Whether a round that was rendered, but not sent, has changed: a call was not made."""
+        for part, _, _ in reversed(self.pieces):
+            if part is None or part.rendered is None:
+                return part is not None
+            if part.entries[-1].seq <= window.sent:
+                return False
+        return False
+
+    def _extend(self, part: Round | None, rendered: tuple[list[Block], bytes]) -> None:
+        blocks, digests = rendered
+        if part is not None:
+            self.starts[part.entries[0].seq] = len(self.blocks)
+        self.pieces.append((part, len(blocks), digests))
+        self.blocks.extend(blocks)
+        self._hash.update(digests)
+
+    def digest(self, record: Mapping[str, Any]) -> str:
+        """The hash of the request: what is rendered so far, then what is this call's alone."""
+        whole = self._hash.copy()
+        whole.update(canonical(record).encode())
+        return whole.hexdigest()
+
+
+def _rendered(blocks: list[Block]) -> tuple[list[Block], bytes]:
+    return blocks, b"".join(block_digest(block) for block in blocks)
+
+
+def block_digest(block: Block) -> bytes:
+    return hashlib.sha256(canonical([block.role, block.body]).encode()).digest()
+
+
+def head_digest(window: Window) -> bytes:
+    settings = window.settings
+    system = [message_to_json(message) for message in settings.system]
+    head = {"model": settings.model, "system": system, "tools": list(settings.tools)}
+    return hashlib.sha256(canonical(head).encode()).digest()
+
+
+def call_record(settings_params: Mapping[str, Any], call: Call) -> dict[str, Any]:
+    """What the hash covers behind the blocks: parameters, marks and the volatile tail."""
+    return {
+        "params": settings_params,
+        "marks": list(call.marks),
+        "max_output": call.max_output,
+        "stream": call.stream,
+        "volatile": call.volatile,
+    }
+
+
+def front_messages(window: Window, role: str) -> list[Message]:
+    """What stands before the first kept message: the summary, then the notice."""
+    texts: list[str] = []
+    if window.summary is not None and window.summary.text:
+        texts.append(summary_text(window.summary.text))
+    if notice := window.notice():
+        texts.append(notice)
+    return [text_message(cast("Any", role), text) for text in texts]
+
+
+def marks_for(rendering: Rendering, window: Window, frontier: int | None) -> tuple[int, ...]:
+    """Where a prefix is worth caching: the head, the frontier, the last call's end, the end.
+
+    The frontier is the round that the next compaction would touch first: all before it outlives
+    that compaction.
+    """
+    end = len(rendering.blocks) - 1
+    marks = {-1, end}
+    entry = window.entries.get(frontier) if frontier is not None else None
+    if entry is not None:
+        start = rendering.starts.get(entry.round.entries[0].seq, 0)
+        marks.add(start - 1)
+    last = window.last_call
+    unbroken = window.call_version == window.version
+    if last is not None and unbroken and 0 < last.body.blocks < end + 1 - LOOK_BACK:
+        marks.add(last.body.blocks - 1)
+    return tuple(sorted(marks))
+
+
+def round_messages(part: Round) -> list[Message]:
+    """A round as it is sent: calls, their results in call order, then what else was said."""
+    if len(part.entries) == 1:
+        return [seen(part.entries[0])]
+    if not part.calls or _in_order(part):
+        return [seen(entry) for entry in part.entries]
+    asked = [seen(entry) for entry in part.entries if entry.message.role == "assistant"]
+    answers: list[Message] = []
+    for pairing in part.calls:
+        if pairing.result is not None:
+            entry, index = pairing.result.entry, pairing.result.part
+            whole = seen(entry)
+            answers.append(replace(whole, role="tool", parts=(whole.parts[index],), extra=None))
+    rest: list[Message] = []
+    for entry in part.entries:
+        if entry.message.role != "assistant":
+            whole = seen(entry)
+            others = tuple(p for p in whole.parts if not isinstance(p, ToolResult))
+            if others or not whole.parts:
+                rest.append(replace(whole, parts=others))
+    return [*asked, *answers, *rest]
+
+
+def _in_order(part: Round) -> bool:
+    """Whether calls, results and the rest already stand in the order they are sent in."""
+    stage = 0
+    answered = iter(part.calls)
+    for entry in part.entries:
+        if entry.message.role == "assistant":
+            if stage > 0:
+                return False
+            continue
+        for index, content in enumerate(entry.message.parts):
+            if isinstance(content, ToolResult) and index not in entry.notes:
+                pairing = next(answered, None)
+                result = pairing.result if pairing is not None else None
+                if stage > 1 or result is None or result.entry is not entry:
+                    return False
+                if result.part != index:
+                    return False
+                stage = 1
+            else:
+                stage = 2
+        if not entry.message.parts:
+            stage = 2
+    return True
+
+
+def seen(entry: Entry) -> Message:
+    """A message as the model sees it: edits carried out, ids unique, late results as text."""
+    message = entry.message
+    calls = entry.round.calls
+    plain_ids = all(pairing.wire_id == pairing.id for pairing in calls)
+    if not entry.edits and not entry.notes and plain_ids:
+        return message
+    own = iter(_own_calls(entry))
+    parts: list[Part] = []
+    for index, part in enumerate(message.parts):
+        edit = entry.edits.get(index)
+        changed = part if edit is None else shown(part, edit)
+        if index in entry.notes and isinstance(changed, ToolResult):
+            changed = Text(text=f"[late result of call {changed.call_id}]\n{changed.text}")
+        elif isinstance(changed, ToolCall):
+            changed = replace(changed, id=next(own, changed.id))
+        elif isinstance(changed, ToolResult):
+            changed = replace(changed, call_id=_wire_id(entry, index, changed.call_id))
+        parts.append(changed)
+    if message.role == "tool" and entry.notes:
+        return replace(message, parts=tuple(parts), role="user", plain=False, extra=None)
+    return replace(message, parts=tuple(parts))
+
+
+def _own_calls(entry: Entry) -> list[str]:
+    """Wire ids of the calls that this message makes, in order."""
+    before = 0
+    for other in entry.round.entries:
+        if other is entry:
+            break
+        before += len(other.message.calls) if other.message.role == "assistant" else 0
+    count = len(entry.message.calls)
+    return [pairing.wire_id for pairing in entry.round.calls[before : before + count]]
+
+
+def _wire_id(entry: Entry, part: int, call_id: str) -> str:
+    for pairing in entry.round.calls:
+        result = pairing.result
+        if result is not None and result.entry is entry and result.part == part:
+            return pairing.wire_id
+    return call_id

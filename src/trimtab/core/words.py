@@ -1,0 +1,81 @@
+"""Identifiers and paths: the words that tools and code are called by.
+
+A word is a run of letters, digits and underscores, joined by `.`, `/`, `-` or `:`, of five
+characters or more, with a letter and with a digit, an underscore, a joint or a capital that follows
+a small letter; plain prose has hardly any.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+_WORD = re.compile(r"[A-Za-z0-9_$]+(?:[./:\\-]+[A-Za-z0-9_$]+)*")
+_TELLING = re.compile(r"[0-9_./:\\-]|[a-z][A-Z]")
+_INSIDE = re.compile(r"[A-Za-z0-9_$./:\\-]")
+_LETTER = re.compile(r"[A-Za-z]")
+
+
+def words(text: str) -> dict[str, int]:
+    """The words of a text in order of appearance, each with how often it occurs."""
+    counts: dict[str, int] = {}
+    for word in _WORD.findall(text):
+        counts[word] = counts.get(word, 0) + 1
+    return {
+        word: count
+        for word, count in counts.items()
+        if len(word) >= 5 and _TELLING.search(word) and _LETTER.search(word)
+    }
+
+
+def names(text: str, limit: int, kept: str = "") -> str:
+    """The words that a text names most often, as a list; without those that `kept` has too.
+
+    At most `limit` words, and 20 characters for each of them on the whole.
+    """
+    if limit <= 0:
+        return ""
+    known = words(kept) if kept else {}
+    found = words(text)
+    ranked = sorted((w for w in found if w not in known), key=lambda word: -found[word])
+    chosen: list[str] = []
+    room = 20 * limit
+    for word in ranked:
+        if len(chosen) == limit:
+            break
+        if len(word) + 2 > room:
+            continue  # one endless word must not hide all the others
+        room -= len(word) + 2
+        chosen.append(word)
+    return ", ".join(chosen)
+
+
+def whole(text: str, first: int, last: int) -> str:
+    """The text between two places, with the words that they fall into."""
+    while 0 < first < len(text) and _INSIDE.match(text[first - 1]) and _INSIDE.match(text[first]):
+        first -= 1
+    while 0 < last < len(text) and _INSIDE.match(text[last - 1]) and _INSIDE.match(text[last]):
+        last += 1
+    return text[first:last]
+
+
+def strings(arguments: str) -> str:
+    """All string values of a call's arguments, as the tool would see them."""
+    try:
+        value = json.loads(arguments)
+    except ValueError:
+        return arguments
+    return "\n".join(_values(value))
+
+
+def _values(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for inner in cast("dict[str, Any]", value).values():
+            yield from _values(inner)
+    elif isinstance(value, list):
+        for inner in cast("list[Any]", value):
+            yield from _values(inner)

@@ -1,0 +1,128 @@
+"""Write the golden files of today's versions: `python -m tests.golden.record`.
+
+Events are written once for each format version, logs and their requests once for each renderer
+version. A file that is there is never written again: what differs from it under the same version
+is a mistake in the change, not in the file.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.conversations import ticking
+from tests.golden.events import EVENTS
+from trimtab import Context
+from trimtab.core.event import VERSION, Call, canonical, dump
+from trimtab.core.plan import Span
+from trimtab.core.prompt import RENDERER
+
+HERE = Path(__file__).parent
+DIALECTS = ("anthropic", "openai_chat", "openai_responses")
+MODELS = {
+    "anthropic": "claude-sonnet-4-5",
+    "openai_chat": "gpt-4o",
+    "openai_responses": "gpt-4o",
+}
+LONG = "A line of a file that is read.\n" * 60
+
+
+def events_file() -> Path:
+    return HERE / f"events_v{VERSION}.jsonl"
+
+
+def log_file(dialect: str) -> Path:
+    return HERE / f"log_{dialect}_r{RENDERER}.jsonl"
+
+
+def requests_file(dialect: str) -> Path:
+    return HERE / f"requests_{dialect}_r{RENDERER}.json"
+
+
+def conversation(dialect: str) -> Context:
+    """A small one of everything a renderer meets."""
+    context = Context(
+        MODELS[dialect],
+        dialect=dialect,
+        policy="layered",
+        system="You are a careful assistant.",
+        tools=[
+            {
+                "name": "read",
+                "description": "Read a file.",
+                "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
+            }
+        ],
+        context={
+            "max_history_tokens": 300,
+            "max_tool_result_tokens": 100,
+            "tool_result_keep_first": 0,
+            "tool_result_keep_last": 1,
+        },
+        recall=True,
+        clock=ticking(1_700_000_000.0),
+    )
+    context.add({"role": "user", "content": "Grüße! What is in a.py?"})
+    context.request()
+    for number in range(3):
+        context.add(_calls(f"call_{number}", f"other_{number}"))
+        context.add(_result(f"other_{number}", f"small {number}"))
+        if number == 0:
+            context.add({"role": "user", "content": "Only the first lines, please."})
+        context.add(_result(f"call_{number}", LONG))
+        context.request(stream=number == 2)
+    context.add({"role": "assistant", "content": "It has sixty lines."})
+    context.add({"role": "user", "content": LONG[:900]})
+    context.add(_calls("call_0", "never"))
+    context.add(_result("call_0", "an id used again"))
+    context.add({"role": "user", "content": "Stop."})
+    context.request(volatile="It is noon.")
+    context.add(_result("never", "came late"))
+    context.add({"role": "user", "content": "Go on."})
+    context.request()
+    context.add_summary("They read a.py, which has sixty lines.", span=Span(first=1, last=36))
+    context.request()
+    return context
+
+
+def _calls(*ids: str) -> dict[str, Any]:
+    made = [
+        {
+            "id": each,
+            "type": "function",
+            "function": {"name": "read", "arguments": json.dumps({"path": f"{each}.py"})},
+        }
+        for each in ids
+    ]
+    return {"role": "assistant", "content": "Let me look.", "tool_calls": made}
+
+
+def _result(call_id: str, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def requests(log: list[str]) -> list[str]:
+    """The canonical request of every call in a log, rendered now."""
+    context = Context.load(log)
+    positions = [event.seq for event in context.events if isinstance(event.body, Call)]
+    return [canonical(context.rebuild(seq)) for seq in positions]
+
+
+def write() -> None:
+    _write_once(events_file(), [dump(event) for event in EVENTS])
+    for dialect in DIALECTS:
+        _write_once(log_file(dialect), conversation(dialect).dump())
+        log = log_file(dialect).read_text(encoding="ascii").splitlines()
+        rendered = requests(log)
+        body = [*(f"{request}," for request in rendered[:-1]), rendered[-1]]
+        _write_once(requests_file(dialect), ["[", *body, "]"])
+
+
+def _write_once(path: Path, lines: list[str]) -> None:
+    if not path.exists():
+        path.write_text("\n".join(lines) + "\n", encoding="ascii")
+
+
+if __name__ == "__main__":
+    write()

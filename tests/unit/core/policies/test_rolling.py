@@ -1,0 +1,329 @@
+"""`rolling`: a sliding window of messages over one rolling summary."""
+
+import pytest
+
+from tests.conversations import (
+    calls,
+    chat,
+    contents,
+    prose,
+    result,
+    results,
+    said,
+    talk,
+    texts,
+    use,
+    user,
+)
+from trimtab import Context, SummaryRefused
+from trimtab.core.budget import budget_for
+from trimtab.core.extract import MAX_TOKENS
+from trimtab.core.policies.knobs import Knobs
+from trimtab.core.policies.rolling import (
+    FORCED,
+    KEEP,
+    MAX_TOOL_RESULT_TOKENS,
+    WINDOW,
+    rolling,
+)
+
+SUMMARY = "[Summary of the earlier conversation]\n"
+
+
+def summary(request):
+    first = contents(request)[0]
+    return first.removeprefix(SUMMARY) if first.startswith(SUMMARY) else None
+
+
+def test_the_defaults_are_those_of_document_3():
+    assert (WINDOW, KEEP, FORCED, MAX_TOKENS) == (15, 10, 50, 500)
+    assert MAX_TOOL_RESULT_TOKENS == 8_000
+
+
+def test_up_to_15_messages_are_sent_as_they_are():
+    context = chat("rolling")
+    talk(context, 7)
+    context.add(user("15th"))
+    request = context.request()
+    assert len(request["messages"]) == 15
+    assert summary(request) is None
+
+
+def test_above_15_messages_the_newest_10_stay_behind_one_summary():
+    context = chat("rolling", system="Be brief.")
+    talk(context, 8, size=200)
+    request = context.request()
+    roles = [message["role"] for message in request["messages"]]
+    assert roles == ["system", "system", *["user", "assistant"] * 5]
+    assert contents(request)[0] == "Be brief."
+    assert contents(request)[1].startswith(SUMMARY)
+    assert contents(request)[2:] == [
+        prose(200, f"{what} {number}") for number in range(3, 8) for what in ("question", "answer")
+    ]
+
+
+def test_the_stand_in_tells_what_was_asked_answered_called_and_found():
+    context = chat("rolling")
+    context.add(user("Where is the bug?"))
+    context.add(calls("c1", arguments='{"path":"a.py"}'))
+    context.add(result("c1", "line 7: off by one\n" + prose(400)))
+    context.add(said("In a.py."))
+    talk(context, 6, size=100)
+    told = summary(context.request())
+    assert told is not None
+    assert told.splitlines()[:4] == [
+        "- user: Where is the bug?",
+        '- called read {"path":"a.py"}',
+        "- result: line 7: off by one",
+        "- assistant: In a.py.",
+    ]
+
+
+def test_the_next_summary_carries_the_last_one_on():
+    context = chat("rolling")
+    talk(context, 8, size=200)
+    context.request()
+    talk(context, 8, size=200, start=8)
+    told = summary(context.request())
+    assert told is not None
+    assert "- user: question 0" in told
+    assert "- user: question 8" in told
+    assert texts(context.request()).count(SUMMARY) == 1
+
+
+def test_a_summary_never_takes_more_than_500_tokens_and_loses_its_oldest_lines():
+    context = chat("rolling")
+    talk(context, 100, size=300)
+    told = summary(context.request())
+    assert told is not None
+    assert context.window.counter.count(told) <= 500
+    assert "question 0" not in told
+    assert told.splitlines()[-1] == "- user: question 93"
+
+
+def test_a_conversation_far_beyond_50_messages_costs_the_same_per_call():
+    context = chat("rolling")
+    talk(context, 30, size=200)
+    early = context.report().used
+    talk(context, 200, size=200, start=30)
+    assert len(context.window.entries) == 460
+    assert context.report().used < early * 1.5
+
+
+def test_with_summaries_by_hand_nothing_is_hidden_before_50_messages():
+    context = chat("rolling", summaries="manual")
+    talk(context, 24)
+    request = context.request()
+    assert len(request["messages"]) == 48
+    wanted = context.wanted_summary()
+    assert wanted is not None
+    assert len(wanted.messages) == 38
+    assert wanted.prior == ""
+
+
+def test_at_50_messages_nobody_is_waited_for():
+    context = chat("rolling", summaries="manual")
+    talk(context, 25, size=100)
+    request = context.request()
+    assert len(request["messages"]) == 11
+    told = summary(request)
+    assert told is not None
+    assert "- user: question 0" in told
+
+
+def test_a_summary_that_is_given_replaces_what_was_wanted():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10, size=200)
+    context.request()
+    context.add_summary("They asked ten things.")
+    request = context.request()
+    assert summary(request) == "They asked ten things."
+    assert len(request["messages"]) == 11
+    assert context.wanted_summary() is None
+
+
+def test_the_prior_summary_is_handed_on():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10, size=200)
+    context.add_summary("First part.")
+    talk(context, 10, size=200, start=10)
+    wanted = context.wanted_summary()
+    assert wanted is not None
+    assert wanted.prior == "First part."
+    assert wanted.messages[0].text == prose(200, "question 5")
+
+
+def test_a_given_summary_is_cut_to_500_tokens_oldest_lines_first():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10, size=2_000)
+    context.add_summary("\n".join(f"fact {number}: {prose(60)}" for number in range(100)))
+    told = summary(context.request())
+    assert told is not None
+    assert context.window.counter.count(told) <= 500
+    assert told.splitlines()[-1].startswith("fact 99: ")
+    assert "fact 0: " not in told
+
+
+def test_a_given_summary_of_one_long_line_keeps_its_end():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10, size=2_000)
+    context.add_summary(prose(8_000) + " the end")
+    told = summary(context.request())
+    assert told is not None
+    assert told.endswith(" the end")
+    assert 400 < context.window.counter.count(told) <= 500
+
+
+@pytest.mark.parametrize("text", ["", "  \n", prose(4_000)])
+def test_a_summary_that_is_empty_or_not_smaller_is_refused_and_the_messages_stay(text):
+    context = chat("rolling", summaries="manual")
+    talk(context, 9, size=40)
+    before = context.request()
+    with pytest.raises(SummaryRefused, match=r"m2-m.* is empty or not smaller"):
+        context.add_summary(text)
+    assert context.request() == before
+
+
+def test_a_failed_summariser_loses_nothing():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10)
+    wanted = context.wanted_summary()
+    assert wanted is not None
+    assert len(context.request()["messages"]) == 20
+
+
+def test_what_was_said_while_a_summary_was_made_stays():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10, size=200)
+    wanted = context.wanted_summary()
+    assert wanted is not None
+    talk(context, 3, size=200, start=10)
+    context.add_summary("The first five.", span=wanted.span)
+    shown = contents(context.request())
+    assert shown[1] == prose(200, "question 5")
+    assert len(shown) == 17
+
+
+def test_a_summary_of_what_was_undone_meanwhile_is_refused():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10, size=200)
+    wanted = context.wanted_summary()
+    assert wanted is not None
+    context.rewind(wanted.span.first)
+    with pytest.raises(SummaryRefused, match="undone or erased"):
+        context.add_summary("What is no longer so.", span=wanted.span)
+
+
+def test_a_rewind_behind_the_span_does_not_disturb_its_summary():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10, size=200)
+    wanted = context.wanted_summary()
+    assert wanted is not None
+    context.add(user("oops"))
+    context.rewind(context.window.seq - 1)
+    context.add_summary("The first five.", span=wanted.span)
+    assert summary(context.request()) == "The first five."
+
+
+def test_a_summary_of_what_was_erased_meanwhile_is_refused():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10, size=200)
+    wanted = context.wanted_summary()
+    assert wanted is not None
+    context.erase(f"m{wanted.span.first}")
+    with pytest.raises(SummaryRefused, match="undone or erased"):
+        context.add_summary("It was question 0.", span=wanted.span)
+
+
+def test_a_summary_outlives_a_restart():
+    context = chat("rolling")
+    talk(context, 10, size=200)
+    before = context.request()
+    again = Context.load(context.dump())
+    assert summary(again.request()) == summary(before)
+    assert summary(before) is not None
+
+
+def test_a_summary_belongs_to_one_session():
+    one, other = chat("rolling"), chat("rolling")
+    talk(one, 10, size=200)
+    talk(other, 3)
+    one.request()
+    assert summary(other.request()) is None
+
+
+def test_a_round_is_summarised_whole_or_not_at_all():
+    context = chat("rolling")
+    talk(context, 2, size=200)
+    context.add(user("go"))
+    context.add(calls("a", "b", "c"))
+    for each in ("a", "b", "c"):
+        context.add(result(each, prose(200)))
+    context.request()
+    context.add(said("done"))
+    talk(context, 4, size=200, start=2)
+    request = context.request()
+    kept = [m["role"] for m in request["messages"]]
+    assert kept[0] == "system"
+    assert kept[1] != "tool"
+    assert kept.count("tool") in (0, 3)
+
+
+def test_an_active_turn_of_many_messages_is_never_summarised_away():
+    context = chat("rolling")
+    context.add(user("go"))
+    for number in range(40):
+        use(context, f"c{number}", prose(200))
+    request = context.request()
+    asked = [m["content"] for m in request["messages"] if m["role"] == "user"]
+    assert asked == ["go"]
+    assert summary(request) is not None
+    assert len(request["messages"]) < 20
+
+
+def test_results_are_cut_to_8000_tokens():
+    context = chat("rolling")
+    context.add(user("go"))
+    [shown] = results(use(context, "c1", prose(200_000)))
+    assert "[truncated: kept first ~8000 of ~" in shown
+    assert context.window.counter.count(shown) <= 8_000
+
+
+def test_above_the_room_nobody_is_waited_for_however_few_the_messages():
+    context = chat("rolling", summaries="manual", context_window=9_000, max_output_tokens=500)
+    talk(context, 7, size=3_000)
+    request = context.request()
+    assert summary(request) is not None
+    assert len(context.window.entries) == 14
+    call = context.window.last_call
+    assert call is not None
+    assert call.body.bound + call.body.max_output <= 9_000
+
+
+def test_the_window_is_a_parameter():
+    context = chat(rolling(Knobs(), window_size=4, keep=2))
+    talk(context, 3, size=200)
+    shown = contents(context.request())
+    assert shown[0].startswith(SUMMARY)
+    assert shown[1:] == [prose(200, text) for text in ("answer 1", "question 2", "answer 2")]
+
+
+def test_nothing_is_wanted_while_the_window_is_not_full():
+    context = chat("rolling", summaries="manual")
+    talk(context, 7)
+    assert context.wanted_summary() is None
+    with pytest.raises(SummaryRefused, match="nothing is waiting"):
+        context.add_summary("too early")
+
+
+def test_an_explicit_mask_binds():
+    context = chat("rolling", context={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
+    context.add(user("go"))
+    use(context, "c1", prose(400))
+    assert results(use(context, "c2", "ok")) == ["[result masked — ~100 tokens removed]", "ok"]
+
+
+def test_a_decision_says_how_large_a_summary_may_be():
+    context = chat("rolling")
+    budget = budget_for(context.window.settings, learned=None, ratio=1.0, margin=0.15)
+    assert rolling(Knobs())(context.window, budget).summary_tokens == 500

@@ -1,0 +1,184 @@
+"""`thresholds`: summarise at 70 % of the window, trim at 90 %."""
+
+from typing import Any
+
+import pytest
+
+from tests.conversations import chat, contents, prose, results, said, talk, texts, use, user
+from trimtab import Context
+from trimtab.core.extract import MESSAGE_CHARS, extract
+from trimtab.core.message import text_message
+from trimtab.core.policies.knobs import Knobs
+from trimtab.core.policies.thresholds import (
+    KEEP,
+    MAX_RESULT_CHARS,
+    SUMMARISE_AT,
+    TRIM_AT,
+    thresholds,
+)
+from trimtab.core.tokens import BYTES4
+
+SUMMARY = "[Summary of the earlier conversation]\n"
+SMALL: dict[str, Any] = {"context_window": 20_000, "max_output_tokens": 500}
+
+
+def exact(policy: Any = "thresholds", **options):
+    """Tokens are counted as words, so that shares of the window can be hit exactly."""
+    return chat(policy, tokenizer=lambda text: len(text.split()), **{**SMALL, **options})
+
+
+def fill(context, messages, words):
+    for number in range(messages):
+        text = f"message {number} " + "word " * (words - 2)
+        context.add(said(text) if number % 2 else user(text))
+
+
+def test_the_defaults_are_those_of_document_4():
+    assert (SUMMARISE_AT, TRIM_AT, KEEP) == (0.7, 0.9, 10)
+    assert (MAX_RESULT_CHARS, MESSAGE_CHARS) == (8_000, 1_000)
+
+
+@pytest.mark.parametrize(("words", "used"), [(493, 14_000), (494, 14_001)])
+def test_70_percent_of_the_window_is_where_summaries_begin(words, used):
+    context = exact()
+    fill(context, 27, 496)
+    context.add(said("word " * words))
+    assert context.report().used == used
+    assert (SUMMARY in texts(context.request())) == (used > 14_000)
+
+
+def test_above_70_percent_all_but_the_newest_ten_are_summarised():
+    context = exact()
+    fill(context, 60, 240)
+    shown = contents(context.request())
+    assert shown[0].startswith(SUMMARY)
+    assert len(shown) == 11
+    assert [text.split()[1] for text in shown[1:]] == [str(n) for n in range(50, 60)]
+
+
+def test_the_next_summary_takes_in_the_last_one():
+    context = exact()
+    fill(context, 60, 240)
+    first = contents(context.request())[0]
+    fill(context, 70, 240)
+    second = contents(context.request())[0]
+    assert first != second
+    assert texts(context.request()).count(SUMMARY) == 1
+    handed = context.window.summary
+    assert handed is not None
+    assert handed.first == 2
+
+
+def test_with_summaries_by_hand_70_percent_only_asks():
+    context = exact(summaries="manual")
+    fill(context, 60, 240)
+    assert len(context.request()["messages"]) == 60
+    wanted = context.wanted_summary()
+    assert wanted is not None
+    assert len(wanted.messages) == 50
+
+
+def test_with_summaries_by_hand_90_percent_no_longer_waits():
+    context = exact(summaries="manual")
+    fill(context, 76, 240)
+    request = context.request()
+    assert contents(request)[0].startswith(SUMMARY)
+    assert len(request["messages"]) == 11
+
+
+def test_the_safety_trim_drops_what_no_summary_could():
+    """Ten messages are kept from the summary, and they alone are over 90 %."""
+    context = exact()
+    fill(context, 10, 1_850)
+    shown = contents(context.request())
+    assert shown[0] == "[conversation truncated — 3 older messages omitted]"
+    assert context.report().share <= 0.7
+
+
+def test_a_threshold_is_never_above_the_room():
+    context = chat("thresholds", context_window=20_000, max_output_tokens=12_000)
+    talk(context, 40, size=1_000)
+    budget = context.budget()
+    assert budget.share(0.9) == budget.share(0.7) == budget.room
+    context.request()
+    assert context.window.tokens <= budget.room
+
+
+def test_a_tool_output_is_cut_to_8000_characters():
+    context = chat("thresholds")
+    context.add(user("go"))
+    [shown] = results(use(context, "c1", "é" * 20_000))
+    assert 7_900 < len(shown) <= 8_000
+    assert shown.endswith("\n[truncated: kept first ~2000 of ~5000 tokens (head)]")
+
+
+def test_a_tool_output_of_8000_characters_is_whole():
+    context = chat("thresholds")
+    context.add(user("go"))
+    assert results(use(context, "c1", "é" * 8_000)) == ["é" * 8_000]
+
+
+def test_of_one_message_only_1000_characters_are_looked_at():
+    behind = text_message("user", "\n" * 1_000 + "too far")
+    before = text_message("user", "\n" * 900 + "near enough")
+    assert extract("", [behind, before], BYTES4) == "- user: near enough"
+
+
+def test_nothing_is_masked_unless_it_is_asked_for():
+    context = chat("thresholds")
+    context.add(user("go"))
+    request = {}
+    for number in range(20):
+        request = use(context, f"c{number}", prose(400))
+    assert results(request) == [prose(400)] * 20
+
+
+@pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "compact", "layered"])
+def test_an_explicit_result_cap_binds_in_every_preset(policy):
+    context = chat(policy, context={"max_tool_result_tokens": 50})
+    context.add(user("go"))
+    [shown] = results(use(context, "c1", prose(4_000)))
+    assert "kept first ~50 of ~" in shown
+
+
+@pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "compact", "layered"])
+def test_an_explicit_history_cap_binds_in_every_preset(policy):
+    context = chat(policy, context={"max_history_tokens": 100})
+    talk(context, 4, size=400)
+    context.add(user("now"))
+    shown = contents(context.request())
+    assert shown == ["[conversation truncated — 8 older messages omitted]", "now"]
+
+
+@pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "layered"])
+def test_explicit_keeps_bind_in_every_preset(policy):
+    context = chat(policy, context={"tool_result_keep_first": 1, "tool_result_keep_last": 1})
+    context.add(user("go"))
+    request = {}
+    for number in range(4):
+        request = use(context, f"c{number}", prose(400))
+    masked = "[result masked — ~100 tokens removed]"
+    assert results(request) == [prose(400), masked, masked, prose(400)]
+
+
+@pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "compact", "layered"])
+def test_an_exempt_tool_is_exempt_in_every_preset(policy):
+    context = chat(
+        policy, context={"max_tool_result_tokens": 50, "tools": {"read": {"exempt": True}}}
+    )
+    context.add(user("go"))
+    assert results(use(context, "c1", prose(4_000))) == [prose(4_000)]
+
+
+def test_the_shares_are_parameters():
+    context = exact(thresholds(Knobs(), summarise_at=0.1, trim_at=0.2, keep=2))
+    fill(context, 12, 240)
+    assert len(context.request()["messages"]) == 3
+
+
+def test_a_summary_outlives_a_restart():
+    context = chat("thresholds", context_window=8_000, max_output_tokens=500)
+    talk(context, 40, size=1_000)
+    shown = contents(context.request())
+    assert shown[0].startswith(SUMMARY)
+    assert contents(Context.load(context.dump()).request()) == shown

@@ -1,0 +1,200 @@
+"""The words that stand in for what is hidden, to the letter."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trimtab.core.edits import (
+    Handle,
+    chars_within,
+    chars_within_tail,
+    cut_text,
+    erased_message,
+    masked,
+    omitted,
+    parse_handle,
+    previously_viewed,
+    shown,
+    summary_text,
+    text_of,
+    truncated,
+    truncated_bytes,
+    with_recall,
+)
+from trimtab.core.event import Edit
+from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult
+
+CALL = ToolCall(id="c1", name="read", arguments='{"path":"a"}')
+IMAGE = Media(kind="image", url="https://example.org/a.png")
+
+
+def mask(text="[gone]"):
+    return Edit(op="mask", first=1, last=1, part=0, text=text)
+
+
+def cut(head=0, tail=0, text="…"):
+    return Edit(op="truncate", first=1, last=1, part=0, text=text, head=head, tail=tail)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (truncated("head", 8000, 52000), "[truncated: kept first ~8000 of ~52000 tokens (head)]"),
+        (truncated("tail", 8000, 52000), "[truncated: kept last ~8000 of ~52000 tokens (tail)]"),
+        (
+            truncated("both", 8000, 52000),
+            "[truncated: kept first+last ~8000 of ~52000 tokens (both)]",
+        ),
+        (truncated_bytes(4000, 9012), "...\n[truncated, showing first 4000 bytes of 9012 total]"),
+        (masked(12000), "[result masked — ~12000 tokens removed]"),
+        (omitted(47), "[conversation truncated — 47 older messages omitted]"),
+        (previously_viewed("File: src/main.rs\nx"), "[Previously viewed: File: src/main.rs]"),
+        (previously_viewed(""), "[Previously viewed: ]"),
+        (summary_text("So far."), "[Summary of the earlier conversation]\nSo far."),
+    ],
+)
+def test_a_text_is_exactly(text, expected):
+    assert text == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "handle", "expected"),
+    [
+        (masked(12), "m7.0", "[result masked — ~12 tokens removed · recall m7.0]"),
+        (
+            omitted(3),
+            "m2-m9",
+            "[conversation truncated — 3 older messages omitted · recall m2-m9]",
+        ),
+        (
+            truncated("tail", 8, 52),
+            "m7.1",
+            "[truncated: kept last ~8 of ~52 tokens (tail) · recall m7.1]",
+        ),
+        (
+            truncated_bytes(8, 52),
+            "m7.0",
+            "...\n[truncated, showing first 8 bytes of 52 total · recall m7.0]",
+        ),
+        ("no bracket", "m1", "no bracket"),
+    ],
+)
+def test_a_handle_stands_before_the_closing_bracket(text, handle, expected):
+    assert with_recall(text, handle) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "handle"),
+    [
+        ("m12.0", Handle(first=12, last=12, part=0)),
+        ("m12", Handle(first=12, last=12)),
+        ("m3-m50", Handle(first=3, last=50)),
+        (" m3-50 ", Handle(first=3, last=50)),
+    ],
+)
+def test_a_handle_names_a_part_a_message_or_a_range(text, handle):
+    assert parse_handle(text) == handle
+
+
+@pytest.mark.parametrize("text", ["", "12", "m", "m1.", "m1-", "m1.2.3", "x m1"])
+def test_what_is_no_handle_is_refused_with_examples(text):
+    with pytest.raises(ValueError, match=r"is not a handle; handles look like m12\.0, m12"):
+        parse_handle(text)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        Edit(op="mask", first=12, last=12, part=0),
+        Edit(op="drop", first=12, last=12),
+        Edit(op="summarise", first=3, last=50),
+    ],
+)
+def test_an_edits_handle_names_what_it_hides(edit):
+    named = parse_handle(edit.handle)
+    assert (named.first, named.last, named.part) == (edit.first, edit.last, edit.part)
+
+
+def test_a_masked_result_keeps_the_call_it_answers_and_its_failure():
+    result = ToolResult(
+        call_id="c1", content=(Text(text="x"), IMAGE), is_error=True, plain=False, extra={"a": 1}
+    )
+    assert shown(result, mask()) == ToolResult(
+        call_id="c1", content=(Text(text="[gone]"),), is_error=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("edit", "text"),
+    [(cut(head=2), "ab…"), (cut(tail=2), "…ef"), (cut(head=1, tail=1), "a…f"), (cut(), "…")],
+)
+def test_a_cut_text_keeps_what_the_edit_says(edit, text):
+    assert cut_text("abcdef", edit) == text
+
+
+def test_a_result_cut_at_its_end_keeps_its_pictures():
+    result = ToolResult(call_id="c1", content=(Text(text="abcdef"), IMAGE), plain=False)
+    seen = shown(result, cut(head=2))
+    assert isinstance(seen, ToolResult)
+    assert seen.content == (Text(text="ab…"), IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("part", "seen"),
+    [
+        (Text(text="abcdef"), Text(text="[gone]")),
+        (IMAGE, Text(text="[gone]")),
+        (Opaque(data={"type": "x"}), Text(text="[gone]")),
+    ],
+)
+def test_any_other_part_is_masked_as_a_text(part, seen):
+    assert shown(part, mask()) == seen
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (Text(text="a"), "a"),
+        (ToolResult(call_id="c", content=(Text(text="a"), IMAGE, Text(text="b"))), "a\nb"),
+        (CALL, ""),
+        (IMAGE, ""),
+        (Opaque(data={}), ""),
+    ],
+)
+def test_only_texts_and_results_can_be_cut(part, text):
+    assert text_of(part) == text
+
+
+def test_erasing_leaves_calls_and_results_paired():
+    message = Message(role="assistant", parts=(Text(text="secret"), CALL), extra={"k": "secret"})
+    assert erased_message(message, None) == Message(
+        role="assistant",
+        parts=(Text(text="[erased]"), ToolCall(id="c1", name="read", arguments="{}")),
+    )
+    answer = Message(role="tool", parts=(ToolResult(call_id="c1", content=(Text(text="secret"),)),))
+    assert erased_message(answer, 0).results == (
+        ToolResult(call_id="c1", content=(Text(text="[erased]"),)),
+    )
+
+
+def test_erasing_one_part_leaves_the_others():
+    message = Message(role="user", parts=(Text(text="a"), IMAGE))
+    assert erased_message(message, 1).parts == (Text(text="a"), Text(text="[erased]"))
+
+
+@given(st.text(max_size=40), st.integers(-1, 200))
+def test_a_byte_limit_keeps_whole_characters_and_as_many_as_fit(text, limit):
+    for count, piece in (
+        (chars_within(text, limit), lambda n: text[:n]),
+        (chars_within_tail(text, limit), lambda n: text[len(text) - n :]),
+    ):
+        assert len(piece(count).encode()) <= max(limit, 0)
+        if count < len(text):
+            assert len(piece(count + 1).encode()) > limit
+
+
+@given(st.text(max_size=400))
+def test_a_first_line_is_one_line_of_at_most_100_characters(text):
+    line = previously_viewed(text).removeprefix("[Previously viewed: ").removesuffix("]")
+    assert len(line) <= 100
+    assert len(line.splitlines()) <= 1

@@ -1,0 +1,156 @@
+"""The records of a log: written once, read for ever."""
+
+import json
+from dataclasses import MISSING, fields
+
+import pytest
+
+from tests.golden.events import BODIES, EVENTS
+from tests.golden.record import DIALECTS, events_file, log_file, requests, requests_file
+from trimtab import Context
+from trimtab.core.event import (
+    _KINDS,
+    VERSION,
+    Call,
+    Event,
+    Said,
+    Settings,
+    Size,
+    Usage,
+    added,
+    canonical,
+    dump,
+    event_to_json,
+    load,
+)
+from trimtab.core.message import text_message
+from trimtab.core.prompt import RENDERER
+from trimtab.wire import RequestChanged
+
+AGAIN = "write it with `python -m tests.golden.record` after raising the version"
+
+
+def golden_lines():
+    return events_file().read_text(encoding="ascii").splitlines()
+
+
+def test_the_golden_events_have_every_kind():
+    assert [type(body) for body in BODIES] == list(_KINDS.values())
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: type(body).__name__)
+def test_the_golden_events_set_every_field(body):
+    for spec in fields(body):
+        value = getattr(body, spec.name)
+        if spec.default is not MISSING:
+            assert value != spec.default, spec.name
+        elif spec.default_factory is not MISSING:
+            assert value != spec.default_factory(), spec.name
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event.body).__name__)
+def test_an_event_is_written_as_the_golden_line(event):
+    assert dump(event) == golden_lines()[event.seq - 1], AGAIN
+
+
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event.body).__name__)
+def test_a_golden_line_is_read_as_the_event(event):
+    line = golden_lines()[event.seq - 1]
+    assert load(line) == event
+    assert load(line.encode()) == event
+
+
+def test_there_are_no_more_golden_lines_than_events():
+    assert len(golden_lines()) == len(EVENTS)
+
+
+def test_fields_at_their_default_are_not_written():
+    event = Event(seq=1, at=2.0, body=Settings(model="m", dialect="d"))
+    assert event_to_json(event) == {
+        "v": VERSION,
+        "seq": 1,
+        "at": 2.0,
+        "kind": "settings",
+        "model": "m",
+        "dialect": "d",
+    }
+    assert load(dump(event)) == event
+
+
+def test_a_line_is_ascii_without_line_breaks():
+    said = Said(message=text_message("user", "ü\n\u2028🙂"), sizes=(Size(bytes=9, tokens=3),))
+    line = dump(Event(seq=1, at=0.0, body=said))
+    assert line.isascii()
+    assert len(line.splitlines()) == 1
+
+
+def test_keys_keep_the_order_the_provider_gave_them():
+    tool = {"name": "z", "input_schema": {"b": 1, "a": 2}}
+    event = Event(seq=1, at=0.0, body=Settings(model="m", dialect="d", tools=(tool,)))
+    read = load(dump(event)).body
+    assert isinstance(read, Settings)
+    assert json.dumps(read.tools[0]) == json.dumps(tool)
+
+
+def test_a_later_format_is_refused_with_what_to_do():
+    line = dump(EVENTS[8]).replace('"v":1', '"v":2')
+    with pytest.raises(
+        ValueError, match="event 9 has format version 2; this release reads up to 1: upgrade"
+    ):
+        load(line)
+
+
+def test_a_field_of_a_later_release_is_passed_over():
+    line = dump(EVENTS[8])[:-1] + ',"news":1}'
+    assert load(line) == EVENTS[8]
+
+
+def test_canonical_json_has_one_form():
+    assert canonical({"b": "ü", "a": [1, None]}) == '{"a":[1,null],"b":"\\u00fc"}'
+    with pytest.raises(ValueError, match="Out of range"):
+        canonical(float("nan"))
+
+
+def test_usages_add_up():
+    one = Usage(input=1, output=2, cache_read=3, cache_write=4)
+    assert added(one, one) == Usage(input=2, output=4, cache_read=6, cache_write=8)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_golden_log_is_rendered_as_it_was_under_this_renderer(dialect):
+    log = log_file(dialect).read_text(encoding="ascii").splitlines()
+    golden = requests_file(dialect).read_text(encoding="ascii")
+    assert requests(log) == [canonical(request) for request in json.loads(golden)], (
+        f"renderer {RENDERER} renders another request than before; {AGAIN}"
+    )
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_golden_log_is_read_and_written_without_change(dialect):
+    log = log_file(dialect).read_text(encoding="ascii").splitlines()
+    assert Context.load(log).dump() == log
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_golden_log_meets_all_that_a_renderer_does(dialect):
+    log = log_file(dialect).read_text(encoding="ascii")
+    kinds = {json.loads(line)["kind"] for line in log.splitlines()}
+    ops = {e["op"] for e in map(json.loads, log.splitlines()) if e["kind"] == "edit"}
+    assert {"settings", "message", "edit", "repair", "call"} <= kinds
+    assert ops == {"truncate", "mask", "drop", "summarise"}
+
+
+def test_a_change_of_a_single_word_in_the_renderer_is_noticed(monkeypatch):
+    monkeypatch.setattr("trimtab.core.prompt.summary_text", lambda summary: f"Summary: {summary}")
+    log = log_file("anthropic").read_text(encoding="ascii").splitlines()
+    with pytest.raises(RequestChanged):
+        requests(log)
+
+
+def test_a_past_request_that_renders_otherwise_is_not_shown():
+    log = log_file("anthropic").read_text(encoding="ascii").splitlines()
+    changed = [line.replace("Go on.", "Go off.") for line in log]
+    context = Context.load(changed)
+    last = max(event.seq for event in context.events if isinstance(event.body, Call))
+    with pytest.raises(RequestChanged, match=f"the request of call {last} cannot be shown"):
+        context.rebuild(last)

@@ -1,0 +1,89 @@
+"""The extractive summary: lines that were said, and a line of names."""
+
+from inline_snapshot import snapshot
+
+from trimtab.core.extract import LINE_CHARS, NAMED, extract, newest_lines
+from trimtab.core.message import Media, Message, Text, ToolCall, ToolResult, text_message
+from trimtab.core.tokens import BYTES4
+
+ROUND = [
+    text_message("user", "\n  Fix the parser.\nIt fails."),
+    Message(
+        role="assistant",
+        parts=(
+            Text(text="Looking."),
+            ToolCall(id="c1", name="read", arguments='{"path":\n "src/wire.py"}'),
+        ),
+    ),
+    Message(
+        role="tool",
+        parts=(ToolResult(call_id="c1", content=(Text(text="def parse_header():\n  read_u8()"),)),),
+    ),
+]
+
+
+def test_each_thing_said_is_one_line():
+    assert extract("", ROUND, BYTES4) == snapshot("""\
+- user: Fix the parser.
+- assistant: Looking.
+- called read {"path": "src/wire.py"}
+- result: def parse_header():\
+""")
+
+
+def test_the_prior_summary_comes_first_without_its_blank_lines():
+    assert extract("- one\n\n- two", ROUND[:1], BYTES4) == "- one\n- two\n- user: Fix the parser."
+
+
+def test_long_lines_are_cut():
+    line = extract("", [text_message("user", "word " * 100)], BYTES4).removeprefix("- user: ")
+    assert len(line) == LINE_CHARS
+    assert line.endswith("…")
+
+
+def test_a_message_without_text_leaves_no_line():
+    picture = Media(kind="image", mime="image/png", data="AA==")
+    assert extract("", [Message(role="user", parts=(picture,))], BYTES4, max_names=9) == ""
+
+
+def test_the_oldest_lines_go_where_there_is_no_room():
+    prior = "\n".join(f"- line {number}" for number in range(100))
+    kept = extract(prior, ROUND[:1], BYTES4, max_tokens=20).splitlines()
+    assert kept[-1] == "- user: Fix the parser."
+    assert kept[0] == f"- line {101 - len(kept)}"
+    assert 1 < len(kept) < 10
+
+
+def test_of_a_single_line_that_is_too_long_the_newest_words_stay():
+    assert newest_lines("one two three four", BYTES4, 3) == "three four"
+
+
+def test_names_are_listed_last_without_those_that_a_line_has():
+    assert extract("", ROUND, BYTES4, max_names=9).splitlines()[-1] == f"{NAMED}read_u8"
+    assert NAMED not in extract("", ROUND, BYTES4)
+
+
+def test_the_prior_summarys_names_are_carried_on_in_one_line():
+    prior = f"- user: before\n{NAMED}old_name, src/old.py"
+    made = extract(prior, ROUND, BYTES4, max_names=9).splitlines()
+    assert made[0] == "- user: before"
+    assert made[-1] == f"{NAMED}old_name, src/old.py, read_u8"
+    assert sum(line.startswith(NAMED) for line in made) == 1
+
+
+def test_the_names_of_lines_that_go_are_still_listed():
+    prior = "- called read src/old.py\n" + "\n".join(f"- line {n}" for n in range(100))
+    made = extract(prior, ROUND, BYTES4, max_tokens=20, max_names=9)
+    assert "called read src/old.py" not in made
+    assert "src/old.py" in made.splitlines()[-1]
+
+
+def test_a_word_that_a_line_was_cut_in_is_no_name():
+    prior = "- called read src/old.py src/ver…\n" + "\n".join(f"- line {n}" for n in range(100))
+    named = extract(prior, [], BYTES4, max_tokens=20, max_names=9).splitlines()[-1]
+    assert named == f"{NAMED}src/old.py"
+
+
+def test_names_are_listed_where_no_line_is_left():
+    deep = text_message("user", "\n" * 2_000 + "deep_name")
+    assert extract("", [deep], BYTES4, max_names=9) == f"{NAMED}deep_name"

@@ -1,0 +1,256 @@
+"""The final guard: after any policy the request fits by its upper bound, or it says why not."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.conversations import (
+    calls,
+    chat,
+    claude,
+    contents,
+    prose,
+    result,
+    results,
+    said,
+    talk,
+    texts,
+    use,
+    user,
+)
+from trimtab import CannotFit, check
+from trimtab.core.event import Edit
+from trimtab.core.message import Media, Message, Text
+from trimtab.core.policies import POLICIES
+
+SMALL: dict[str, Any] = {"context_window": 4_000, "max_output_tokens": 500}
+
+
+def last(context):
+    call = context.window.last_call
+    assert call is not None
+    return call.body
+
+
+def bound(context):
+    return last(context).bound + last(context).max_output
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_every_preset_ends_within_the_limit(policy):
+    context = chat(policy, **SMALL)
+    talk(context, 30, size=800)
+    context.add(user("go"))
+    for number in range(10):
+        use(context, f"c{number}", prose(3_000))
+        assert bound(context) <= 4_000
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_one_oversized_result_is_cut_rather_than_looped_over(policy):
+    context = chat(policy, recall=True, **SMALL)
+    context.add(user("go"))
+    [shown] = results(use(context, "c1", prose(200_000)))
+    assert bound(context) <= 4_000
+    assert "truncated" in shown
+    assert context.recall("m4.0") == prose(200_000)
+
+
+def test_parallel_results_are_cut_to_one_level():
+    context = chat("full", **SMALL)
+    context.add(user("go"))
+    context.add(calls("a", "b", "c", "d"))
+    for each, size in (("a", 8_000), ("b", 8_000), ("c", 8_000), ("d", 200)):
+        context.add(result(each, prose(size)))
+    *cut, small = results(context.request())
+    assert small == prose(200)
+    assert max(map(len, cut)) - min(map(len, cut)) < 400
+    assert min(map(len, cut)) > 1_000
+
+
+def test_a_newest_user_message_larger_than_the_window_is_cut_with_a_handle():
+    context = chat("full", recall=True, **SMALL)
+    context.add(user(prose(100_000)))
+    [shown] = contents(context.request())
+    assert shown.startswith(prose(1_000))
+    assert shown.endswith(" · recall m2.0]")
+    assert 3_000 < bound(context) <= 4_000
+    assert context.recall("m2.0") == prose(100_000)
+
+
+def test_oldest_groups_go_before_anything_is_cut():
+    context = chat("full", **SMALL)
+    talk(context, 4, size=4_000)
+    context.add(user("now"))
+    shown = contents(context.request())
+    assert shown[-1] == "now"
+    assert shown[1:-1] == [prose(4_000, text) for text in ("answer 2", "question 3", "answer 3")]
+
+
+def test_older_rounds_of_a_thinking_loop_are_masked_where_they_cannot_be_dropped():
+    context = claude("full", **SMALL)
+    context.add(user("go"))
+    for number in range(6):
+        context.add(thought(number))
+        context.add(answer(number, prose(3_000)))
+        request = context.request()
+        assert check(request) == []
+        assert bound(context) <= 4_000
+    shown = texts(context.request())
+    assert shown.count("'type': 'thinking'") == 6
+    assert "[result masked — ~" in shown
+
+
+def thought(number):
+    return {
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": f"step {number}", "signature": "c2ln"},
+            {"type": "tool_use", "id": f"t{number}", "name": "read", "input": {}},
+        ],
+    }
+
+
+def answer(number, text):
+    block = {"type": "tool_result", "tool_use_id": f"t{number}", "content": text}
+    return {"role": "user", "content": [block]}
+
+
+def test_an_older_thinking_loop_is_dropped_whole():
+    context = claude("full", **SMALL)
+    context.add(user("go"))
+    for number in range(4):
+        context.add(thought(number))
+        context.add(answer(number, prose(1_500)))
+        context.request()
+    context.add(said("done"))
+    context.add(user(prose(6_000)))
+    request = context.request()
+    assert check(request) == []
+    assert "thinking" not in texts(request)
+    assert "tool_use" not in texts(request)
+
+
+def test_a_system_prompt_larger_than_the_window_is_named():
+    context = chat("full", system=prose(100_000), **SMALL)
+    context.add(user("hi"))
+    with pytest.raises(CannotFit, match="system prompt and tools") as raised:
+        context.request()
+    assert raised.value.limit == 4_000
+    assert raised.value.needed > 4_000
+    assert raised.value.parts["system prompt and tools"] > 15_000
+    assert raised.value.parts["requested output"] == 500
+
+
+def test_arguments_are_never_cut_into_invalid_json():
+    context = chat("full", **SMALL)
+    context.add(user("go"))
+    context.add(calls("c1", arguments=json.dumps({"text": prose(40_000)})))
+    context.add(result("c1", "ok"))
+    with pytest.raises(CannotFit, match="assistant message m3"):
+        context.request()
+
+
+def test_a_pinned_message_is_never_cut_and_is_named():
+    context = chat("full", **SMALL)
+    handle = context.add(user(prose(40_000)))
+    context.pin(handle)
+    context.add(user("now"))
+    with pytest.raises(CannotFit, match=f"pinned user message {handle}"):
+        context.request()
+    context.pin(handle, pinned=False)
+    assert contents(context.request())[-1] == "now"
+
+
+def test_what_cannot_be_sent_is_not_recorded_as_sent():
+    context = chat("full", system=prose(100_000), **SMALL)
+    context.add(user("hi"))
+    before = context.dump()
+    with pytest.raises(CannotFit):
+        context.request()
+    assert context.dump() == before
+    context.configure(system="Be brief.")
+    assert contents(context.request()) == ["Be brief.", "hi"]
+
+
+def test_a_picture_goes_where_no_text_can_be_cut():
+    context = chat("full", context_window=2_500, max_output_tokens=500)
+    big = Media(kind="image", mime="image/png", url="https://example.org/a.png")
+    parts = (Text(text="look"), big, big, big)
+    context.add(Message(role="user", parts=parts))
+    shown = texts(context.request())
+    assert "look" in shown
+    assert "[image removed]" in shown
+    assert bound(context) <= 2_500
+
+
+def test_a_pass_that_hides_nothing_more_adds_no_edits():
+    context = chat("full", **SMALL)
+    talk(context, 10, size=2_000)
+    context.add(user("now"))
+    context.request()
+    count = sum(isinstance(event.body, Edit) for event in context.events)
+    context.request(stream=True)
+    assert sum(isinstance(event.body, Edit) for event in context.events) == count
+
+
+def test_the_volatile_tail_is_counted():
+    context = chat("full", **SMALL)
+    talk(context, 3, size=1_500)
+    context.add(user("now"))
+    context.request(volatile=prose(8_000))
+    assert bound(context) <= 4_000
+    assert context.window.dropped_messages > 0
+
+
+def test_usage_from_before_a_compaction_is_not_trusted_after_it():
+    context = claude("full", **SMALL)
+    talk(context, 3, size=1_000)
+    context.add(user("now"))
+    context.request()
+    context.add(reply("msg_1", 1_500))
+    assert (context.window.anchor or ())[:1] == (1_500,)
+    context.add(user(prose(9_000)))
+    context.request()
+    assert context.window.dropped
+    assert context.window.anchor is None
+    assert bound(context) <= 4_000
+
+
+def reply(name, tokens, text="ok"):
+    return {
+        "id": name,
+        "type": "message",
+        "role": "assistant",
+        "model": "claude-sonnet-4-5",
+        "content": [{"type": "text", "text": text}],
+        "stop_reason": "end_turn",
+        "usage": {"input_tokens": tokens, "output_tokens": 5},
+    }
+
+
+def test_a_provider_that_counts_more_than_we_do_is_believed():
+    context = claude("full", **SMALL)
+    talk(context, 2, size=1_000)
+    context.add(user("now"))
+    context.request()
+    estimate = last(context).tokens
+    context.add(reply("msg_1", estimate * 2))
+    assert context.window.ratio == pytest.approx(2.0)
+    context.add(user("next"))
+    context.request()
+    assert last(context).bound > estimate * 2
+
+
+def test_a_summary_is_shortened_before_the_guard_gives_up():
+    context = chat("rolling", system=prose(12_200), **SMALL)
+    for number in range(20):
+        context.add(user(prose(300, f"question {number}")))
+        context.add(said(prose(300, f"answer {number}")))
+    context.add(user("and now?"))
+    assert texts(context.request()).endswith("and now?")
+    assert bound(context) <= 4_000
+    summary = context.window.summary
+    assert summary is not None
+    assert summary.text.startswith("…")

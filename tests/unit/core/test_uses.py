@@ -1,0 +1,197 @@
+"""Which results the agent comes back to."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.agents import Agent
+from tests.conversations import calls, chat, result, said, user
+from trimtab import Context
+from trimtab.core.event import Edit
+from trimtab.core.uses import Fact, Uses, kind_of, uses_of
+
+WORDS = ("parse_header", "ErrShort", "src/wire.py", "read_u8", "plain")
+PATHS = ("src/wire.py", "src/frame.py", "notes.txt")
+TOOLS = ("read", "edit_file", "grep", "bash", "plan")
+
+texts = st.lists(st.sampled_from(WORDS), max_size=4).map(" ".join)
+rounds = st.lists(st.tuples(st.sampled_from(TOOLS), st.sampled_from(PATHS), texts), min_size=1)
+steps = st.one_of(
+    st.tuples(st.just("round"), rounds.map(lambda made: made[:3])),
+    st.tuples(st.just("said"), texts),
+    st.tuples(st.just("user"), texts),
+    st.tuples(st.just("ask"), st.none()),
+    st.tuples(st.just("mask"), st.integers(0, 5)),
+    st.tuples(st.just("drop"), st.integers(0, 5)),
+    st.tuples(st.just("rewind"), st.integers(0, 12)),
+    st.tuples(st.just("erase"), st.integers(0, 5)),
+)
+
+
+def play(context: Context, step: str, told: Any, number: int) -> None:
+    results = list(context.window.results.values())
+    match step:
+        case "round":
+            ids = [f"c{number}_{index}" for index in range(len(told))]
+            asked = [
+                calls(each, tool=tool, arguments=json.dumps({"path": path}))["tool_calls"][0]
+                for each, (tool, path, _) in zip(ids, told, strict=True)
+            ]
+            context.add({"role": "assistant", "content": None, "tool_calls": asked})
+            for each, (_, _, text) in zip(ids, told, strict=True):
+                context.add(result(each, text))
+        case "said":
+            context.add(said(told))
+        case "user":
+            context.add(user(told))
+        case "ask":
+            uses_of(context.window)
+        case "rewind":
+            context.rewind(max(1, context.window.seq - told))
+        case _ if told >= len(results):
+            pass
+        case "erase":
+            context.erase(results[told].handle)
+        case "mask":
+            seq, part = results[told].key
+            edit = Edit(op="mask", first=seq, last=seq, part=part, text="[gone]", why="test")
+            context.apply([context.event(edit)])
+        case _:
+            group = results[told].entry.round.group
+            edit = Edit(op="drop", first=group.first, last=group.last, why="test")
+            context.apply([context.event(edit)])
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(steps, max_size=25))
+def test_an_index_kept_call_by_call_equals_one_made_at_the_end(story):
+    context = chat("full")
+    for number, (step, told) in enumerate(story):
+        play(context, step, told, number)
+    afresh = Uses()
+    afresh.catch_up(context.window)
+    kept = uses_of(context.window)
+    assert kept.facts == afresh.facts
+    assert (kept.calls, kept.named, kept.edited) == (afresh.calls, afresh.named, afresh.edited)
+    assert set(context.window.results) <= set(kept.facts)
+
+
+def fact(agent: Agent, handle: str) -> Fact:
+    seq, _, part = handle.removeprefix("m").partition(".")
+    return uses_of(agent.window).facts[int(seq), int(part)]
+
+
+def agent() -> Agent:
+    return Agent(policy="full")
+
+
+def test_a_result_is_known_by_its_words_and_the_paths_of_its_call():
+    made = agent()
+    handle = made.use("def parse_header(): read_u8() + read_u8()", path="src/wire.py", limit=3)
+    assert fact(made, handle) == Fact(
+        kind="read",
+        arrived=1,
+        words={"parse_header": 1, "read_u8": 2},
+        paths=("src/wire.py",),
+        used=1,
+    )
+
+
+def test_a_word_of_a_result_that_is_named_again_is_a_use():
+    made = agent()
+    first = made.use("parse_header read_u8")
+    other = made.use("unrelated_thing")
+    made.use("ok", tool="grep", pattern="parse_header")
+    made.context.add(said("Both parse_header and read_u8 fail."))
+    assert (fact(made, first).uses, fact(made, first).used) == (3, 4)
+    assert (fact(made, other).uses, fact(made, other).used) == (0, 2)
+
+
+def test_a_users_words_are_uses_and_a_results_own_words_are_not():
+    made = agent()
+    first = made.use("parse_header")
+    made.use("parse_header again")
+    assert fact(made, first).uses == 0
+    made.context.add(user("what of parse_header?"))
+    assert fact(made, first).uses == 1
+
+
+def test_the_same_tool_asked_for_the_same_thing_again_supersedes_its_result():
+    made = agent()
+    first = made.use("one", path="src/wire.py")
+    other = made.use("two", path="src/frame.py")
+    searched = made.use("three", tool="grep", path="src/wire.py")
+    assert not fact(made, first).superseded
+    last = made.use("four", path="src/wire.py")
+    assert fact(made, first).superseded
+    assert not any(fact(made, each).superseded for each in (other, searched, last))
+
+
+def test_calls_without_a_path_supersede_by_what_they_ask_for():
+    made = agent()
+    first = made.use("one", tool="bash", command="make")
+    other = made.use("two", tool="bash", command="make check")
+    made.use("three", tool="bash", command="make")
+    assert fact(made, first).superseded
+    assert not fact(made, other).superseded
+
+
+def test_an_edit_is_remembered_by_the_path_it_changed():
+    made = agent()
+    made.use("text", path="src/wire.py")
+    made.use("done", tool="edit", path="src/frame.py", new="x = 1")
+    uses = uses_of(made.window)
+    assert uses.named == {"src/wire.py": 1, "src/frame.py": 2}
+    assert uses.edited == {"src/frame.py": 2}
+
+
+def test_what_is_no_longer_visible_is_forgotten_once_it_is_most_of_the_index():
+    made = agent()
+    for number in range(110):
+        made.use(f"word_{number}", path=f"src/f{number}.py")
+    uses = uses_of(made.window)
+    assert len(uses.facts) == 110
+    keys = list(made.window.results)
+    for seq, part in keys[:108]:
+        edit = Edit(op="mask", first=seq, last=seq, part=part, text="[gone]", why="test")
+        made.context.apply([made.context.event(edit)])
+    assert uses_of(made.window) is uses
+    assert list(uses.facts) == keys[108:]
+    made.context.add(said("word_0 and word_109"))
+    assert uses_of(made.window).facts[keys[109]].uses == 1
+    assert "word_0" not in uses._holders
+
+
+def test_the_index_hears_each_message_once():
+    made = agent()
+    handle = made.use("parse_header")
+    made.context.add(said("parse_header"))
+    assert fact(made, handle).uses == 1
+    assert fact(made, handle).uses == 1
+    assert uses_of(made.window).calls == 2
+
+
+@pytest.mark.parametrize(
+    ("tool", "asked", "kind"),
+    [
+        ("Edit", "", "edit"),
+        ("str_replace_based_tool", "", "edit"),
+        ("Read", "", "read"),
+        ("WebFetch", "", "read"),
+        ("Grep", "", "search"),
+        ("list_files", "", "search"),
+        ("plan", "", "other"),
+        ("Bash", "make check", "run"),
+        ("Bash", "", "run"),
+        ("Bash", "cat src/wire.py", "read"),
+        ("Bash", "cd /repo && cd src && /usr/bin/head -5 a.py", "read"),
+        ("shell", "bash\n-lc\nrg parse_header", "search"),
+        ("exec_command", "find . -name x", "search"),
+        ("run_command", "catalog build", "run"),
+    ],
+)
+def test_the_kind_of_a_tool_is_told_by_its_name_or_its_command(tool, asked, kind):
+    assert kind_of(tool, asked) == kind
