@@ -1,0 +1,205 @@
+"""Anthropic's Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trimtab.core.event import Usage
+from trimtab.core.message import Message, Role, Text, ToolResult
+from trimtab.core.prompt import Block, Prompt
+from trimtab.dialects.anthropic_marks import mark
+from trimtab.dialects.anthropic_parts import read_part, render_part, write_part
+from trimtab.dialects.anthropic_rules import check as check
+from trimtab.dialects.anthropic_stream import gather as gather
+from trimtab.dialects.dialect import Reply, Wire
+from trimtab.dialects.foreign import NOTHING
+from trimtab.dialects.shapes import as_dict, as_int, as_list, rest
+from trimtab.dialects.tools import read_tool, to_anthropic
+
+name: str = "anthropic"
+system_notices: bool = False
+
+_START = "(conversation start)"
+_ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+
+
+def read(wire: Wire) -> Message:
+    role = _ROLES.get(wire.get("role", ""))
+    if role is None:
+        raise ValueError(
+            f"role {wire.get('role')!r} is not an Anthropic role; "
+            "expected user, assistant or system (tool results stand in user messages)"
+        )
+    content = wire.get("content")
+    if isinstance(content, str):
+        parts = (Text(text=content),)
+        return Message(role=role, parts=parts, origin=name, extra=rest(wire, "role", "content"))
+    blocks = as_list(content)
+    if blocks is None:
+        return Message(role=role, parts=(), origin=name, extra=rest(wire, "role"))
+    return Message(
+        role=role,
+        parts=tuple(read_part(block) for block in blocks),
+        plain=False,
+        origin=name,
+        extra=rest(wire, "role", "content"),
+    )
+
+
+def read_history(wires: Sequence[Wire]) -> list[Message]:
+    return [read(wire) for wire in wires]
+
+
+def write_history(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [_write(message) for message in messages]
+
+
+def _write(message: Message) -> dict[str, Any]:
+    if message.origin != name:
+        return _write_foreign(message)
+    out: dict[str, Any] = {**(message.extra or {}), "role": message.role}
+    first = message.parts[0] if len(message.parts) == 1 else None
+    if message.plain and isinstance(first, Text) and first.extra is None:
+        out["content"] = first.text
+    elif message.parts or not message.plain:
+        out["content"] = [write_part(part) for part in message.parts]
+    return out
+
+
+def _write_foreign(message: Message) -> dict[str, Any]:
+    rendered = blocks([message])
+    return {"role": rendered[0].role, "content": [block.body for block in rendered]}
+
+
+def is_reply(wire: Wire) -> bool:
+    return wire.get("type") == "message" and "stop_reason" in wire and "model" in wire
+
+
+def read_reply(wire: Wire) -> Reply:
+    message = Message(
+        role="assistant",
+        parts=tuple(read_part(block) for block in as_list(wire.get("content")) or ()),
+        plain=False,
+        origin=name,
+    )
+    usage = as_dict(wire.get("usage"))
+    return Reply(
+        message=message,
+        usage=None if usage is None else read_usage(usage),
+        stop=wire.get("stop_reason"),
+        id=wire.get("id"),
+    )
+
+
+def read_usage(usage: Wire) -> Usage:
+    """Anthropic's `input_tokens` leaves cache reads and writes out; ours has them in."""
+    cache_read = as_int(usage.get("cache_read_input_tokens"))
+    cache_write = as_int(usage.get("cache_creation_input_tokens"))
+    return Usage(
+        input=as_int(usage.get("input_tokens")) + cache_read + cache_write,
+        output=as_int(usage.get("output_tokens")),
+        cache_read=cache_read,
+        cache_write=cache_write,
+    )
+
+
+def read_system(system: str | Sequence[Wire]) -> tuple[Message, ...]:
+    if isinstance(system, str):
+        return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
+    if not system:
+        return ()
+    if all("role" in wire for wire in system):
+        return tuple(read(wire) for wire in system)
+    parts = tuple(read_part(block) for block in system)
+    return (Message(role="system", parts=parts, plain=False, origin=name),)
+
+
+def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for wire in tools:
+        tool = read_tool(wire)
+        # What a provider runs itself has no other form; it is for the provider to judge.
+        out.append(dict(wire) if tool is None or tool.form == name else to_anthropic(tool))
+    return out
+
+
+def blocks(messages: Sequence[Message]) -> list[Block]:
+    """Results are put right behind the calls: Anthropic wants them first in the user message."""
+    said: list[Block] = []
+    results: list[Block] = []
+    others: list[Block] = []
+    for message in messages:
+        own = message.origin == name
+        role = "assistant" if message.role == "assistant" else "user"
+        if own and message.role == "system":
+            role = "system"
+        target = said if role == "assistant" else others
+        empty = True
+        for part in message.parts:
+            body = render_part(part, own)
+            if body is None:
+                continue
+            empty = False
+            is_result = isinstance(part, ToolResult)
+            (results if is_result else target).append(Block(role=role, body=body))
+        if empty:
+            target.append(Block(role=role, body={"type": "text", "text": NOTHING}))
+    if results and any(block.role == "assistant" for block in results):
+        results = [Block(role="user", body=block.body) for block in results]
+    return said + results + others
+
+
+def request(prompt: Prompt) -> dict[str, Any]:
+    system, tools, bodies = mark(prompt, _system(prompt.system))
+    out = {**prompt.params, "model": prompt.model, prompt.output_param: prompt.max_output}
+    if system:
+        first = system[0]
+        plain = len(system) == 1 and len(first) == 2 and first.get("type") == "text"
+        out["system"] = first["text"] if plain else system
+    if tools:
+        out["tools"] = tools
+    out["messages"] = _messages(prompt, bodies)
+    if prompt.stream:
+        out["stream"] = True
+    return out
+
+
+def _system(messages: Sequence[Message]) -> list[Wire]:
+    rendered: list[Wire] = []
+    for message in messages:
+        own = message.origin == name
+        bodies = (render_part(part, own) for part in message.parts)
+        rendered.extend(body for body in bodies if body is not None and "text" in body)
+    return rendered
+
+
+def _messages(prompt: Prompt, bodies: Sequence[Wire]) -> list[dict[str, Any]]:
+    """Adjacent blocks of one role become one message."""
+    messages: list[dict[str, Any]] = []
+    content: list[Wire] = []
+    last = ""
+    for block, body in zip(prompt.blocks, bodies, strict=True):
+        if block.role != last:
+            last = block.role
+            content = []
+            messages.append({"role": last, "content": content})
+        content.append(body)
+    if prompt.volatile:
+        text = {"type": "text", "text": prompt.volatile}
+        if last == "user":
+            content.append(text)
+        else:
+            messages.append({"role": "user", "content": [text]})
+    elif last == "assistant":
+        content[-1] = _without_trailing_space(content[-1])
+    if messages and messages[0]["role"] != "user":
+        messages.insert(0, {"role": "user", "content": [{"type": "text", "text": _START}]})
+    return messages
+
+
+def _without_trailing_space(body: Wire) -> Wire:
+    """A reply to be continued may not end in white space."""
+    if body.get("type") != "text" or not body["text"][-1:].isspace():
+        return body
+    return {**body, "text": body["text"].rstrip()}

@@ -1,0 +1,72 @@
+"""What stands for a part in a dialect that it did not come from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from trimtab.core.message import Media
+from trimtab.dialects.shapes import as_dict, compact
+
+NOTHING = "(no content)"
+"""The text of a message that has nothing a provider would accept."""
+
+_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+
+
+def omitted(media: Media) -> str:
+    """The text in place of media that the wire cannot carry."""
+    return f"[{media.kind} omitted: not supported here]"
+
+
+def wire_id(call_id: str, accepted: re.Pattern[str]) -> str:
+    """The id as the wire takes it: unchanged if it may be, else a digest of it.
+
+    It depends on nothing but the id, so that a call and its result agree wherever they stand.
+    """
+    if accepted.fullmatch(call_id):
+        return call_id
+    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"call_{digest[:24]}"
+
+
+def tool_name(name: str, longest: int) -> str:
+    """A tool's name in the letters that every provider takes."""
+    return _NAME.sub("_", name)[:longest] or "tool"
+
+
+def tool_input(arguments: str) -> dict[str, Any]:
+    """A call's arguments as an object; what is none is wrapped, never lost."""
+    if not arguments:
+        return {}
+    try:
+        value = as_dict(json.loads(arguments))
+    except ValueError:
+        value = None
+    return {"arguments": arguments} if value is None else value
+
+
+def tool_arguments(arguments: str) -> str:
+    """A call's arguments as the text of an object, untouched where they are one."""
+    try:
+        if as_dict(json.loads(arguments)) is not None:
+            return arguments
+    except ValueError:
+        pass
+    return compact(tool_input(arguments))
+
+
+def split_data_url(url: str) -> tuple[str, str] | None:
+    """Media type and base64 payload of a plain `data:` URL; None for any other."""
+    found = _DATA_URL.fullmatch(url)
+    return (found[1], found[2]) if found else None
+
+
+def data_url(media: Media) -> str | None:
+    """The media as one URL: where it lies, or with its payload in it."""
+    if media.data is not None:
+        return f"data:{media.mime};base64,{media.data}" if media.mime else None
+    return media.url

@@ -1,0 +1,68 @@
+"""Which dialects a dict's shape fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trimtab.dialects.shapes import as_dict, objects
+
+_ANTHROPIC, _CHAT, _RESPONSES = "anthropic", "openai_chat", "openai_responses"
+
+_PARTS: Mapping[str, tuple[str, ...]] = {
+    "image_url": (_CHAT,),
+    "video_url": (_CHAT,),
+    "file": (_CHAT,),
+    "input_audio": (_CHAT, _RESPONSES),
+    "refusal": (_CHAT, _RESPONSES),
+    "input_text": (_RESPONSES,),
+    "output_text": (_RESPONSES,),
+    "input_image": (_RESPONSES,),
+    "input_file": (_RESPONSES,),
+    "tool_use": (_ANTHROPIC,),
+    "tool_result": (_ANTHROPIC,),
+    "image": (_ANTHROPIC,),
+    "document": (_ANTHROPIC,),
+    "thinking": (_ANTHROPIC,),
+    "redacted_thinking": (_ANTHROPIC,),
+    "search_result": (_ANTHROPIC,),
+    "server_tool_use": (_ANTHROPIC,),
+    "compaction": (_ANTHROPIC,),
+    "container_upload": (_ANTHROPIC,),
+}
+_CHAT_KEYS = (
+    "tool_calls",
+    "tool_call_id",
+    "function_call",
+    "refusal",
+    "reasoning_content",
+    "annotations",
+    "audio",
+)
+
+
+def guess(wire: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the dialects that a message, item or reply may be in; empty for any."""
+    if "choices" in wire:
+        return (_CHAT,)
+    if wire.get("object") == "response" or ("type" in wire and "role" not in wire):
+        return (_RESPONSES,)
+    if wire.get("type") == "message" and ("stop_reason" in wire or "usage" in wire):
+        return (_ANTHROPIC,)
+    if wire.get("role") == "tool" or any(key in wire for key in _CHAT_KEYS):
+        return (_CHAT,)
+    if wire.get("type") == "message" or wire.get("status") is not None:
+        return (_RESPONSES,)
+    for part in objects(wire.get("content")):
+        if fitting := _guess_part(part):
+            return fitting
+    return (_CHAT, _RESPONSES) if wire.get("role") == "developer" else ()
+
+
+def _guess_part(part: Mapping[str, Any]) -> tuple[str, ...]:
+    kind = str(part.get("type"))
+    if kind == "text" and (part.get("cache_control") or "citations" in part):
+        return (_ANTHROPIC,)
+    if kind.endswith("_tool_result") or as_dict(part.get("source")) is not None:
+        return (_ANTHROPIC,)
+    return _PARTS.get(kind, ())

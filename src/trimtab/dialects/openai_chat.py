@@ -1,0 +1,280 @@
+"""OpenAI's Chat Completions API, and the many servers that speak it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from trimtab.core.event import Usage
+from trimtab.core.message import Media, Message, Opaque, Part, Role, Text, ToolCall, ToolResult
+from trimtab.core.prompt import Block, Prompt
+from trimtab.dialects.dialect import Reply, Wire
+from trimtab.dialects.foreign import NOTHING, wire_id
+from trimtab.dialects.openai_chat_parts import (
+    ID,
+    read_call,
+    read_part,
+    render_call,
+    render_content,
+    render_result,
+    write_call,
+    write_part,
+)
+from trimtab.dialects.openai_chat_rules import check as check
+from trimtab.dialects.openai_chat_stream import gather as gather
+from trimtab.dialects.openai_marks import has_breakpoints, mark_messages
+from trimtab.dialects.shapes import as_dict, as_int, as_list, objects, rest
+from trimtab.dialects.tools import read_tool, to_openai_chat
+
+name: str = "openai_chat"
+system_notices: bool = True
+
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+_REASONING = ("reasoning_content", "reasoning", "reasoning_details")
+_OUTPUT_PARAMS = ("max_tokens", "max_completion_tokens")
+
+
+def read(wire: Wire) -> Message:
+    role = _ROLES.get(wire.get("role", ""))
+    if wire.get("role") == "function" or wire.get("function_call") is not None:
+        raise ValueError(
+            "function_call and the role function cannot be read; use tool_calls and messages of "
+            "the role tool, which have replaced them"
+        )
+    if role is None:
+        raise ValueError(
+            f"role {wire.get('role')!r} cannot be read; it is one of {', '.join(_ROLES)}"
+        )
+    if role == "tool":
+        return _read_result(wire)
+    held = ["role"]
+    parts: list[Part] = []
+    if role == "assistant" and any(wire.get(key) for key in _REASONING):
+        reasoning = {key: wire[key] for key in _REASONING if wire.get(key)}
+        # A part of its own, so that it is sized, and kept while its tool loop is open.
+        parts.append(Opaque(data=reasoning, thinking=True))
+        held += reasoning
+    content = wire.get("content")
+    listed = as_list(content)
+    if listed is not None:
+        parts += [read_part(part) for part in listed]
+        held.append("content")
+    elif content is not None:
+        parts.append(Text(text=content))
+        held.append("content")
+    if calls := as_list(wire.get("tool_calls")):
+        parts += [read_call(call) for call in calls]
+        held.append("tool_calls")
+    extra = rest(wire, *held)
+    if wire["role"] == "developer":
+        extra = {**(extra or {}), "role": "developer"}
+    return Message(role=role, parts=tuple(parts), plain=listed is None, origin=name, extra=extra)
+
+
+def _read_result(wire: Wire) -> Message:
+    content = wire.get("content")
+    listed = as_list(content)
+    parts: tuple[Text | Media | Opaque, ...] = ()
+    if listed is not None:
+        parts = tuple(read_part(part) for part in listed)
+    elif content is not None:
+        parts = (Text(text=content),)
+    held = ["role", "tool_call_id"]
+    if content is not None:
+        held.append("content")
+    result = ToolResult(call_id=wire.get("tool_call_id") or "", content=parts, plain=listed is None)
+    return Message(role="tool", parts=(result,), origin=name, extra=rest(wire, *held))
+
+
+def read_history(wires: Sequence[Wire]) -> list[Message]:
+    return [read(wire) for wire in wires]
+
+
+def write_history(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        if message.origin != name:
+            out += (dict(block.body) for block in blocks([message]))
+        elif message.role == "tool":
+            out.append(_write_result(message))
+        else:
+            out.append(_write(message, [write_call(call) for call in message.calls]))
+    return out
+
+
+def _write_result(message: Message) -> dict[str, Any]:
+    result = message.results[0]
+    out: dict[str, Any] = {**(message.extra or {}), "role": "tool", "tool_call_id": result.call_id}
+    if result.content or not result.plain:
+        out["content"] = render_result(result, own=True)
+    return out
+
+
+def _write(message: Message, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {"role": message.role, **(message.extra or {})}
+    content: list[Text | Media | Opaque] = []
+    for part in message.parts:
+        if isinstance(part, Opaque) and "type" not in part.data:
+            out.update(part.data)
+        elif not isinstance(part, ToolCall | ToolResult):
+            content.append(part)
+    first = content[0] if len(content) == 1 else None
+    if message.plain and isinstance(first, Text) and first.extra is None:
+        out["content"] = first.text
+    elif content or not message.plain:
+        out["content"] = [write_part(part) for part in content]
+    if calls:
+        out["tool_calls"] = calls
+    return out
+
+
+def is_reply(wire: Wire) -> bool:
+    choices = objects(wire.get("choices"))
+    return bool(choices) and all("message" in choice for choice in choices)
+
+
+def read_reply(wire: Wire) -> Reply:
+    choices = objects(wire.get("choices"))
+    if len(choices) != 1:
+        raise ValueError(
+            f"the reply has {len(choices)} choices, and a conversation goes on from one: "
+            "ask with n=1, or pass a reply that holds only the choice you keep"
+        )
+    usage = as_dict(wire.get("usage"))
+    return Reply(
+        message=read({"role": "assistant", **choices[0]["message"]}),
+        usage=None if usage is None else read_usage(usage),
+        stop=choices[0].get("finish_reason"),
+        id=wire.get("id"),
+    )
+
+
+def read_usage(usage: Wire) -> Usage:
+    details = as_dict(usage.get("prompt_tokens_details")) or {}
+    cached = details.get("cached_tokens")
+    if cached is None:
+        # DeepSeek's name for it.
+        cached = usage.get("prompt_cache_hit_tokens")
+    return Usage(
+        input=as_int(usage.get("prompt_tokens")),
+        output=as_int(usage.get("completion_tokens")),
+        cache_read=as_int(cached),
+        cache_write=as_int(details.get("cache_write_tokens")),
+    )
+
+
+def read_system(system: str | Sequence[Wire]) -> tuple[Message, ...]:
+    if isinstance(system, str):
+        return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
+    if all("role" in wire for wire in system):
+        return tuple(read(wire) for wire in system)
+    parts = tuple(read_part(part) for part in system)
+    return (Message(role="system", parts=parts, plain=False, origin=name),)
+
+
+def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for wire in tools:
+        tool = read_tool(wire)
+        # What a provider runs itself has no other form; it is for the provider to judge.
+        out.append(dict(wire) if tool is None or tool.form == name else to_openai_chat(tool))
+    return out
+
+
+def blocks(messages: Sequence[Message]) -> list[Block]:
+    """One assistant message, then the results, then the rest: calls must be answered at once."""
+    said: dict[str, Any] | None = None
+    results: list[Block] = []
+    others: list[Block] = []
+    for message in messages:
+        own = message.origin == name
+        results += (_result_block(message, result, own) for result in message.results)
+        if message.role == "assistant":
+            wire = _render_assistant(message, own)
+            said = wire if said is None else _merged(said, wire)
+        elif body := _render_other(message, own):
+            others.append(Block(role=body["role"], body=body))
+    start = [] if said is None else [Block(role="assistant", body=said)]
+    return start + results + others
+
+
+def _result_block(message: Message, result: ToolResult, own: bool) -> Block:
+    body: dict[str, Any] = {"role": "tool", "tool_call_id": wire_id(result.call_id, ID)}
+    if own and message.extra is not None:
+        body = {**message.extra, **body}
+    body["content"] = render_result(result, own)
+    return Block(role="tool", body=body)
+
+
+def _render_assistant(message: Message, own: bool) -> dict[str, Any]:
+    calls = [render_call(call, own) for call in message.calls]
+    if own:
+        wire = _write(message, calls)
+        if not calls and not any(wire.get(key) for key in ("content", "refusal", "audio")):
+            wire["content"] = NOTHING
+        if "audio" in wire and (audio := as_dict(wire["audio"])) is not None and "id" in audio:
+            wire["audio"] = {"id": audio["id"]}
+        return wire
+    content = render_content(_content(message), media=False)
+    wire = {"role": "assistant", "content": content or (None if calls else NOTHING)}
+    if calls:
+        wire["tool_calls"] = calls
+    return wire
+
+
+def _render_other(message: Message, own: bool) -> dict[str, Any] | None:
+    """What a message says beside results; None where it says nothing else."""
+    if own and message.role != "tool":
+        return _write(message, [])
+    content = _content(message)
+    if not content and message.results:
+        return None
+    role = "user" if message.role == "tool" else message.role
+    rendered = render_content(content, media=role == "user")
+    return {"role": role, "content": rendered or NOTHING}
+
+
+def _content(message: Message) -> list[Text | Media | Opaque]:
+    return [part for part in message.parts if not isinstance(part, ToolCall | ToolResult)]
+
+
+def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    out = {**first, **second}
+    contents = [wire["content"] for wire in (first, second) if wire.get("content")]
+    if all(isinstance(content, str) for content in contents):
+        out["content"] = "\n\n".join(contents) or None
+    else:
+        out["content"] = [part for content in contents for part in _listed(content)]
+    calls = [*(first.get("tool_calls") or ()), *(second.get("tool_calls") or ())]
+    if calls:
+        out["tool_calls"] = calls
+    return out
+
+
+def _listed(content: Any) -> list[Any]:
+    return as_list(content) or [{"type": "text", "text": content}]
+
+
+def request(prompt: Prompt) -> dict[str, Any]:
+    kept = {key: value for key, value in prompt.params.items() if key not in _OUTPUT_PARAMS}
+    out = {**kept, "model": prompt.model, prompt.output_param: prompt.max_output}
+    if prompt.tools:
+        out["tools"] = list(prompt.tools)
+    system = [block.body for message in prompt.system for block in blocks([message])]
+    messages = [*system, *(block.body for block in prompt.blocks)]
+    if has_breakpoints(prompt.model):
+        messages = mark_messages(messages, len(system), prompt.marks)
+    if prompt.volatile:
+        messages.append({"role": "user", "content": prompt.volatile})
+    out["messages"] = messages
+    if prompt.stream:
+        out["stream"] = True
+        options = cast("Mapping[str, Any]", prompt.params.get("stream_options") or {})
+        out["stream_options"] = {**options, "include_usage": True}
+    return out

@@ -1,0 +1,107 @@
+"""Streamed Chat Completions chunks, gathered into the body that the API returns unstreamed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trimtab.dialects.shapes import as_dict, as_int, as_list, objects
+
+_PIECES = ("content", "refusal", "reasoning_content", "reasoning")
+
+
+class _Choice:
+    def __init__(self) -> None:
+        self.rest: dict[str, Any] = {}
+        self.message: dict[str, Any] = {"role": "assistant", "content": None}
+        self.pieces: dict[str, list[str]] = {}
+        self.calls: dict[int, dict[str, Any]] = {}
+
+    def feed(self, choice: Mapping[str, Any]) -> None:
+        for key, value in choice.items():
+            if key == "logprobs":
+                self.rest[key] = _joined(self.rest.get(key), value)
+            elif key != "delta" and (value is not None or key not in self.rest):
+                self.rest[key] = value
+        for key, value in (as_dict(choice.get("delta")) or {}).items():
+            if key == "tool_calls":
+                for fragment in objects(value):
+                    self._call(fragment)
+            elif key in _PIECES and isinstance(value, str):
+                self.pieces.setdefault(key, []).append(value)
+            elif value is not None or key not in self.message:
+                self.message[key] = _joined(self.message.get(key), value)
+
+    def _call(self, fragment: Mapping[str, Any]) -> None:
+        index = fragment.get("index")
+        if not isinstance(index, int):
+            # Some servers leave the index out: an id then begins the next call.
+            index = len(self.calls) - (0 if fragment.get("id") or not self.calls else 1)
+        call = self.calls.setdefault(index, {})
+        for key, value in fragment.items():
+            body = as_dict(value)
+            if body is not None and key in ("function", "custom"):
+                held: dict[str, Any] = call.setdefault(key, {})
+                for inner, piece in body.items():
+                    if inner in ("arguments", "input"):
+                        held.setdefault(inner, []).append(piece or "")
+                    elif piece is not None:
+                        held[inner] = piece
+            elif key != "index" and value is not None:
+                call[key] = value
+
+    def whole(self) -> dict[str, Any]:
+        texts = {key: "".join(pieces) for key, pieces in self.pieces.items()}
+        message = {**self.message, **texts}
+        if self.calls:
+            message["tool_calls"] = [_whole_call(self.calls[i]) for i in sorted(self.calls)]
+        return {**self.rest, "message": message}
+
+
+def _whole_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    out = {"type": "custom" if "custom" in call else "function", **call}
+    for key, text in (("function", "arguments"), ("custom", "input")):
+        if (body := as_dict(call.get(key))) is not None:
+            out[key] = {**body, text: "".join(body.get(text, ()))}
+    return out
+
+
+def _joined(held: Any, value: Any) -> Any:
+    """Lists and the texts of objects go on where they ended; all else is said anew."""
+    old, new = as_list(held), as_list(value)
+    if old is not None and new is not None:
+        return [*old, *new]
+    before, after = as_dict(held), as_dict(value)
+    if before is None or after is None:
+        return held if value is None else value
+    out = dict(before)
+    for key, piece in after.items():
+        if isinstance(piece, str) and isinstance(out.get(key), str) and key != "id":
+            out[key] += piece
+        else:
+            out[key] = _joined(out.get(key), piece)
+    return out
+
+
+class _Gathering:
+    def __init__(self) -> None:
+        self._head: dict[str, Any] = {}
+        self._choices: dict[int, _Choice] = {}
+
+    def feed(self, event: Mapping[str, Any]) -> None:
+        for key, value in event.items():
+            if key != "choices" and (value is not None or key not in self._head):
+                self._head[key] = value
+        for choice in objects(event.get("choices")):
+            self._choices.setdefault(as_int(choice.get("index")), _Choice()).feed(choice)
+
+    def reply(self) -> dict[str, Any] | None:
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        if not choices or not all(choice.rest.get("finish_reason") for choice in choices):
+            return None
+        whole = [choice.whole() for choice in choices]
+        return {**self._head, "object": "chat.completion", "choices": whole}
+
+
+def gather() -> _Gathering:
+    return _Gathering()

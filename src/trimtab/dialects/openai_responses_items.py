@@ -1,0 +1,233 @@
+"""Responses items: an assistant's items are parts of one message, and come back as items."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.dialects.foreign import NOTHING, omitted, tool_arguments, tool_name, wire_id
+from trimtab.dialects.openai_responses_parts import read_part, render_content, write_part
+from trimtab.dialects.shapes import as_dict, as_list, compact, objects, rest
+
+ORIGIN = "openai_responses"
+ID = re.compile(r".{1,64}", re.DOTALL)
+LONGEST_NAME = 64
+_Wire = Mapping[str, Any]
+
+_TEXT_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_CLIENT_CALLS = ("computer_call", "shell_call", "apply_patch_call")
+CALLS = (*_TEXT_CALLS, *_CLIENT_CALLS)
+RESULTS = (
+    "function_call_output",
+    "custom_tool_call_output",
+    "computer_call_output",
+    "shell_call_output",
+    "apply_patch_call_output",
+)
+_USER_ITEMS = (
+    "local_shell_call_output",
+    "mcp_approval_response",
+    "additional_tools",
+    "compaction_trigger",
+    "configuration_update",
+)
+
+
+def is_message(item: _Wire) -> bool:
+    """Whether it is a message; some other items have a role, too."""
+    return "role" in item and item.get("type", "message") == "message"
+
+
+def side(item: _Wire) -> str:
+    """Whose item it is: `user`, `system`, `assistant` or `tool`. Unknown ones are the model's."""
+    if is_message(item):
+        role = item["role"]
+        return "system" if role == "developer" else role
+    kind = item.get("type")
+    if kind in RESULTS and isinstance(item.get("call_id"), str):
+        return "tool"
+    return "user" if kind in _USER_ITEMS else "assistant"
+
+
+def read_assistant(items: Sequence[_Wire]) -> tuple[Part, ...]:
+    """The parts of one reply. A call that the provider answered itself stays opaque with it."""
+    done = {item.get("call_id") for item in items if item.get("type") in RESULTS}
+    parts: list[Part] = []
+    for item in items:
+        kind = item.get("type")
+        if kind in CALLS and isinstance(item.get("call_id"), str) and item["call_id"] not in done:
+            parts.append(_read_call(item))
+        elif is_message(item):
+            parts += _read_message(item)
+        else:
+            parts.append(Opaque(data=item, thinking=kind == "reasoning"))
+    return tuple(parts)
+
+
+def _read_call(item: _Wire) -> ToolCall:
+    kind = item["type"]
+    key = _TEXT_CALLS.get(kind)
+    if key is not None:
+        held = ["call_id", "name", key]
+        if kind == "function_call":
+            held.append("type")
+        return ToolCall(
+            id=item["call_id"],
+            name=item.get("name", ""),
+            arguments=item.get(key, ""),
+            extra=rest(item, *held),
+        )
+    kept = ("type", "id", "status", "call_id")
+    body = {key: value for key, value in item.items() if key not in kept}
+    extra = {key: item[key] for key in ("type", "id", "status") if key in item}
+    name = kind.removesuffix("_call")
+    return ToolCall(id=item["call_id"], name=name, arguments=compact(body), extra=extra)
+
+
+def _read_message(item: _Wire) -> list[Part]:
+    """Texts whose extras say which item they stood in; an item with more than texts is opaque."""
+    head = rest(item, "content") or {}
+    content = item.get("content")
+    if isinstance(content, str):
+        return [Text(text=content, extra={"item": head, "plain": True})]
+    texts = objects(content)
+    if not texts or any(
+        part.get("type") != "output_text" or not isinstance(part.get("text"), str) for part in texts
+    ):
+        return [Opaque(data=item)]
+    parts: list[Part] = []
+    for number, part in enumerate(texts):
+        extra: dict[str, Any] = {"part": rest(part, "type", "text") or {}}
+        if number == 0:
+            extra["item"] = head
+        parts.append(Text(text=part["text"], extra=extra))
+    return parts
+
+
+def read_result(item: _Wire) -> Message:
+    output = item.get("output")
+    listed = as_list(output)
+    single = as_dict(output)
+    content: tuple[Text | Media | Opaque, ...] = ()
+    if listed is not None:
+        content = tuple(read_part(part) for part in listed)
+    elif single is not None:
+        content = (Opaque(data=single),)
+    elif isinstance(output, str):
+        content = (Text(text=output),)
+    held = ["call_id"]
+    if item["type"] == "function_call_output":
+        held.append("type")
+    if output is not None:
+        held.append("output")
+    extra = rest(item, *held)
+    result = ToolResult(call_id=item["call_id"], content=content, plain=listed is None, extra=extra)
+    return Message(role="tool", parts=(result,), origin=ORIGIN)
+
+
+def write_assistant(message: Message) -> list[dict[str, Any]]:
+    """The items of one reply as they came; the inverse of `read_assistant`."""
+    items: list[dict[str, Any]] = []
+    content: list[Any] | None = None
+    for part in message.parts:
+        if not isinstance(part, Text):
+            content = None
+            items.append(_write_item(part))
+            continue
+        extra = part.extra or {}
+        if extra.get("plain"):
+            content = None
+            items.append({**extra["item"], "content": part.text})
+            continue
+        if content is None or "item" in extra or "part" not in extra:
+            head = extra.get("item", {"type": "message", "role": "assistant"})
+            content = []
+            items.append({**head, "content": content})
+        body = {"type": "output_text", "text": part.text, **extra.get("part", {"annotations": []})}
+        content.append(body)
+    return items
+
+
+def _write_item(part: Media | Opaque | ToolCall | ToolResult) -> dict[str, Any]:
+    match part:
+        case Opaque():
+            return cast("dict[str, Any]", part.data)
+        case ToolCall():
+            return write_call(part)
+        case ToolResult():
+            return write_result(part)
+        case Media():
+            return {"role": "assistant", "content": omitted(part)}
+
+
+def write_call(call: ToolCall) -> dict[str, Any]:
+    extra = call.extra or {}
+    kind = extra.get("type", "function_call")
+    out = {**extra, "type": kind, "call_id": call.id}
+    if kind in _TEXT_CALLS:
+        out["name"] = call.name
+        out[_TEXT_CALLS[kind]] = call.arguments
+        return out
+    return {**out, **json.loads(call.arguments)}
+
+
+def write_result(result: ToolResult) -> dict[str, Any]:
+    extra = result.extra or {}
+    kind = extra.get("type", "function_call_output")
+    out = {**extra, "type": kind, "call_id": result.call_id}
+    first = result.content[0] if len(result.content) == 1 else None
+    if result.plain and isinstance(first, Text) and first.extra is None:
+        out["output"] = first.text
+    elif result.plain and isinstance(first, Opaque):
+        out["output"] = first.data
+    elif result.content or not result.plain:
+        out["output"] = [write_part(part) for part in result.content]
+    return out
+
+
+def render_assistant(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """All that the model said in one round. Reasoning that leads to nothing would be refused."""
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        if message.origin == ORIGIN:
+            items += (_with_wire_id(item) for item in write_assistant(message))
+        else:
+            items += _render_foreign(message)
+    while items and items[-1].get("type") == "reasoning":
+        items.pop()
+    return items or [{"role": "assistant", "content": NOTHING}]
+
+
+def _with_wire_id(item: dict[str, Any]) -> dict[str, Any]:
+    call_id = item.get("call_id")
+    if item.get("type") not in CALLS or call_id is None or ID.fullmatch(call_id):
+        return item
+    return {**item, "call_id": wire_id(call_id, ID)}
+
+
+def _render_foreign(message: Message) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, Text) and part.text:
+            items.append({"role": "assistant", "content": part.text})
+        elif isinstance(part, Media):
+            items.append({"role": "assistant", "content": omitted(part)})
+        elif isinstance(part, ToolCall):
+            name = tool_name(part.name, LONGEST_NAME)
+            item = {"type": "function_call", "call_id": wire_id(part.id, ID), "name": name}
+            items.append({**item, "arguments": tool_arguments(part.arguments)})
+    return items
+
+
+def render_result(result: ToolResult, own: bool) -> dict[str, Any]:
+    if own:
+        out = write_result(result)
+        out["call_id"] = wire_id(result.call_id, ID)
+        out.setdefault("output", "")
+        return out
+    call_id = wire_id(result.call_id, ID)
+    output = render_content(result.content, media=True)
+    return {"type": "function_call_output", "call_id": call_id, "output": output}

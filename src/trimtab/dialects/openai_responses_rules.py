@@ -1,0 +1,107 @@
+"""What the Responses API refuses, in its own words where they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trimtab.dialects.openai_responses_items import CALLS, RESULTS, is_message, side
+from trimtab.dialects.shapes import objects
+
+_ROLES = ("user", "assistant", "system", "developer")
+_Wire = Mapping[str, Any]
+
+
+def check(request: _Wire) -> list[str]:
+    given = request.get("input")
+    if isinstance(given, str) and given:
+        return _tools(request)
+    items = objects(given)
+    if not items and not request.get("previous_response_id"):
+        return ["input: at least one item is required", *_tools(request)]
+    found: list[str] = []
+    for index, item in enumerate(items):
+        found += _shape(item, f"input[{index}]")
+    if not request.get("previous_response_id"):
+        found += _pairs(items)
+    return found + _reasoning(items) + _tools(request)
+
+
+def _shape(item: _Wire, where: str) -> list[str]:
+    if is_message(item):
+        if item["role"] not in _ROLES:
+            return [f"{where}.role: {item['role']!r} is not one of {', '.join(_ROLES)}"]
+        if not isinstance(item.get("content"), str | list):
+            return [f"{where}.content: expected a string or a list"]
+        return []
+    kind = item.get("type")
+    if kind == "function_call":
+        return [
+            f"{where}.{key}: expected a string"
+            for key in ("call_id", "name", "arguments")
+            if not isinstance(item.get(key), str)
+        ]
+    if kind == "function_call_output" and not isinstance(item.get("output"), str | list):
+        return [f"{where}.output: expected a string or a list"]
+    return []
+
+
+def _pairs(items: Sequence[_Wire]) -> list[str]:
+    """A result stands anywhere behind its call, and each has just one."""
+    found: list[str] = []
+    waiting: dict[str, int] = {}
+    called: set[str] = set()
+    for index, item in enumerate(items):
+        kind, call_id = item.get("type"), str(item.get("call_id"))
+        if kind in CALLS:
+            if call_id in called:
+                found.append(f"input[{index}]: duplicate call_id {call_id} among the calls")
+            called.add(call_id)
+            waiting[call_id] = index
+        elif kind in RESULTS:
+            if call_id in waiting:
+                del waiting[call_id]
+            elif call_id in called:
+                found.append(f"input[{index}]: duplicate output for call_id {call_id}")
+            else:
+                found.append(
+                    f"input[{index}]: No tool call found for {_spoken(kind, '_output')} output "
+                    f"with call_id {call_id}."
+                )
+    for call_id, index in waiting.items():
+        kind = _spoken(items[index].get("type"), "")
+        found.append(f"input[{index}]: No tool output found for {kind} {call_id}.")
+    return found
+
+
+def _spoken(kind: Any, ending: str) -> str:
+    return str(kind).removesuffix(ending).replace("_", " ")
+
+
+def _reasoning(items: Sequence[_Wire]) -> list[str]:
+    """Reasoning leads to something the model said or called; alone it is refused."""
+    found: list[str] = []
+    for index, item in enumerate(items):
+        if item.get("type") != "reasoning":
+            continue
+        following = items[index + 1] if index + 1 < len(items) else None
+        if following is None or side(following) != "assistant":
+            found.append(
+                f"input[{index}]: Item '{item.get('id')}' of type 'reasoning' was provided without "
+                "its required following item."
+            )
+    return found
+
+
+def _tools(request: _Wire) -> list[str]:
+    found: list[str] = []
+    seen: set[str] = set()
+    for index, tool in enumerate(objects(request.get("tools"))):
+        name = tool.get("name")
+        if tool.get("type") in ("function", "custom"):
+            if not isinstance(name, str) or not name:
+                found.append(f"tools[{index}].name: a name is required")
+            elif name in seen:
+                found.append(f"tools[{index}].name: duplicate name {name}")
+            seen.add(str(name))
+    return found

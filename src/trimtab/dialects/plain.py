@@ -1,0 +1,47 @@
+"""SDK objects as the plain dicts that the server sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+_PARSED = ("parsed", "parsed_arguments", "parsed_output")
+
+
+def to_wire(value: Any) -> dict[str, Any]:
+    """An SDK's object, or a mapping that may hold some, as a dict that is nobody else's.
+
+    Fields that the server did not send stay out, so that what goes back is what came.
+    """
+    plain = _plain(value)
+    if not isinstance(plain, dict):
+        raise TypeError(f"expected a mapping or an SDK object, got {type(value).__name__}")
+    return cast("dict[str, Any]", plain)
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value).items()
+        return {key: _plain(inner) for key, inner in pairs}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in cast("list[Any]", value)]
+    if hasattr(value, "model_fields_set"):
+        return _plain_model(value)
+    if hasattr(value, "to_dict"):
+        return _plain(value.to_dict())
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _plain_model(model: Any) -> dict[str, Any]:
+    """Field by field: a model's own dump would take what an SDK parsed for what the server sent."""
+    kind = cast("Any", type(model))
+    parsed = _PARSED if kind.__name__.startswith("Parsed") else ()
+    out: dict[str, Any] = {}
+    for name, field in kind.model_fields.items():
+        if name in model.model_fields_set and name not in parsed:
+            out[field.alias or name] = _plain(getattr(model, name))
+    for name, value in cast("dict[str, Any]", model.model_extra or {}).items():
+        out[name] = _plain(value)
+    return out

@@ -1,0 +1,194 @@
+import copy
+
+import pytest
+
+from trimtab.dialects import dialect
+
+check = dialect("anthropic").check
+
+
+def use(call_id="t1", name="f"):
+    return {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+
+
+def result(call_id="t1"):
+    return {"type": "tool_result", "tool_use_id": call_id, "content": "ok"}
+
+
+def text(words="hello"):
+    return {"type": "text", "text": words}
+
+
+def user(*content):
+    return {"role": "user", "content": list(content) or "hi"}
+
+
+def assistant(*content):
+    return {"role": "assistant", "content": list(content)}
+
+
+def request(*messages, **keys):
+    return {"model": "m", "max_tokens": 9, "messages": list(messages), **keys}
+
+
+MARK = {"cache_control": {"type": "ephemeral"}}
+THINKING = {"type": "thinking", "thinking": "hm", "signature": "s"}
+ENABLED = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+TOOL = {"name": "f", "input_schema": {"type": "object"}}
+
+CASES = {
+    "a limit of output is missing": (
+        "max_tokens",
+        {"messages": [user()]},
+        request(user()),
+    ),
+    "there are no messages": ("at least one message", request(), request(user())),
+    "the assistant speaks first": (
+        'first message must use the "user" role',
+        request(assistant(text())),
+        request(user(), assistant(text())),
+    ),
+    "a role is unknown": (
+        "messages.1.role",
+        request(user(), {"role": "tool", "content": "x"}),
+        request(user(), user()),
+    ),
+    "a call has no result": (
+        "`tool_use` ids were found without `tool_result` blocks immediately after: t1",
+        request(user(), assistant(use()), user(text())),
+        request(user(), assistant(use()), user(result(), text())),
+    ),
+    "one of two parallel calls has no result": (
+        "immediately after: t2",
+        request(user(), assistant(use(), use("t2")), user(result())),
+        request(user(), assistant(use(), use("t2")), user(result("t2"), result())),
+    ),
+    "the last message is a call": (
+        "immediately after: t1",
+        request(user(), assistant(use())),
+        request(user(), assistant(use()), user(result())),
+    ),
+    "a result comes too late": (
+        "unexpected `tool_use_id`",
+        request(user(), assistant(use()), user(text()), assistant(text()), user(result())),
+        request(user(), assistant(use()), user(result()), assistant(text()), user()),
+    ),
+    "a result has no call": (
+        "unexpected `tool_use_id` found in `tool_result` blocks: t9",
+        request(user(), assistant(text()), user(result("t9"))),
+        request(user(), assistant(text()), user(text())),
+    ),
+    "a call is answered twice": (
+        "single result",
+        request(user(), assistant(use()), user(result(), result())),
+        request(user(), assistant(use()), user(result())),
+    ),
+    "text stands before a result": (
+        "must come first",
+        request(user(), assistant(use()), user(text(), result())),
+        request(user(), assistant(use()), user(result()), user(text())),
+    ),
+    "a call's id comes again": (
+        "must be unique",
+        request(user(), assistant(use()), user(result()), assistant(use()), user(result())),
+        request(user(), assistant(use()), user(result()), assistant(use("b")), user(result("b"))),
+    ),
+    "an id has other letters": (
+        "should match pattern",
+        request(user(), assistant(use("a:b")), user(result("a:b"))),
+        request(user(), assistant(use("a_b")), user(result("a_b"))),
+    ),
+    "a call's name has other letters": (
+        "not a valid tool name",
+        request(user(), assistant(use(name="a.b")), user(result())),
+        request(user(), assistant(use(name="a-b")), user(result())),
+    ),
+    "a call's input is no object": (
+        "valid dictionary",
+        request(user(), assistant(use() | {"input": "x"}), user(result())),
+        request(user(), assistant(use() | {"input": {"x": 1}}), user(result())),
+    ),
+    "a text is empty": (
+        "messages.0.content.1: text content blocks",
+        request(user(text(), text(" \n"))),
+        request(user(text())),
+    ),
+    "a text in a result is empty": (
+        "messages.2.content.0.tool_result.content.0",
+        request(user(), assistant(use()), user(result() | {"content": [text("")]})),
+        request(user(), assistant(use()), user(result() | {"content": ""})),
+    ),
+    "a message has no content": (
+        "non-empty content",
+        request({"role": "user", "content": []}),
+        request(user()),
+    ),
+    "a reply to be continued ends in white space": (
+        "trailing whitespace",
+        request(user(), assistant(text("so "))),
+        request(user(), assistant(text("so "), text("then"))),
+    ),
+    "there are five cache marks": (
+        "maximum of 4 blocks with cache_control may be provided. Found 5",
+        request(
+            user(text() | MARK, text() | MARK),
+            assistant(use()),
+            user(result() | {"content": [text() | MARK]}),
+            system=[text() | MARK],
+            tools=[TOOL | MARK],
+        ),
+        request(
+            user(text() | MARK, text()),
+            assistant(use()),
+            user(result() | {"content": [text() | MARK]}),
+            system=[text() | MARK],
+            tools=[TOOL | MARK],
+        ),
+    ),
+    "a cache mark is on thinking": (
+        "messages.1.content.0.cache_control",
+        request(user(), assistant(THINKING | MARK, text()), user()),
+        request(user(), assistant(THINKING, text() | MARK), user()),
+    ),
+    "an open tool loop has lost its thinking": (
+        "Expected `thinking` or `redacted_thinking`, but found `tool_use`",
+        request(user(), assistant(use()), user(result()), **ENABLED),
+        request(user(), assistant(THINKING, use()), user(result()), **ENABLED),
+    ),
+    "two tools have one name": (
+        "tools.1.name",
+        request(user(), tools=[TOOL, TOOL]),
+        request(user(), tools=[TOOL, TOOL | {"name": "g"}]),
+    ),
+    "a tool's name is too long": (
+        "tools.0.name",
+        request(user(), tools=[TOOL | {"name": "x" * 129}]),
+        request(user(), tools=[TOOL | {"name": "x" * 128}]),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_request_is_refused_where(case):
+    words, refused, _ = CASES[case]
+    found = check(refused)
+    assert len(found) >= 1
+    assert any(words in each for each in found), found
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_repaired_request_passes_where(case):
+    repaired = CASES[case][2]
+    before = copy.deepcopy(repaired)
+    assert check(repaired) == []
+    assert repaired == before
+
+
+def test_messages_of_one_role_in_a_row_are_accepted():
+    assert check(request(user(), user(), assistant(text()), assistant(text()), user())) == []
+
+
+def test_results_may_be_spread_over_a_run_of_user_messages():
+    assert (
+        check(request(user(), assistant(use(), use("b")), user(result()), user(result("b")))) == []
+    )

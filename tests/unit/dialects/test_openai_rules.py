@@ -1,0 +1,223 @@
+from typing import Any
+
+import pytest
+
+from trimtab.dialects import dialect
+
+USER = {"role": "user", "content": "hi"}
+
+
+def call(call_id="c1", arguments: Any = "{}"):
+    function = {"name": "f", "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def calling(*calls):
+    return {"role": "assistant", "content": None, "tool_calls": list(calls)}
+
+
+def answer(call_id="c1"):
+    return {"role": "tool", "tool_call_id": call_id, "content": "ok"}
+
+
+def chat(*messages, **keys):
+    return {"messages": list(messages), **keys}
+
+
+def function(name="f"):
+    return {"type": "function", "function": {"name": name}}
+
+
+CHAT = {
+    "there are no messages": ("too short", chat(), chat(USER)),
+    "a role is unknown": ("messages[1].role", chat(USER, {"role": "bot"}), chat(USER, USER)),
+    "a result has no call": (
+        "must be a response to a preceding message with 'tool_calls'",
+        chat(USER, answer()),
+        chat(USER, calling(call()), answer()),
+    ),
+    "a call has no result": (
+        "must be followed by tool messages responding to each 'tool_call_id'",
+        chat(USER, calling(call()), USER),
+        chat(USER, calling(call()), answer(), USER),
+    ),
+    "one of two parallel calls has no result": (
+        "did not have response messages: c2",
+        chat(USER, calling(call(), call("c2")), answer()),
+        chat(USER, calling(call(), call("c2")), answer("c2"), answer()),
+    ),
+    "a user speaks between call and result": (
+        "must be a response to a preceding message",
+        chat(USER, calling(call()), USER, answer()),
+        chat(USER, calling(call()), answer(), USER),
+    ),
+    "a call's id is doubled": (
+        "duplicate id c1",
+        chat(USER, calling(call(), call()), answer()),
+        chat(USER, calling(call(), call("c2")), answer(), answer("c2")),
+    ),
+    "a call is answered twice": (
+        "duplicate tool message",
+        chat(USER, calling(call()), answer(), answer()),
+        chat(USER, calling(call()), answer(), calling(call()), answer()),
+    ),
+    "an assistant says and calls nothing": (
+        "messages[1].content",
+        chat(USER, {"role": "assistant", "content": None}),
+        chat(USER, {"role": "assistant", "content": None, "refusal": "no"}),
+    ),
+    "the list of calls is empty": (
+        "messages[1].tool_calls: [] is too short",
+        chat(USER, {"role": "assistant", "content": "x", "tool_calls": []}),
+        chat(USER, {"role": "assistant", "content": "x", "tool_calls": None}),
+    ),
+    "arguments are no string": (
+        "tool_calls[0].function.arguments",
+        chat(USER, calling(call(arguments={"a": 1})), answer()),
+        chat(USER, calling(call(arguments='{"a": 1}')), answer()),
+    ),
+    "a custom call's input is no string": (
+        "tool_calls[0].custom.input",
+        chat(USER, calling({"id": "c1", "type": "custom", "custom": {"name": "f"}}), answer()),
+        chat(
+            USER,
+            calling({"id": "c1", "type": "custom", "custom": {"name": "f", "input": "x"}}),
+            answer(),
+        ),
+    ),
+    "a call has no name": (
+        "function.name",
+        chat(USER, calling(call() | {"function": {"arguments": "{}"}}), answer()),
+        chat(USER, calling(call()), answer()),
+    ),
+    "a call has no id": (
+        "tool_calls[0].id",
+        chat(USER, calling(call("")), answer("")),
+        chat(USER, calling(call()), answer()),
+    ),
+    "a result has no content": (
+        "must have content",
+        chat(USER, calling(call()), answer() | {"content": None}),
+        chat(USER, calling(call()), answer() | {"content": ""}),
+    ),
+    "the list of tools is empty": ("tools: [] is too short", chat(USER, tools=[]), chat(USER)),
+    "two tools have one name": (
+        "tools[1]: duplicate name f",
+        chat(USER, tools=[function(), function()]),
+        chat(USER, tools=[function(), function("g")]),
+    ),
+    "a tool has no name": (
+        "tools[0]: a name",
+        chat(USER, tools=[function("")]),
+        chat(USER, tools=[function()]),
+    ),
+}
+
+
+def item(call_id="c1", **keys):
+    return {"type": "function_call", "call_id": call_id, "name": "f", "arguments": "{}", **keys}
+
+
+def output(call_id="c1", **keys):
+    return {"type": "function_call_output", "call_id": call_id, "output": "ok", **keys}
+
+
+def responses(*items, **keys):
+    return {"input": list(items), **keys}
+
+
+REASONING = {"type": "reasoning", "id": "rs_1", "summary": []}
+SAID = {"role": "assistant", "content": "so"}
+
+RESPONSES = {
+    "there is no input": ("at least one item", responses(), {"input": "hi"}),
+    "a role is unknown": (
+        "input[0].role",
+        responses({"role": "tool", "content": "x"}),
+        responses({"role": "developer", "content": "x"}),
+    ),
+    "a message has no content": (
+        "input[0].content",
+        responses({"role": "user"}),
+        responses(USER),
+    ),
+    "a call has no output": (
+        "No tool output found for function call c1.",
+        responses(USER, item()),
+        responses(USER, item(), output()),
+    ),
+    "an output has no call": (
+        "No tool call found for function call output with call_id c1.",
+        responses(USER, output()),
+        responses(USER, output(), previous_response_id="resp_1"),
+    ),
+    "an output stands before its call": (
+        "No tool call found",
+        responses(output(), item()),
+        responses(item(), USER, output()),
+    ),
+    "a call's id comes again": (
+        "duplicate call_id c1",
+        responses(item(), output(), item(), output()),
+        responses(item(), output(), item("c2"), output("c2")),
+    ),
+    "a call is answered twice": (
+        "duplicate output",
+        responses(item(), output(), output()),
+        responses(item(), output()),
+    ),
+    "a custom call has no output": (
+        "No tool output found for custom tool call c1.",
+        responses(USER, {"type": "custom_tool_call", "call_id": "c1", "name": "f", "input": ""}),
+        responses(
+            USER,
+            {"type": "custom_tool_call", "call_id": "c1", "name": "f", "input": ""},
+            {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"},
+        ),
+    ),
+    "arguments are no string": (
+        "input[0].arguments",
+        responses(item(arguments={}), output()),
+        responses(item(), output()),
+    ),
+    "an output is missing from its item": (
+        "input[1].output",
+        responses(item(), output(output=None)),
+        responses(item(), output(output=[])),
+    ),
+    "reasoning leads to nothing": (
+        "Item 'rs_1' of type 'reasoning' was provided without its required following item",
+        responses(USER, REASONING),
+        responses(USER, REASONING, SAID),
+    ),
+    "reasoning is followed by the user": (
+        "required following item",
+        responses(USER, REASONING, USER),
+        responses(USER, REASONING, item(), output()),
+    ),
+    "two tools have one name": (
+        "tools[1].name",
+        responses(USER, tools=[{"type": "function", "name": "f"}] * 2),
+        responses(USER, tools=[{"type": "function", "name": "f"}, {"type": "web_search"}]),
+    ),
+    "a tool has no name": (
+        "tools[0].name",
+        responses(USER, tools=[{"type": "function"}]),
+        responses(USER, tools=[{"type": "file_search"}]),
+    ),
+}
+BOTH = [("openai_chat", CHAT, case) for case in CHAT] + [
+    ("openai_responses", RESPONSES, case) for case in RESPONSES
+]
+
+
+@pytest.mark.parametrize(("name", "cases", "case"), BOTH, ids=[f"{b[0]}: {b[2]}" for b in BOTH])
+def test_a_request_is_refused_and_its_repaired_twin_passes_where(name, cases, case):
+    words, refused, repaired = cases[case]
+    found = dialect(name).check(refused)
+    assert any(words in each for each in found), found
+    assert dialect(name).check(repaired) == []
+
+
+def test_items_of_unknown_types_are_accepted():
+    assert dialect("openai_responses").check(responses(USER, {"type": "of_tomorrow"})) == []

@@ -1,0 +1,61 @@
+"""What is rendered from elsewhere fits the parameter types that the SDKs ship."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from anthropic.types import MessageParam, ToolParam
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
+from openai.types.responses import FunctionToolParam, ResponseInputItemParam
+from pydantic import TypeAdapter
+
+from tests.strategies.wire import histories
+from tests.unit.dialects.rounds import prompt, rendered
+from trimtab.dialects import DIALECTS, dialect
+
+MESSAGES: dict[str, TypeAdapter[Any]] = {
+    "anthropic": TypeAdapter(list[MessageParam]),
+    "openai_chat": TypeAdapter(list[ChatCompletionMessageParam]),
+    "openai_responses": TypeAdapter(list[ResponseInputItemParam]),
+}
+TOOLS: dict[str, TypeAdapter[Any]] = {
+    "anthropic": TypeAdapter(ToolParam),
+    "openai_chat": TypeAdapter(ChatCompletionToolUnionParam),
+    "openai_responses": TypeAdapter(FunctionToolParam),
+}
+
+
+def exhaust(value: Any) -> None:
+    """Iterables are validated only as they are read."""
+    if isinstance(value, dict):
+        for inner in value.values():
+            exhaust(inner)
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        for inner in value:
+            exhaust(inner)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [(a, b) for a in DIALECTS for b in DIALECTS if a != b]
+)
+@given(data=st.data())
+def test_a_history_from_elsewhere_fits_the_sdk_s_types(source, target, data):
+    messages = dialect(source).read_history(data.draw(histories[source]))
+    spoken = dialect(target)
+    blocks = rendered(spoken, messages)
+    request = spoken.request(prompt(spoken, blocks, model="gpt-5.6", marks=(-1, len(blocks) - 1)))
+    sent = request["input" if target == "openai_responses" else "messages"]
+    exhaust(MESSAGES[target].validate_python(sent))
+
+
+@pytest.mark.parametrize("target", DIALECTS)
+def test_a_tool_from_elsewhere_fits_the_sdk_s_types(target):
+    given_tools = [
+        {"name": "f", "input_schema": {"type": "object"}},
+        {"type": "function", "function": {"name": "g"}},
+        {"type": "function", "name": "h", "parameters": None, "strict": None},
+    ]
+    for tool in dialect(target).write_tools(given_tools):
+        exhaust(TOOLS[target].validate_python(tool))

@@ -1,0 +1,198 @@
+import json
+from typing import Any
+
+import pytest
+from anthropic.types import TextBlock, ToolUseBlock
+from anthropic.types.parsed_message import ParsedTextBlock
+from openai.types.chat import ChatCompletionMessage
+from openai.types.responses import ParsedResponseFunctionToolCall, ResponseFunctionToolCall
+
+from trimtab.dialects import DIALECTS, detect, dialect, to_wire
+from trimtab.dialects.foreign import tool_arguments, tool_input
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect_is_found_by_its_name(name):
+    assert dialect(name).name == name
+    assert dialect(name).system_notices is (name != "anthropic")
+
+
+def test_an_unknown_dialect_is_refused_with_the_choices():
+    with pytest.raises(ValueError, match="anthropic, openai_chat, openai_responses"):
+        dialect("gemini")
+
+
+DETECTED = {
+    "anthropic": [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f"}]},
+        {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "tool_result"}]},
+        {"role": "user", "content": [{"type": "image", "source": {}}]},
+        {"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"a": 1}}]},
+        {"role": "assistant", "content": [{"type": "bash_code_execution_tool_result"}]},
+        {"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": None},
+    ],
+    "openai_chat": [
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "assistant", "content": "x", "refusal": None},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
+        {"id": "c", "object": "chat.completion", "choices": []},
+    ],
+    "openai_responses": [
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "message", "role": "user", "content": "x"},
+        {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+        {"type": "message", "role": "assistant", "content": [], "status": "completed"},
+        {"id": "r", "object": "response", "output": []},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("default", DIALECTS)
+def test_a_shape_tells_its_dialect_whatever_the_default(name, default):
+    for wire in DETECTED[name]:
+        assert detect(wire, dialect(default)).name == name, wire
+
+
+@pytest.mark.parametrize("default", DIALECTS)
+def test_a_shape_that_tells_nothing_is_the_default_s(default):
+    for content in ("x", [{"type": "text", "text": "x"}], [{"type": "of_tomorrow"}]):
+        wire = {"role": "user", "content": content}
+        assert detect(wire, dialect(default)).name == default
+
+
+def test_a_developer_is_one_of_openai_s():
+    wire = {"role": "developer", "content": "x"}
+    found = [detect(wire, dialect(default)).name for default in DIALECTS]
+    assert found == ["openai_chat", "openai_chat", "openai_responses"]
+
+
+def test_an_sdk_s_object_becomes_what_the_server_sent():
+    message = ChatCompletionMessage.model_validate(
+        {
+            "role": "assistant",
+            "content": None,
+            "of_tomorrow": [1],
+        }
+    )
+    assert to_wire(message) == {"role": "assistant", "content": None, "of_tomorrow": [1]}
+
+
+def test_what_an_sdk_parsed_on_top_is_not_sent_back():
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    parsed = ParsedResponseFunctionToolCall.model_validate(call | {"parsed_arguments": {}})
+    assert to_wire(parsed) == call
+    text: dict[str, Any] = {"type": "text", "text": "{}", "citations": None}
+    message = {"role": "assistant", "content": [ParsedTextBlock[Any](**text, parsed_output={})]}
+    assert to_wire(message) == {"role": "assistant", "content": [text]}
+
+
+def test_a_field_goes_by_its_name_on_the_wire():
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "async": True}
+    assert to_wire(ResponseFunctionToolCall.model_validate(call)) == call
+
+
+def test_a_mapping_that_holds_sdk_objects_becomes_plain_and_nobody_else_s():
+    given: dict[str, Any] = {
+        "role": "assistant",
+        "content": [
+            TextBlock(type="text", text="x"),
+            ToolUseBlock.model_validate({"type": "tool_use", "id": "t", "name": "f", "input": {}}),
+        ],
+        "deep": {"list": [1]},
+    }
+    wire = to_wire(given)
+    assert wire == {
+        "role": "assistant",
+        "content": [
+            {"type": "text", "text": "x"},
+            {"type": "tool_use", "id": "t", "name": "f", "input": {}},
+        ],
+        "deep": {"list": [1]},
+    }
+    given["deep"]["list"].append(2)
+    assert wire["deep"] == {"list": [1]}
+
+
+def test_what_is_no_mapping_is_refused_by_its_type():
+    with pytest.raises(TypeError, match="list"):
+        to_wire([1])
+
+
+SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
+FORMS = {
+    "anthropic": {"name": "f", "description": "d", "input_schema": SCHEMA},
+    "openai_chat": {
+        "type": "function",
+        "function": {"name": "f", "description": "d", "parameters": SCHEMA},
+    },
+    "openai_responses": {
+        "type": "function",
+        "name": "f",
+        "description": "d",
+        "parameters": SCHEMA,
+        "strict": False,
+    },
+}
+
+
+@pytest.mark.parametrize("source", DIALECTS)
+@pytest.mark.parametrize("target", DIALECTS)
+def test_a_tool_is_defined_in_any_dialect_s_form(source, target):
+    (written,) = dialect(target).write_tools([FORMS[source]])
+    function = written.get("function")
+    if function is not None and source == "openai_responses" != target:
+        assert function.pop("strict") is False
+    assert written == FORMS[target]
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_provider_s_own_tool_is_passed_on(name):
+    hosted = {"type": "web_search_20260209", "name": "web_search"}
+    assert dialect(name).write_tools([hosted]) == [hosted]
+
+
+def test_a_custom_tool_changes_form_between_openai_s_dialects():
+    grammar = {"syntax": "lark", "definition": "start: WORD"}
+    nested = {"name": "f", "format": {"type": "grammar", "grammar": grammar}}
+    chat = {"type": "custom", "custom": nested}
+    flat = {"type": "custom", "name": "f", "format": {"type": "grammar", **grammar}}
+    assert dialect("openai_responses").write_tools([chat]) == [flat]
+    assert dialect("openai_chat").write_tools([flat]) == [chat]
+    (tool,) = dialect("anthropic").write_tools([flat])
+    assert tool["input_schema"]["required"] == ["arguments"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [
+        ("", {}),
+        ('{"a": 1}', {"a": 1}),
+        ("[1]", {"arguments": "[1]"}),
+        ('{"a": ', {"arguments": '{"a": '}),
+    ],
+)
+def test_arguments_are_an_object_whatever_the_model_wrote(arguments, read):
+    assert tool_input(arguments) == read
+    assert json.loads(tool_arguments(arguments)) == read
+
+
+def test_arguments_that_are_an_object_keep_their_spelling():
+    assert tool_arguments('{"b" : 1,  "a":2}') == '{"b" : 1,  "a":2}'
+
+
+def test_legacy_function_calls_are_refused_with_what_to_use():
+    spoken = dialect("openai_chat")
+    for wire in (
+        {"role": "function", "name": "f", "content": "x"},
+        {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": ""}},
+    ):
+        with pytest.raises(ValueError, match="use tool_calls"):
+            spoken.read(wire)
+
+
+@pytest.mark.parametrize("name", ["anthropic", "openai_responses"])
+def test_a_chat_tool_message_is_refused_by_the_others(name):
+    with pytest.raises(ValueError, match="'tool'"):
+        dialect(name).read({"role": "tool", "content": "x"})
