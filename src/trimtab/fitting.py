@@ -1,0 +1,53 @@
+"""`fit`: for people who keep their own list of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.context import Context
+from trimtab.core.ledger import Ledger
+from trimtab.dialects import read_history
+from trimtab.dialects.dialect import Wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """A list of messages, made to fit."""
+
+    messages: list[dict[str, Any]]
+    """What to send, in the model's dialect."""
+    request: Mapping[str, Any]
+    """The whole request as keyword arguments, with system prompt and tools."""
+    report: Ledger
+    """Where the tokens went, and what is hidden."""
+    context: Context
+    """The context behind it, for those who want to go on from here."""
+
+
+def fit(
+    messages: Sequence[Wire],
+    *,
+    model: str,
+    system: str | Sequence[Wire] = "",
+    tools: Sequence[Wire] = (),
+    **options: Any,
+) -> Fitted:
+    """Fit a list of messages into a model's window.
+
+    The list is folded as if it had arrived call by call, so that fitting it again with one more
+    message extends what was sent before, and the provider's cache holds. `options` are those of
+    `Context`.
+    """
+    context = Context(model, system=system, tools=tools, **options)
+    head, said = read_history(messages, context.window.settings.dialect)
+    if head:
+        context.configure(system=(*context.window.settings.system, *head))
+    for message in said:
+        if message.role == "assistant":
+            context.step()
+        context.add(message)
+    request = context.request()
+    sent = request.get("messages", request.get("input", []))
+    return Fitted(messages=sent, request=request, report=context.report(), context=context)

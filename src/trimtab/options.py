@@ -1,0 +1,147 @@
+"""What a caller sets, and the settings event it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from trimtab.catalog import resolve
+from trimtab.core.event import Settings
+from trimtab.core.message import Message
+from trimtab.core.plan import Policy
+from trimtab.core.policies import DEFAULT, preset
+from trimtab.core.policies.knobs import GOALS, SUMMARIES, Goal, Summaries, knobs_from
+from trimtab.core.prompt import RENDERER
+from trimtab.core.recall import TOOLS
+from trimtab.core.tokens import Counter, exact, piecewise, size_of_head
+from trimtab.dialects import DIALECTS, dialect
+from trimtab.dialects.dialect import Wire
+
+Tokenizer = Callable[[str], int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    model: str
+    """The model's name as the provider knows it."""
+    system: str | Sequence[Wire] | tuple[Message, ...] = ""
+    """The system prompt: a text, or the dialect's own blocks or messages."""
+    tools: Sequence[Wire] = ()
+    """Tool definitions of any known dialect."""
+    dialect: str | None = None
+    """The wire format; None follows from the model."""
+    policy: str | Policy = DEFAULT
+    """A preset's name, or a function of one's own."""
+    goal: Goal = "balanced"
+    """What the preset is tuned for: `cost`, `balanced` or `quality`."""
+    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """The knobs of the `session.context` block; what is set binds in every preset."""
+    summaries: Summaries = "extractive"
+    """`extractive` needs no model; `manual` waits for `add_summary` until it cannot."""
+    context_window: int | None = None
+    """Tokens of input and output together, where the catalog is wrong or does not know."""
+    max_input_tokens: int | None = None
+    """A limit of the user's own, above or below the model's."""
+    max_output_tokens: int | None = None
+    """Tokens of output to ask for and to reserve."""
+    params: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further request parameters, passed on as they are."""
+    recall: bool = False
+    """Whether the model gets tools to look up what is hidden."""
+    entry: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Values of the user's own for the model's catalog entry."""
+    tokenizer: Tokenizer | None = None
+    """An exact counter in place of the estimate."""
+
+    def counter(self) -> Counter:
+        """How this model's tokens are counted."""
+        if self.tokenizer is not None:
+            name = getattr(self.tokenizer, "__qualname__", type(self.tokenizer).__qualname__)
+            return exact(name, self.tokenizer)
+        return piecewise(resolve(self.model, self.entry).tokenizer)
+
+    def decide(self) -> Policy:
+        """The policy as a function."""
+        if not isinstance(self.policy, str):
+            return self.policy
+        if self.goal not in GOALS:
+            raise ValueError(f"unknown goal {self.goal!r}; choose one of {', '.join(GOALS)}")
+        if self.summaries not in SUMMARIES:
+            raise ValueError(
+                f"unknown summaries {self.summaries!r}; choose one of {', '.join(SUMMARIES)}"
+            )
+        knobs = knobs_from(self.context)
+        return preset(self.policy, knobs, goal=self.goal, summaries=self.summaries)
+
+
+def settings_of(options: Options, counter: Counter) -> Settings:
+    """The settings event that records the options, with the catalog entry as it is today."""
+    entry = resolve(options.model, options.entry)
+    name = options.dialect or entry.dialect
+    if name is None:
+        raise ValueError(
+            f"the dialect of model {options.model!r} is not known; pass dialect= one of "
+            f"{', '.join(DIALECTS)}"
+        )
+    wire = dialect(name)
+    system = _system(options, name)
+    tools = wire.write_tools([*options.tools, *(TOOLS if options.recall else ())])
+    policy = options.policy
+    limits = ("context_window", "max_input_tokens", "max_output_tokens")
+    return Settings(
+        model=options.model,
+        dialect=name,
+        system=system,
+        tools=tuple(tools),
+        params=dict(options.params),
+        policy=policy if isinstance(policy, str) else _function_name(policy),
+        policy_params={
+            "goal": options.goal,
+            "context": dict(options.context),
+            "summaries": options.summaries,
+        },
+        limits={key: value for key in limits if (value := getattr(options, key)) is not None},
+        entry=entry.to_json(),
+        counter=counter.name,
+        recall=options.recall,
+        renderer=RENDERER,
+        head=size_of_head(system, tools, counter),
+    )
+
+
+def options_of(
+    settings: Settings, *, policy: str | Policy | None = None, tokenizer: Tokenizer | None = None
+) -> Options:
+    """The options that a settings event records; a policy of one's own is given again."""
+    own = settings.tools[: -len(TOOLS)] if settings.recall else settings.tools
+    params = settings.policy_params
+    return Options(
+        model=settings.model,
+        system=settings.system,
+        tools=own,
+        dialect=settings.dialect,
+        policy=settings.policy if policy is None else policy,
+        goal=params.get("goal", "balanced"),
+        context=params.get("context", {}),
+        summaries=params.get("summaries", "extractive"),
+        params=settings.params,
+        recall=settings.recall,
+        entry={key: value for key, value in settings.entry.items() if key != "name"},
+        tokenizer=tokenizer,
+        **settings.limits,
+    )
+
+
+def _system(options: Options, name: str) -> tuple[Message, ...]:
+    given = options.system
+    if not given:
+        return ()
+    if not isinstance(given, str) and isinstance(given[0], Message):
+        return tuple(cast("Sequence[Message]", given))
+    return dialect(name).read_system(cast("str | Sequence[Wire]", given))
+
+
+def _function_name(policy: Policy) -> str:
+    name = getattr(policy, "__qualname__", type(policy).__qualname__)
+    return f"{getattr(policy, '__module__', '')}.{name}"
