@@ -1,0 +1,421 @@
+"""Whether the laws can fail: each small fault put into the core must be caught by its law.
+
+A fault goes into a copy of the sources, never into the working tree. `--quick` tries a handful,
+`--json` prints for programs. Exits with 1 where a fault survives or no longer applies.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ROUNDS = 4
+"""Searches of 50 lives each that a fault must survive to count as a survivor."""
+PATIENCE = 300
+"""Seconds for one search; a fault that makes it run on is caught, too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    law: int
+    """The law that forbids it."""
+    what: str
+    """What goes wrong, in a few words."""
+    file: str
+    """Under src/trimtab."""
+    old: str
+    """Text that stands there once."""
+    new: str
+    """What stands there instead."""
+    quick: bool = False
+    """Whether the quick run tries it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    law: int
+    what: str
+    file: str
+    caught: bool
+    how: str
+    seconds: float
+
+
+FAULTS = (
+    Fault(
+        law=1,
+        what="the reply gets no room",
+        file="core/guard.py",
+        old="room = plan.budget.limit - plan.budget.max_output",
+        new="room = plan.budget.limit",
+        quick=True,
+    ),
+    Fault(
+        law=1,
+        what="the volatile tail is not counted",
+        file="core/plan.py",
+        old="whole = self.budget.head.tokens + self.tokens + self.budget.volatile",
+        new="whole = self.budget.head.tokens + self.tokens",
+    ),
+    Fault(
+        law=1,
+        what="usage from before an edit is trusted after it",
+        file="core/window.py",
+        old="        if self.call_version == self.version:\n",
+        new="        if self.call_version:\n",
+    ),
+    Fault(
+        law=1,
+        what="an estimate is taken for an upper bound",
+        file="core/tokens.py",
+        old="return math.ceil(scaled * (1 + counter.unanchored))",
+        new="return math.ceil(scaled)",
+    ),
+    Fault(
+        law=1,
+        what="a limit that the provider taught is forgotten",
+        file="core/budget.py",
+        old='return (learned, "learned") if learned and learned < value else (value, name)',
+        new="return (value, name)",
+    ),
+    Fault(
+        law=1,
+        what="what cannot fit is sent all the same",
+        file="core/guard.py",
+        old="    if not fits():\n        raise CannotFit",
+        new="    if not plan.window.entries:\n        raise CannotFit",
+    ),
+    Fault(
+        law=1,
+        what="a late result cannot be cut",
+        file="core/guard.py",
+        old="if isinstance(content, Text | Media) or part in entry.notes:",
+        new="if isinstance(content, Text | Media):",
+    ),
+    Fault(
+        law=1,
+        what="a message without parts is not counted",
+        file="core/tokens.py",
+        old="NO_PARTS = Size(bytes=12, tokens=12)",
+        new="NO_PARTS = Size(bytes=0, tokens=0)",
+    ),
+    Fault(
+        law=1,
+        what="cut texts keep the size that another model's counter gave them",
+        file="core/window.py",
+        old="self._recounted = bool(self._past)",
+        new="self._recounted = False",
+    ),
+    Fault(
+        law=2,
+        what="ids that come again are sent as they are",
+        file="core/window.py",
+        old="while wire_id in self._wire_ids:",
+        new="while not wire_id:",
+        quick=True,
+    ),
+    Fault(
+        law=2,
+        what="results are sent in the order they came",
+        file="core/prompt.py",
+        old="if not part.calls or _in_order(part):",
+        new="if part.entries:",
+    ),
+    Fault(
+        law=2,
+        what="a call without a result is not repaired",
+        file="context.py",
+        old="            self.apply(self.repairs())\n            self.apply(self.decide(volatile",
+        new="            self.apply(self.decide(volatile",
+    ),
+    Fault(
+        law=2,
+        what="a second result takes the place of the first",
+        file="core/rounds.py",
+        old="if pairing.result is None and pairing.id == call_id:",
+        new="if pairing.id == call_id:",
+    ),
+    Fault(
+        law=2,
+        what="a late result is sent as a result",
+        file="core/prompt.py",
+        old="if index in entry.notes and isinstance(changed, ToolResult):",
+        new="if index > 99 and isinstance(changed, ToolResult):",
+    ),
+    Fault(
+        law=2,
+        what="a loop with signed thinking is cut apart",
+        file="core/window.py",
+        old="and (thinking or group.thinking)",
+        new="and message.extra is not None",
+    ),
+    Fault(
+        law=2,
+        what="a result that came after a look at the request is left out",
+        file="core/prompt.py",
+        old="if self._version != window.version or self._is_stale(window):",
+        new="if self._version != window.version:",
+    ),
+    Fault(
+        law=3,
+        what="the newest user message may be dropped",
+        file="core/window.py",
+        old="self.newest_user is not None and group.index == self.turn_start",
+        new="self.newest_user is not None and group.index < 0",
+        quick=True,
+    ),
+    Fault(
+        law=3,
+        what="the active round may be dropped",
+        file="core/window.py",
+        old="return group.index == len(self.groups) - 1 or (",
+        new="return group.index == len(self.groups) or (",
+    ),
+    Fault(
+        law=3,
+        what="a text is cut without a sign",
+        file="core/edits.py",
+        old='return f"[truncated: kept {where}',
+        new='return f"[kept {where}',
+    ),
+    Fault(
+        law=3,
+        what="a sign names another text's handle",
+        file="core/plan.py",
+        old='handle = f"m{entry.seq}.{part}"',
+        new='handle = f"m{entry.seq}.{part + 1}"',
+    ),
+    Fault(
+        law=3,
+        what="what is said while calls are open is lost",
+        file="core/prompt.py",
+        old="return [*asked, *answers, *rest]",
+        new="return [*asked, *answers]",
+    ),
+    Fault(
+        law=4,
+        what="what is said after a round of calls is put into it",
+        file="core/window.py",
+        old="round = last if last is not None and last.waiting else",
+        new="round = last if last is not None and last.calls else",
+        quick=True,
+    ),
+    Fault(
+        law=4,
+        what="a mark changes the text that carries it",
+        file="dialects/openai_marks.py",
+        old='return {**body, key: [{"type": text, "text": content, _KEY: _BREAKPOINT}]}',
+        new='return {**body, key: [{"type": text, "text": f"{content} ", _KEY: _BREAKPOINT}]}',
+    ),
+    Fault(
+        law=4,
+        what="the volatile tail stands before the messages",
+        file="dialects/openai_chat.py",
+        old='messages.append({"role": "user", "content": prompt.volatile})',
+        new='messages.insert(0, {"role": "user", "content": prompt.volatile})',
+    ),
+    Fault(
+        law=7,
+        what="the notice counts what is seen, and so changes with each message",
+        file="core/window.py",
+        old="text = omitted(self.dropped_messages)",
+        new="text = omitted(self.messages)",
+    ),
+    Fault(
+        law=7,
+        what="a change of the settings leaves the old rendering",
+        file="core/window.py",
+        old="        for round in self.rounds:\n            round.rendered = None\n",
+        new="",
+    ),
+    Fault(
+        law=5,
+        what="a placeholder may be larger than what it replaces",
+        file="core/plan.py",
+        old="if size.tokens >= before.tokens or size.bytes > before.bytes:",
+        new="if size == before:",
+        quick=True,
+    ),
+    Fault(
+        law=5,
+        what="asking again records another call",
+        file="context.py",
+        old="or last.seq != self.window.seq",
+        new="or last.seq <= self.window.seq",
+    ),
+    Fault(
+        law=5,
+        what="the notice is not counted when the history is capped",
+        file="core/policies/steps.py",
+        old="return quarter(plan.bytes - plan.turn_bytes) <= limit",
+        new="return quarter(plan.bytes - plan.turn_bytes - plan._front.bytes) <= limit - 1",
+    ),
+    Fault(
+        law=6,
+        what="a recalled text is not the text that was said",
+        file="core/recall.py",
+        old="        case Text() | ToolResult():\n            return part.text",
+        new="        case Text() | ToolResult():\n            return part.text.strip()",
+        quick=True,
+    ),
+    Fault(
+        law=6,
+        what="an erase takes all that was said after it",
+        file="core/erase.py",
+        old="case Said() | Repair() if first <= event.seq <= last:",
+        new="case Said() | Repair() if first <= event.seq:",
+    ),
+    Fault(
+        law=6,
+        what="what was erased is recalled as if it had been said so",
+        file="core/recall.py",
+        old="if first <= seq <= last and (erased is None or part in (None, erased)):",
+        new="if first <= seq <= last and erased is not None and part == erased:",
+    ),
+    Fault(
+        law=6,
+        what="the notice names only the last that was dropped",
+        file="core/window.py",
+        old='f"m{self._dropped_first}-m{self._dropped_last}"',
+        new='f"m{self._dropped_last}-m{self._dropped_last}"',
+    ),
+    Fault(
+        law=7,
+        what="an error is not stored as one",
+        file="core/message.py",
+        old='                out["is_error"] = True\n',
+        new="                pass\n",
+    ),
+    Fault(
+        law=7,
+        what="hidden messages stay in the running total",
+        file="core/window.py",
+        old="                self.messages -= group.messages\n",
+        new="",
+        quick=True,
+    ),
+    Fault(
+        law=7,
+        what="a past request is rendered from one event too few",
+        file="wire.py",
+        old="for event in events[: body.position]:",
+        new="for event in events[: body.position - 1]:",
+    ),
+    Fault(
+        law=7,
+        what="a cut in something sent leaves the old rendering",
+        file="core/window.py",
+        old="        if entry.seq <= self.sent:\n            self._break()",
+        new="        if entry.seq < 0:\n            self._break()",
+    ),
+    Fault(
+        law=7,
+        what="a revealed group is not counted again",
+        file="core/window.py",
+        old="            self._total(group, group.bytes, group.tokens)\n",
+        new="",
+    ),
+    Fault(
+        law=8,
+        what="a summary may be longer than what it replaces",
+        file="core/plan.py",
+        old="        if size.tokens >= freed:\n            return False\n",
+        new="",
+    ),
+    Fault(
+        law=8,
+        what="the guard lowers its cap by nothing",
+        file="core/guard.py",
+        old="cap = cap - step if cap > step else 0",
+        new="cap = cap if cap > step else 0",
+    ),
+)
+
+
+def search(fault: Fault, copy: Path, seed: int) -> str | None:
+    """How the law's tests caught the fault; None where they did not."""
+    [tests] = (ROOT / "tests" / "laws").glob(f"test_law_{fault.law}_*.py")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own interpreter and our own tests
+            [*command, f"--hypothesis-seed={seed}", str(tests)],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(copy), "TRIMTAB_LAWS": "quick"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no end within {PATIENCE} s"
+    if done.returncode == 0:
+        return None
+    if done.returncode != 1:
+        raise RuntimeError(f"the tests of law {fault.law} did not run:\n{done.stdout[-2000:]}")
+    return f"search {seed}"
+
+
+def judge(fault: Fault) -> Verdict:
+    start = time.monotonic()
+    how: str | None = None
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "src"
+        shutil.copytree(ROOT / "src", copy, ignore=shutil.ignore_patterns("__pycache__"))
+        path = copy / "trimtab" / fault.file
+        source = path.read_text(encoding="utf-8")
+        applies = source.count(fault.old) == 1
+        if applies:
+            path.write_text(source.replace(fault.old, fault.new), encoding="utf-8")
+            for seed in range(1, ROUNDS + 1):
+                if (how := search(fault, copy, seed)) is not None:
+                    break
+    told = how or ("survived" if applies else f"does not apply: {source.count(fault.old)} places")
+    return Verdict(
+        law=fault.law,
+        what=fault.what,
+        file=fault.file,
+        caught=how is not None,
+        how=told,
+        seconds=round(time.monotonic() - start, 1),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a handful of faults")
+    parser.add_argument("--json", action="store_true", help="one JSON array on standard output")
+    parser.add_argument("--only", default="", help="faults whose description contains this")
+    options = parser.parse_args()
+    faults = [
+        fault
+        for fault in FAULTS
+        if (fault.quick or not options.quick) and options.only in fault.what
+    ]
+    verdicts: list[Verdict] = []
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        for verdict in pool.map(judge, faults):
+            verdicts.append(verdict)
+            if not options.json:
+                sign = "caught  " if verdict.caught else "SURVIVED"
+                line = f"law {verdict.law}  {sign} {verdict.seconds:>6.1f} s  {verdict.what}"
+                print(f"{line} ({verdict.file}; {verdict.how})", flush=True)
+    caught = sum(verdict.caught for verdict in verdicts)
+    if options.json:
+        print(json.dumps([asdict(verdict) for verdict in verdicts], indent=2))
+    else:
+        print(f"{caught} of {len(verdicts)} faults were caught")
+    return 0 if caught == len(verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,332 @@
+"""The fold, written once more in the plainest way: the whole log, each time, from the start.
+
+It shares the values and the token counter with the library, and none of its bookkeeping. Where the
+two disagree, one of them is wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from tests.laws.wires import plain
+from trimtab.core.erase import scrub
+from trimtab.core.event import (
+    Call,
+    Edit,
+    Erase,
+    Event,
+    Outcome,
+    Pin,
+    Repair,
+    Retention,
+    Rewind,
+    Said,
+    Settings,
+    Size,
+)
+from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolResult, text_message
+from trimtab.core.tokens import Counter, size_of, size_of_head, sizes_of
+
+
+@dataclass
+class Round:
+    """Messages that belong together, and the results in it by the call they answer."""
+
+    seqs: list[int] = field(default_factory=list[int])
+    calls: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Position and part of each call."""
+    answers: list[tuple[int, int] | None] = field(default_factory=list[tuple[int, int] | None])
+    """Position and part of what answers the call of the same index."""
+    group: int = 0
+
+
+@dataclass
+class Told:
+    """What a log says."""
+
+    messages: dict[int, Message] = field(default_factory=dict[int, Message])
+    rounds: list[Round] = field(default_factory=list[Round])
+    groups: list[list[int]] = field(default_factory=list[list[int]])
+    thinking: list[bool] = field(default_factory=list[bool])
+    edits: dict[tuple[int, int], Edit] = field(default_factory=dict[tuple[int, int], Edit])
+    hidden: dict[int, Edit] = field(default_factory=dict[int, Edit])
+    """By group: the drop or summary that hides it."""
+    pinned: set[int] = field(default_factory=set[int])
+    notes: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
+    """Results that answer nothing."""
+    summary: Edit | None = None
+    newest_user: int | None = None
+
+    def group_of(self, seq: int) -> int:
+        return next(i for i, seqs in enumerate(self.groups) if seq in seqs)
+
+    def protected(self, group: int) -> bool:
+        return group == len(self.groups) - 1 or self.newest_user in self.groups[group]
+
+    def fixed(self, group: int) -> bool:
+        """Whether nothing may hide the group."""
+        return self.protected(group) or any(seq in self.pinned for seq in self.groups[group])
+
+    def visible(self) -> list[Round]:
+        return [round for round in self.rounds if round.group not in self.hidden]
+
+    def shown(self, seq: int, part: int) -> Part:
+        said = self.messages[seq].parts[part]
+        edit = self.edits.get((seq, part))
+        return said if edit is None else under(said, edit)
+
+    def dropped(self) -> list[int]:
+        groups = [g for g, edit in self.hidden.items() if edit.op == "drop"]
+        return sorted(seq for group in groups for seq in self.groups[group])
+
+    def front(self, recall: bool) -> list[str]:
+        """Summary and notice."""
+        texts: list[str] = []
+        if self.summary is not None and self.summary.text:
+            texts.append(f"[Summary of the earlier conversation]\n{self.summary.text}")
+        if gone := self.dropped():
+            handle = f" · recall m{gone[0]}-m{gone[-1]}" if recall else ""
+            texts.append(f"[conversation truncated — {len(gone)} older messages omitted{handle}]")
+        return texts
+
+
+def under(part: Part, edit: Edit) -> Part:
+    """The part as the model is to see it."""
+    if isinstance(part, ToolResult):
+        rest = tuple(inner for inner in part.content if not isinstance(inner, Text))
+        rest = rest if edit.op == "truncate" and edit.head else ()
+        text = edit.text if edit.op == "mask" else _cut(part.text, edit)
+        extra = part.extra if edit.op == "truncate" else None
+        is_plain = (part.plain and not rest) or edit.op == "mask"
+        return replace(part, content=(Text(text=text), *rest), plain=is_plain, extra=extra)
+    if isinstance(part, Text):
+        return replace(part, text=edit.text if edit.op == "mask" else _cut(part.text, edit))
+    return Text(text=edit.text)
+
+
+def _cut(text: str, edit: Edit) -> str:
+    return text[: edit.head] + edit.text + (text[-edit.tail :] if edit.tail else "")
+
+
+def effective(events: Sequence[Event]) -> list[Event]:
+    """The events that count: payloads erased, rewinds carried out."""
+    log: list[Event] = []
+    for event in events:
+        match event.body:
+            case Erase() as body:
+                log = [scrub(e, body.message, body.message, body.part) for e in log]
+            case Retention() as body:
+                log = [scrub(e, 1, body.before - 1) for e in log]
+            case _:
+                pass
+        log.append(event)
+    return list(_live(log, len(log)))
+
+
+def _live(log: Sequence[Event], to: int) -> Iterator[Event]:
+    last = next((e for e in reversed(log[:to]) if isinstance(e.body, Rewind)), None)
+    if last is None or not isinstance(last.body, Rewind):
+        yield from log[:to]
+        return
+    yield from _live(log, last.body.to)
+    yield from log[last.seq : to]
+
+
+def tell(events: Sequence[Event]) -> Told:
+    """What the log says now."""
+    told = Told()
+    for event in effective(events):
+        match event.body:
+            case Said() | Repair() as body:
+                _say(told, event.seq, body.message)
+            case Edit() as body if body.part is not None:
+                message = told.messages.get(body.first)
+                if message is None or body.part >= len(message.parts):
+                    continue
+                told.edits.pop((body.first, body.part), None)
+                if body.op != "reveal":
+                    told.edits[body.first, body.part] = body
+            case Edit() as body:
+                _edit_groups(told, body)
+            case Pin() as body:
+                named = {s for s in told.messages if body.first <= s <= body.last}
+                told.pinned = told.pinned | named if body.pinned else told.pinned - named
+            case _:
+                pass
+    return told
+
+
+def _say(told: Told, seq: int, message: Message) -> None:
+    told.messages[seq] = message
+    last = told.rounds[-1] if told.rounds else None
+    if last is None or None not in last.answers:
+        last = _new_round(told, message, last)
+    last.seqs.append(seq)
+    told.groups[last.group].append(seq)
+    spoken = not message.parts
+    for index, part in enumerate(message.parts):
+        if isinstance(part, ToolResult):
+            _answer(told, last, seq, index, part)
+        elif message.role != "assistant" or part not in message.calls:
+            spoken = True
+        else:
+            last.calls.append((seq, index))
+            last.answers.append(None)
+    if message.role == "user" and spoken:
+        told.newest_user = seq
+
+
+def _answer(told: Told, round: Round, seq: int, index: int, part: ToolResult) -> None:
+    for number, (asked, place) in enumerate(round.calls):
+        call = told.messages[asked].parts[place]
+        if round.answers[number] is None and getattr(call, "id", None) == part.call_id:
+            round.answers[number] = (seq, index)
+            return
+    told.notes.add((seq, index))
+
+
+def _new_round(told: Told, message: Message, last: Round | None) -> Round:
+    thinks = message.role == "assistant" and any(
+        isinstance(part, Opaque) and part.thinking for part in message.parts
+    )
+    joins = (
+        last is not None
+        and message.role == "assistant"
+        and bool(last.calls)
+        and (thinks or told.thinking[-1])
+        and len(told.groups) - 1 not in told.hidden
+    )
+    if not joins:
+        told.groups.append([])
+        told.thinking.append(False)
+    told.thinking[-1] = told.thinking[-1] or thinks
+    made = Round(group=len(told.groups) - 1)
+    told.rounds.append(made)
+    return made
+
+
+def _edit_groups(told: Told, edit: Edit) -> None:
+    for group, seqs in enumerate(told.groups):
+        if not (edit.first <= seqs[0] and seqs[-1] <= edit.last):
+            continue
+        if edit.op == "reveal":
+            told.hidden.pop(group, None)
+        elif told.fixed(group) or (edit.op == "drop" and group in told.hidden):
+            continue
+        else:
+            told.hidden[group] = edit
+    summary = told.summary
+    if edit.op == "summarise":
+        told.summary = edit
+    elif summary is not None and edit.first <= summary.first and summary.last <= edit.last:
+        told.summary = None if edit.op == "reveal" else summary
+
+
+def settings_at(events: Sequence[Event]) -> Settings:
+    return next(e.body for e in reversed(events) if isinstance(e.body, Settings))
+
+
+def tokens_of(told: Told, settings: Settings, counter: Counter) -> int:
+    """Of the messages that are seen, counted anew from their texts."""
+    total = 0
+    for text in told.front(settings.recall):
+        total += sizes_of(text_message("user", text), counter)[0].tokens
+    for round in told.visible():
+        for seq in round.seqs:
+            total += sum(tokens_of_parts(told, seq, counter))
+    return total
+
+
+_taken: dict[tuple[int, str], tuple[Message, tuple[Size, ...]]] = {}
+
+
+def _sizes(message: Message, counter: Counter) -> tuple[Size, ...]:
+    """Counting is most of the work, and messages do not change."""
+    key = (id(message), counter.name)
+    if key not in _taken:
+        if len(_taken) > 1_000:
+            _taken.clear()
+        _taken[key] = (message, sizes_of(message, counter))
+    return _taken[key][1]
+
+
+def tokens_of_parts(told: Told, seq: int, counter: Counter) -> list[int]:
+    message = told.messages[seq]
+    whole = _sizes(message, counter)
+    return [
+        size_of(told.shown(seq, part), counter).tokens if (seq, part) in told.edits else size.tokens
+        for part, size in enumerate(whole)
+    ]
+
+
+def bound_of(events: Sequence[Event], call: Call, counter: Counter) -> int:
+    """The declared upper bound of a call's input, from the log before it.
+
+    The last usage that was reported for a request of which this one is a continuation, and what is
+    new since, with the counter's margin; or all of it, with the larger margin, where there is none.
+    """
+    before = events[: call.position]
+    settings = settings_at(before)
+    told = tell(before)
+    tail = counter.count(call.volatile) + 8 if call.volatile else 0
+    messages = tokens_of(told, settings, counter)
+    anchor, ratio = anchor_of(before)
+    ratio = min(max(ratio, 1.0), 4.0)
+    if anchor is None:
+        head = size_of_head(settings.system, settings.tools, counter).tokens
+        return math.ceil((head + messages + tail) * ratio * (1 + counter.unanchored))
+    usage, position = anchor
+    known = tokens_of(tell(events[:position]), settings, counter)
+    new = (max(0, messages - known) + tail) * ratio
+    return math.ceil(usage + new + min(counter.anchored * (usage + new), counter.single * new))
+
+
+def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
+    """Reported input and position of the last call that is a prefix, and the learned ratio."""
+    anchor: tuple[int, int] | None = None
+    last: tuple[int, Call] | None = None
+    whole = False
+    ratio, counter = 1.0, ""
+    for event in events:
+        match event.body:
+            case Call() as body:
+                last, whole = (event.seq, body), True
+            case Outcome() as body if last is not None and body.call == last[0]:
+                if body.usage is not None and body.usage.input > 0:
+                    ratio = body.usage.input / last[1].tokens
+                    anchor = (body.usage.input, last[1].position) if whole else anchor
+            case _:
+                if breaks(event, last[1].position if last else 0):
+                    anchor, whole = None, False
+        if isinstance(event.body, Settings) and event.body.counter != counter:
+            counter, ratio = event.body.counter, 1.0
+        if isinstance(event.body, Rewind) and last is not None:
+            last = (last[0], replace(last[1], position=min(last[1].position, event.body.to)))
+    return anchor, ratio
+
+
+def breaks(event: Event, sent: int) -> bool:
+    """Whether the event changes something that was sent."""
+    match event.body:
+        case Settings() | Rewind() | Erase() | Retention():
+            return True
+        case Edit() as edit:
+            return edit.part is None or edit.first <= sent
+        case _:
+            return False
+
+
+def said_as(part: Part, *, note: bool) -> str | None:
+    """The text of a part as a wire shows it; None for what is no text."""
+    match part:
+        case Text():
+            return plain([part.text])
+        case ToolResult():
+            text = plain([inner.text for inner in part.content if isinstance(inner, Text)])
+            return f"[late result of call {part.call_id}]\n{part.text}" if note else text
+        case Media() | Opaque():
+            return None
+        case _:
+            return part.arguments

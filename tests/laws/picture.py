@@ -1,0 +1,93 @@
+"""All that a window knows, as plain values that can be compared; and its totals, counted anew."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trimtab.core.edits import shown
+from trimtab.core.message import text_message
+from trimtab.core.rounds import Entry, Group, Pairing
+from trimtab.core.tokens import size_of, sizes_of
+from trimtab.core.window import Window
+
+_PLAIN = (
+    *("seq", "version", "sent", "calls", "last_call", "call_version", "awaiting", "last_reply"),
+    *("last_usage", "used", "ratio", "anchor", "learned_limit", "settings", "erased", "note"),
+    *("bytes", "tokens", "messages", "turn_start", "turn_bytes", "turn_tokens"),
+    *("summary", "dropped_messages", "cold"),
+)
+
+
+def picture(window: Window) -> dict[str, Any]:
+    newest = window.newest_user
+    return {name: getattr(window, name) for name in _PLAIN} | {
+        "counter": window.counter.name,
+        "entries": [_entry(entry) for entry in window.entries.values()],
+        "groups": [_group(group) for group in window.groups],
+        "visible": list(window.visible),
+        "results": list(window.results),
+        "turn_results": [result.key for result in window.turn_results],
+        "dropped": sorted(window.dropped),
+        "newest_user": newest.seq if newest else None,
+        "notice": window.notice(),
+    }
+
+
+def _entry(entry: Entry) -> tuple[Any, ...]:
+    place = (entry.seq, entry.notes, entry.pinned, entry.repair)
+    return (*place, entry.message, entry.sizes, entry.edits)
+
+
+def _group(group: Group) -> tuple[Any, ...]:
+    rounds = [
+        ([entry.seq for entry in part.entries], part.waiting, [_pair(each) for each in part.calls])
+        for part in group.rounds
+    ]
+    sizes = (group.bytes, group.tokens, group.messages)
+    return (group.index, *sizes, group.thinking, group.pinned, group.hidden, rounds)
+
+
+def _pair(pairing: Pairing) -> tuple[Any, ...]:
+    result = pairing.result
+    return (pairing.id, pairing.wire_id, pairing.name, result.key if result else None)
+
+
+def recount(window: Window) -> dict[str, int]:
+    """The totals from the entries alone, each of them sized again."""
+    bytes_, tokens, messages, turn_bytes, turn_tokens = 0, 0, 0, 0, 0
+    texts = [window.notice()]
+    if window.summary is not None and window.summary.text:
+        texts.append(f"[Summary of the earlier conversation]\n{window.summary.text}")
+    for text in filter(None, texts):
+        size = sizes_of(text_message("user", text), window.counter)[0]
+        bytes_, tokens = bytes_ + size.bytes, tokens + size.tokens
+    for group in window.groups:
+        if group.hidden is not None:
+            continue
+        for entry in group.entries():
+            size, count = sized(window, entry)
+            bytes_, tokens, messages = bytes_ + size, tokens + count, messages + 1
+            if group.index >= window.turn_start:
+                turn_bytes, turn_tokens = turn_bytes + size, turn_tokens + count
+    dropped = [g for g in window.groups if g.hidden is not None and g.hidden.op == "drop"]
+    return {
+        "bytes": bytes_,
+        "tokens": tokens,
+        "messages": messages,
+        "turn_bytes": turn_bytes,
+        "turn_tokens": turn_tokens,
+        "dropped": sum(1 for group in dropped for _ in group.entries()),
+    }
+
+
+def sized(window: Window, entry: Entry) -> tuple[int, int]:
+    """Bytes and tokens of a message as the model sees it."""
+    bytes_ = tokens = 0
+    for part, whole in enumerate(sizes_of(entry.message, window.counter)):
+        edit = entry.edits.get(part)
+        if edit is None:
+            size = whole
+        else:
+            size = size_of(shown(entry.message.parts[part], edit), window.counter)
+        bytes_, tokens = bytes_ + size.bytes, tokens + size.tokens
+    return bytes_, tokens

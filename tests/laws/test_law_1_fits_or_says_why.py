@@ -1,0 +1,142 @@
+"""By the declared upper bound, input and requested output are within the limit; or a typed error
+names the parts that cannot shrink and their sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import given, settings
+
+from tests.laws.oracle import Told, anchor_of, bound_of, settings_at, tell, tokens_of_parts
+from tests.laws.wires import pieces
+from tests.strategies.life import Life, live
+from tests.strategies.logs import Story, stories
+from trimtab import CannotFit
+from trimtab.core.event import Event, Outcome
+from trimtab.core.message import Media, Message, Text, ToolResult
+from trimtab.core.tokens import Counter, size_of, size_of_head, sizes_of
+
+laws = settings(settings.get_profile("laws"))
+
+
+def limit_of(events: Sequence[Event]) -> int:
+    """The user's own limit, or a lower one that the provider taught."""
+    limits = settings_at(events).limits
+    own = limits.get("max_input_tokens") or limits["context_window"]
+    taught = [
+        e.body.error["limit"]
+        for e in events
+        if isinstance(e.body, Outcome) and e.body.error and "limit" in e.body.error
+    ]
+    return min(own, taught[-1]) if taught else own
+
+
+def output_of(request: dict[str, Any]) -> int:
+    names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    return next(request[name] for name in names if name in request)
+
+
+def outputs(life: Life) -> tuple[int, int]:
+    """The least and the most output that may be asked for: the user's word, or a share."""
+    now = settings_at(life.events)
+    own = now.limits.get("max_output_tokens")
+    most = min(8_192, now.entry["max_output"], limit_of(life.events) // 4)
+    return (own, own) if own else (min(most, 256), most)
+
+
+def it_fits(life: Life, request: dict[str, Any]) -> None:
+    call = life.last_call
+    assert call.bound == bound_of(life.events, call, life.context._counter)
+    least, most = outputs(life)
+    assert least <= output_of(request) == call.max_output <= most
+    assert call.bound + call.max_output <= limit_of(life.events)
+    assert on_the_wire(life, request) <= call.bound, "something is sent that is not counted"
+
+
+def on_the_wire(life: Life, request: dict[str, Any]) -> int:
+    """The estimate of all texts in the request, with nothing for what surrounds them."""
+    window = life.context.window
+    count = window.counter.count
+    call = life.last_call
+    total = size_of_head(window.settings.system, window.settings.tools, window.counter).tokens
+    total += count(call.volatile) if call.volatile else 0
+    for piece in pieces(request, window.settings, call.volatile):
+        total += count(piece.text)
+    return total
+
+
+def may_be_cut(told: Told, seq: int, part: int) -> bool:
+    """Results; and what others than the assistant said in the active round, or said last."""
+    message = told.messages[seq]
+    said = message.parts[part]
+    if seq in told.pinned or isinstance(said, ToolResult):
+        return seq not in told.pinned
+    last = seq in told.rounds[-1].seqs or seq == told.newest_user
+    return last and isinstance(said, Text | Media) and message.role != "assistant"
+
+
+def uncuttable(told: Told, seq: int, counter: Counter) -> int:
+    now = tokens_of_parts(told, seq, counter)
+    parts = range(len(told.messages[seq].parts))
+    return sum(now[part] for part in parts if not may_be_cut(told, seq, part))
+
+
+def smallest(told: Told, seq: int, counter: Counter) -> int:
+    """Tokens of a message that must stay, with all cut from it that may be cut."""
+    now = tokens_of_parts(told, seq, counter)
+    message = told.messages[seq]
+    return uncuttable(told, seq, counter) + sum(
+        min(now[part], placeholder(message, part, counter))
+        for part in range(len(message.parts))
+        if may_be_cut(told, seq, part)
+    )
+
+
+def placeholder(message: Message, part: int, counter: Counter) -> int:
+    """Tokens of the part with nothing in it but the words that say so, at their longest."""
+    words = Text(text="[truncated: kept first ~0 of ~100000 tokens (head) · recall m100.10]")
+    said = message.parts[part]
+    if isinstance(said, ToolResult):
+        said = ToolResult(call_id=said.call_id, content=(words,), extra=said.extra)
+        return size_of(said, counter).tokens
+    return sizes_of(Message(role="user", parts=(words,)), counter)[0].tokens
+
+
+def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) -> None:
+    events, counter = life.events, life.context._counter
+    now, told = settings_at(events), tell(events)
+    budget = life.context.budget(volatile)
+    assert error.limit == limit_of(events)
+    kept = [seq for g, seqs in enumerate(told.groups) if told.fixed(g) for seq in seqs]
+    head = size_of_head(now.system, now.tools, counter).tokens
+    least = sum(smallest(told, seq, counter) for seq in kept) + head + budget.volatile
+    ratio = min(max(anchor_of(events)[1], 1.0), 4.0)
+    needed = math.ceil(least * ratio * (1 + counter.unanchored)) + outputs(life)[0]
+    # The notice and the summary stay, too: they are what tells the model that something is hidden.
+    assert error.needed > error.limit
+    assert needed + FRONT > error.limit, (needed, error)
+    named_sizes_are_real(told, error, counter)
+    assert error.parts["system prompt and tools"] == head
+    assert error.parts["requested output"] == outputs(life)[0]
+
+
+FRONT = 1_000
+"""Tokens, at most, of a notice and of an extractive summary, with the margin."""
+
+
+def named_sizes_are_real(told: Told, error: CannotFit, counter: Counter) -> None:
+    for name, size in error.parts.items():
+        if " message m" not in name:
+            continue
+        seq = int(name.rpartition(" m")[2])
+        assert told.fixed(told.group_of(seq)), f"{name} could have been dropped"
+        assert uncuttable(told, seq, counter) <= size <= sum(tokens_of_parts(told, seq, counter))
+        assert told.messages[seq].role in name
+
+
+@laws
+@given(stories)
+def test_a_request_fits_by_its_bound_or_an_error_names_what_cannot_shrink(story: Story):
+    live(story, asked=it_fits, refused=nothing_is_left_to_hide)

@@ -1,0 +1,62 @@
+"""Every call that is sent has all its results, and every result its call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+
+from tests.laws.oracle import Told, said_as, tell
+from tests.laws.wires import paired, pieces
+from tests.strategies.life import Life, live
+from tests.strategies.logs import Story, stories
+from trimtab.core.edits import ERASED
+from trimtab.core.message import Message, Text, ToolCall
+from trimtab.dialects import dialect
+
+laws = settings(settings.get_profile("laws"))
+
+
+def the_provider_takes_it(life: Life, told: Told, request: dict[str, Any]) -> None:
+    problems = dialect(life.dialect).check(request)
+    if told.groups and any(erased(told.messages[seq]) for seq in told.groups[-1]):
+        # What a model thought in the loop that is still open is gone by the user's own wish, and
+        # Anthropic wants it back: nothing that could be sent would do.
+        problems = [problem for problem in problems if "thinking" not in problem]
+    assert problems == []
+
+
+def erased(message: Message) -> bool:
+    return message.role == "assistant" and Text(text=ERASED) in message.parts
+
+
+def expected_pairs(told: Told) -> list[tuple[str, str]]:
+    """What each call asks and what answers it, in the order that they are to be sent."""
+    pairs: list[tuple[str, str]] = []
+    for round in told.visible():
+        for (seq, part), answer in zip(round.calls, round.answers, strict=True):
+            assert answer is not None, "a call is sent without its result"
+            asked, got = told.messages[seq].parts[part], told.shown(*answer)
+            assert isinstance(asked, ToolCall)
+            pairs.append((asked.arguments, said_as(got, note=False) or ""))
+    return pairs
+
+
+def number_of(arguments: str) -> str:
+    """The one thing that every dialect writes alike: the number that the model gave a call."""
+    return arguments[arguments.index("<") : arguments.index(">") + 1] if "<" in arguments else ""
+
+
+def pairs_are_whole(life: Life, request: dict[str, Any]) -> None:
+    told = tell(life.events)
+    the_provider_takes_it(life, told, request)
+    found = paired(pieces(request, life.context.window.settings, life.last_call.volatile))
+    expected = expected_pairs(told)
+    assert [number_of(call.text) for call, _ in found] == [number_of(args) for args, _ in expected]
+    assert [result.text.strip() for _, result in found] == [text.strip() for _, text in expected]
+
+
+@laws
+@given(stories)
+def test_calls_are_followed_by_their_own_results_in_call_order(story: Story):
+    live(story, asked=pairs_are_whole)

@@ -1,0 +1,113 @@
+"""Every hidden text is recalled byte for byte through its handle, or the recall names the event
+that took it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from tests.laws.oracle import Told, tell
+from tests.strategies.life import Life, live
+from tests.strategies.logs import Story, stories
+from trimtab.core.event import Edit, Erase, Retention, canonical
+from trimtab.core.message import Media, Opaque, Part, ToolCall
+from trimtab.core.recall import Erased
+
+laws = settings(settings.get_profile("laws"))
+
+
+def text_of(part: Part) -> str:
+    match part:
+        case ToolCall():
+            return part.arguments
+        case Media():
+            return part.data or part.url or ""
+        case Opaque():
+            return canonical(part.data)
+        case _:
+            return part.text
+
+
+def took(life: Life, seq: int, part: int) -> set[int]:
+    """The events that destroyed a part."""
+    found: set[int] = set()
+    for event in life.events:
+        match event.body:
+            case Erase() as body if body.message == seq and body.part in (None, part):
+                found.add(event.seq)
+            case Retention() as body if event.seq > seq and seq < body.before:
+                found.add(event.seq)
+            case _:
+                pass
+    return found
+
+
+def comes_back(life: Life, seq: int, part: int) -> None:
+    handle = f"m{seq}.{part}"
+    if by := took(life, seq, part):
+        with pytest.raises(Erased, match=r"event \d+") as caught:
+            life.context.recall(handle)
+        named = re.search(r"event (\d+)", str(caught.value))
+        assert named is not None
+        assert int(named[1]) in by
+    else:
+        assert life.context.recall(handle) == text_of(life.said[seq].parts[part])
+
+
+def a_range_comes_back(life: Life, handle: str, seqs: list[int]) -> None:
+    places = [(seq, part) for seq in seqs for part in range(len(life.said[seq].parts))]
+    try:
+        text = life.context.recall(handle)
+    except Erased as error:
+        named = re.search(r"event (\d+)", str(error))
+        assert named is not None
+        assert any(int(named[1]) in took(life, *place) for place in places)
+        return
+    for place in places:
+        if by := took(life, *place):
+            assert any(f"event {seq}" in text for seq in by), f"m{place[0]} is gone without a word"
+        else:
+            assert text_of(life.said[place[0]].parts[place[1]]) in text
+
+
+def nothing_is_lost(life: Life, request: dict[str, Any]) -> None:
+    told = tell(life.events)
+    for group, edit in told.hidden.items():
+        for seq in told.groups[group]:
+            for part in range(len(told.messages[seq].parts)):
+                comes_back(life, seq, part)
+        inside = [seq for seq in told.messages if edit.first <= seq <= edit.last]
+        a_range_comes_back(life, edit.handle, inside)
+    for seq, part in told.edits:
+        comes_back(life, seq, part)
+    if life.context.window.settings.recall:
+        handles_lead_there(life, told)
+
+
+def handles_lead_there(life: Life, told: Told) -> None:
+    """Each handle that the model is given names something, and each cut has its own."""
+    for text in told.front(recall=True)[-1:]:
+        if named := re.search(r"recall (m\d+-m\d+)\]$", text):
+            a_range_comes_back(life, named[1], told.dropped())
+    for (seq, part), edit in told.edits.items():
+        if told.group_of(seq) not in told.hidden and not took(life, seq, part):
+            assert made_with_recall(life, edit) is False or f"recall m{seq}.{part}]" in edit.text
+
+
+def made_with_recall(life: Life, edit: Edit) -> bool:
+    """Whether the recall tools were there when the edit was made."""
+    recall = False
+    for event in life.events:
+        recall = getattr(event.body, "recall", recall)
+        if event.body == edit:
+            return recall
+    raise AssertionError("an edit that is in no event")
+
+
+@laws
+@given(stories)
+def test_what_is_hidden_or_cut_is_recalled_byte_for_byte(story: Story):
+    live(story, asked=nothing_is_lost)

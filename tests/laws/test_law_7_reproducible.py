@@ -1,0 +1,86 @@
+"""The same log gives the same window and the same request, now and long after."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.laws.picture import picture, recount
+from tests.strategies.life import Life
+from tests.strategies.logs import Setup, Step, setups, steps
+from trimtab import CannotFit, Context
+from trimtab.core.event import Erase, Retention, canonical
+from trimtab.core.window import Window
+from trimtab.wire import RequestChanged
+
+MOST = 8
+"""Past requests of one life that are shown again, the latest ones; each costs a whole fold."""
+
+
+class Reproducible(RuleBasedStateMachine):
+    @initialize(setup=setups())
+    def begin(self, setup: Setup) -> None:
+        self.life = Life(setup, asked=self.keep)
+        self.kept: dict[int, str] = {}
+
+    @rule(step=steps, again=st.sampled_from([False, False, True]))
+    def live(self, step: Step, again: bool) -> None:
+        self.life.do(step)
+        # A fork leaves the later ones behind.
+        self.kept = {seq: text for seq, text in self.kept.items() if self.life.made(seq)}
+        assert recount(self.life.context.window) == totals(self.life.context.window)
+        if again and self.life.context.window.entries:
+            self.restart()
+
+    def restart(self) -> None:
+        """A second context, from the log alone, does what the first one does."""
+        first, second = self.life.context, self.life.loaded()
+        assert picture(second.window) == picture(first.window)
+        assert answer(second) == answer(first)
+        assert second.events == first.events
+        assert picture(second.window) == picture(first.window)
+
+    def keep(self, life: Life, request: dict[str, Any]) -> None:
+        sent = life.context.window.last_call
+        assert sent is not None
+        self.kept[sent.seq] = canonical(request)
+
+    def teardown(self) -> None:
+        """Every request of this life can be shown again as it was sent."""
+        if not hasattr(self, "life"):
+            return
+        events = self.life.events
+        erased = any(isinstance(event.body, Erase | Retention) for event in events)
+        for seq, text in list(self.kept.items())[-MOST:]:
+            try:
+                shown = self.life.context.rebuild(seq)
+            except RequestChanged:
+                assert erased, f"the request of call {seq} changed though nothing was erased"
+            else:
+                assert canonical(shown) == text
+
+
+def answer(context: Context) -> str:
+    """The next request, or why there is none."""
+    try:
+        return canonical(context.request())
+    except CannotFit as error:
+        return str(error)
+
+
+def totals(window: Window) -> dict[str, int]:
+    return {
+        "bytes": window.bytes,
+        "tokens": window.tokens,
+        "messages": window.messages,
+        "turn_bytes": window.turn_bytes,
+        "turn_tokens": window.turn_tokens,
+        "dropped": window.dropped_messages,
+    }
+
+
+TestTheLogAloneGivesTheSameRequest = Reproducible.TestCase
+TestTheLogAloneGivesTheSameRequest.settings = settings(settings.get_profile("laws"))

@@ -1,0 +1,76 @@
+"""Every hiding pass makes the context smaller or fails loudly; none goes on without end."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.strategies.life import Life, live
+from tests.strategies.logs import Story, stories
+from trimtab import CannotFit
+from trimtab.core.event import Edit
+from trimtab.core.plan import Plan
+from trimtab.core.tokens import bytes4, upper_bound
+
+laws = settings(settings.get_profile("laws"))
+
+PATIENCE = 20_000
+"""Texts that one decision may count; the longest of these lives ask for some hundreds."""
+
+
+class Countdown:
+    """A tokenizer that is asked only so often."""
+
+    def __init__(self) -> None:
+        self.left = PATIENCE
+
+    def __call__(self, text: str) -> int:
+        self.left -= 1
+        assert self.left > 0, "a decision counts and counts"
+        return bytes4(text)
+
+
+def bound(life: Life, volatile: str | None) -> int:
+    """Of all that is seen, by the one margin that holds before and after an edit."""
+    window, budget = life.context.window, life.context.budget(volatile)
+    whole = budget.head.tokens + window.tokens + budget.volatile
+    return upper_bound(counter=window.counter, new=whole, ratio=window.ratio)
+
+
+def each_pass_lowers_the_bound(life: Life, stream: bool, volatile: str | None) -> None:
+    context = life.context
+    context.apply(context.repairs())
+    window, budget = context.window, context.budget(volatile)
+    room = budget.limit - budget.least_output
+    over = Plan(window, budget).bound() > room
+    before = bound(life, volatile)
+    try:
+        events = context.decide(volatile=volatile)
+    except CannotFit:
+        return
+    assert events or not over
+    for event in events:
+        assert isinstance(event.body, Edit)
+        assert event.body.op != "reveal"
+        tokens, size = window.tokens, window.bytes
+        context.apply([event])
+        if event.body.part is not None:
+            assert window.tokens < tokens, f"{event.body} does not make the window smaller"
+            assert window.bytes <= size, f"{event.body} does not make the window smaller"
+    # The notice that groups were dropped takes some tokens, once; the pass must win them back.
+    assert not events or bound(life, volatile) < before
+    assert Plan(window, context.budget(volatile)).bound() <= room
+
+
+@laws
+@given(stories, st.booleans())
+def test_every_pass_that_hides_something_lowers_the_bound_and_comes_to_an_end(
+    story: Story, counted: bool
+):
+    countdown = Countdown()
+
+    def asking(life: Life, stream: bool, volatile: str | None) -> None:
+        countdown.left = PATIENCE
+        each_pass_lowers_the_bound(life, stream, volatile)
+
+    live(story, asking=asking, tokenizer=countdown if counted else None)

@@ -1,0 +1,451 @@
+"""A context driven through a story, by a scripted model that answers whatever it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from tests.strategies.logs import (
+    MODELS,
+    Back,
+    Chat,
+    Configure,
+    Elsewhere,
+    Loop,
+    Peek,
+    Recall,
+    Reload,
+    Results,
+    Say,
+    Setup,
+    Squeeze,
+    Step,
+    Story,
+    Stray,
+    Summarise,
+    Touch,
+    Turn,
+    Wait,
+    Words,
+)
+from tests.strategies.wild import wild
+from trimtab import CannotFit, Context
+from trimtab.context import SummaryRefused
+from trimtab.core.event import Call, Event, Retention
+from trimtab.core.message import Media, MediaKind, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.core.plan import Policy
+from trimtab.dialects import DIALECTS, dialect
+
+TOOLS = ("read", "bash", "search_web")
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
+"""The start of a PNG of one pixel, which is all that anybody looks at."""
+MIMES: dict[str, str] = {"image": "image/png", "document": "application/pdf", "audio": "audio/wav"}
+
+Asking = Callable[["Life", bool, str | None], None]
+Asked = Callable[["Life", dict[str, Any]], None]
+Refused = Callable[["Life", CannotFit, str | None], None]
+
+
+class Life:
+    """A context and what has been asked of it. The hooks look on at each request."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        *,
+        asking: Asking | None = None,
+        asked: Asked | None = None,
+        refused: Refused | None = None,
+        tokenizer: Callable[[str], int] | None = None,
+    ) -> None:
+        self.setup = setup
+        self.tokenizer = tokenizer
+        self.now = 1_000.0
+        self.count = 0
+        self.asking, self.asked, self.refused = asking, asked, refused
+        self.said: dict[int, Message] = {}
+        """By position: each message as it was when it was said."""
+        self.context = self._begin(setup)
+
+    def _begin(self, setup: Setup) -> Context:
+        return Context(
+            setup.model,
+            dialect=setup.dialect,
+            system=self.text(setup.system),
+            tools=tools(setup.tools),
+            policy=policy(setup.policy),
+            goal=setup.goal,
+            context=setup.context,
+            summaries=setup.summaries,
+            context_window=setup.window,
+            max_output_tokens=setup.output,
+            recall=setup.recall,
+            params=self._params(setup),
+            tokenizer=self.tokenizer,
+            clock=self.clock,
+        )
+
+    def _params(self, setup: Setup) -> dict[str, Any]:
+        if setup.thinking and setup.dialect == "anthropic":
+            return {"thinking": {"type": "enabled", "budget_tokens": 1024}}
+        return {}
+
+    def clock(self) -> float:
+        return self.now
+
+    @property
+    def events(self) -> list[Event]:
+        return self.context.events
+
+    @property
+    def dialect(self) -> str:
+        return self.context.window.settings.dialect
+
+    @property
+    def last_call(self) -> Call:
+        sent = self.context.window.last_call
+        assert sent is not None
+        return sent.body
+
+    def made(self, seq: int) -> bool:
+        """Whether a call stands at that position."""
+        return seq <= len(self.events) and isinstance(self.events[seq - 1].body, Call)
+
+    def text(self, words: Words) -> str:
+        """The words, told from all others by a number; blank ones stay blank."""
+        if not words.unit.strip():
+            return words.unit
+        self.count += 1
+        tag = f"<{self.count}>"
+        times = max(1, words.size // len(words.unit.encode("utf-8", "surrogatepass")))
+        return f"{tag} {words.unit * times}"
+
+    def do(self, step: Step) -> None:
+        ways: dict[type[Any], Callable[[Any], None]] = {
+            Say: self._say,
+            Turn: self._turn,
+            Results: self._results,
+            Stray: self._stray,
+            Loop: self._loop,
+            Chat: self._chat,
+            Squeeze: self._squeeze,
+            Configure: self._configure,
+            Back: self._back,
+            Touch: self._touch,
+            Recall: self._recall,
+            Summarise: self._summarise,
+            Peek: self._peek,
+            Reload: self._reload,
+            Elsewhere: self._elsewhere,
+            Wait: self._wait,
+        }
+        self.now += 1
+        ways[type(step)](step)
+        self._note()
+
+    def add(self, message: Message, form: int) -> None:
+        for item in wires(message, form, self.dialect):
+            self.context.add(item)
+        self._note()
+
+    def _note(self) -> None:
+        """Remember what was said before anything can happen to it."""
+        for event in self.events[max(self.said, default=0) :]:
+            if (message := getattr(event.body, "message", None)) is not None:
+                self.said.setdefault(event.seq, message)
+
+    def ask(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any] | None:
+        if not self.context.window.entries:
+            self._say(Say())  # with nothing said, there is nothing to send
+        if self.asking is not None:
+            self.asking(self, stream, volatile)
+        try:
+            request = self.context.request(stream=stream, volatile=volatile)
+        except CannotFit as error:
+            if self.refused is not None:
+                self.refused(self, error, volatile)
+            return None
+        self._note()
+        if self.asked is not None:
+            self.asked(self, request)
+        return request
+
+    def _say(self, step: Say) -> None:
+        role = step.role
+        if role == "assistant" and self.context.window.settings.params:
+            role = "user"  # with thinking enabled, a reply that is put into its mouth is refused
+        parts: tuple[Part, ...] = (Text(text=self.text(step.words)),)
+        if step.media is not None and role == "user":
+            parts += (media(step.media),)
+        self.add(Message(role=role, parts=parts, plain=len(parts) == 1), step.form)
+
+    def _turn(self, step: Turn) -> None:
+        if self.ask(stream=step.stream, volatile=step.volatile) is None or step.reply == "lost":
+            return
+        if step.reply == "refused":
+            limit = self.context.budget().limit
+            if step.twice:
+                self.context.fail("rate_limit")
+            else:
+                self.context.fail("overflow", limit=max(1_000, limit * 9 // 10), input=limit)
+            return
+        message = self._reply(step)
+        if step.reply == "bare":
+            self.add(message, 1 if step.twice else 0)
+            return
+        usage = round(self.last_call.tokens * self.setup.heavier)
+        whole = reply(message, self.dialect, self.count, usage if step.reply == "whole" else None)
+        self.context.add(whole)
+        if step.twice:
+            self.context.add(whole)
+
+    def _reply(self, step: Turn) -> Message:
+        parts: list[Part] = []
+        if step.opaque or self.context.window.settings.params:
+            parts.append(self._thought())
+        if step.words is not None:
+            parts.append(Text(text=self.text(step.words)))
+        parts += (self._call(call_id) for call_id in step.calls)
+        return Message(role="assistant", parts=tuple(parts), plain=False, origin=self.dialect)
+
+    def _thought(self) -> Opaque:
+        self.count += 1
+        thought = f"hm <{self.count}>"
+        match self.dialect:
+            case "anthropic":
+                data = {"type": "thinking", "thinking": thought, "signature": "c2ln"}
+            case "openai_chat":
+                data = {"reasoning_content": thought}
+            case _:
+                data = {"type": "reasoning", "id": f"rs_{self.count}", "summary": []}
+                data["encrypted_content"] = thought
+        return Opaque(data=data, thinking=True)
+
+    def _call(self, call_id: str) -> ToolCall:
+        self.count += 1
+        name = TOOLS[self.count % len(TOOLS)]
+        valid = self.count % 7 or self.dialect == "anthropic"
+        arguments = f'{{"n":"<{self.count}>"}}' if valid else f"not json <{self.count}>"
+        return ToolCall(id=call_id, name=name, arguments=arguments)
+
+    def _results(self, step: Results) -> None:
+        if not self.context.window.open_calls():
+            self._turn(Turn(calls=("a", "b")))
+        ids = [pairing.id for pairing in self.context.window.open_calls()]
+        ids = ids[: max(0, len(ids) - step.missing)]
+        if step.backwards:
+            ids.reverse()
+        answers = tuple(self._result(call_id, step) for call_id in ids)
+        steering = () if step.steering is None else (Text(text=self.text(step.steering)),)
+        if step.together:
+            if answers or steering:
+                message = Message(role="user", parts=(*answers, *steering), plain=False)
+                self.add(message, step.form)
+            return
+        for number, answer in enumerate(answers):
+            if number == 1 and steering:
+                self.add(Message(role="user", parts=steering), step.form)
+            self.add(Message(role="tool", parts=(answer,)), step.form)
+
+    def _result(self, call_id: str, step: Results) -> ToolResult:
+        text = Text(text=self.text(step.words))
+        if step.media:
+            return ToolResult(call_id=call_id, content=(text, media("image")), plain=False)
+        return ToolResult(call_id=call_id, content=(text,))
+
+    def _stray(self, step: Stray) -> None:
+        result = ToolResult(call_id=step.id, content=(Text(text=self.text(step.words)),))
+        self.add(Message(role="tool", parts=(result,)), step.form)
+
+    def _chat(self, step: Chat) -> None:
+        for _ in range(step.rounds):
+            self._say(Say(words=step.words))
+            self._turn(Turn(words=step.words))
+
+    def _squeeze(self, step: Squeeze) -> None:
+        for _ in range(step.times):
+            self._turn(Turn(reply="refused"))
+
+    def _loop(self, step: Loop) -> None:
+        for number in range(step.rounds):
+            calls = tuple(f"call_{number}_{n}" for n in range(step.width))
+            self._turn(Turn(calls=calls, opaque=step.opaque))
+            if self.context.window.open_calls():
+                self._results(Results(words=step.words, form=1))
+
+    def _configure(self, step: Configure) -> None:
+        changes = dict(step.changes)
+        if changes.get("dialect", self.dialect) != self.dialect:
+            changes["params"] = {}
+        if "policy" in changes:
+            changes["policy"] = policy(changes["policy"])
+        self.context.configure(**changes)
+
+    def _back(self, step: Back) -> None:
+        self.context.rewind(max(1, self.context.window.seq - step.by))
+
+    def _touch(self, step: Touch) -> None:
+        entries = list(self.context.window.entries.values())
+        if step.what == "fork":
+            at = 1 + step.which % self.context.window.seq
+            self.context = self.context.fork(at=at)
+            self.said = {seq: said for seq, said in self.said.items() if seq <= at}
+        if not entries or step.what == "fork":
+            return
+        first = entries[step.which % len(entries)]
+        if step.what == "reveal":
+            self._reveal(step)
+            return
+        last = entries[min(len(entries) - 1, step.which % len(entries) + step.until)]
+        handle = f"m{first.seq}-m{last.seq}"
+        if step.part is not None and first.message.parts:
+            handle = f"m{first.seq}.{step.part % len(first.message.parts)}"
+        match step.what:
+            case "pin" | "unpin":
+                self.context.pin(handle, pinned=step.what == "pin")
+            case "erase":
+                self.context.erase(handle, why="asked")
+            case _:
+                self.context._append(Retention(before=first.seq + 1, why="old"))
+
+    def _reveal(self, step: Touch) -> None:
+        window = self.context.window
+        hidden = [f"m{g.first}-m{g.last}" for g in window.groups if g.hidden is not None]
+        cut = [f"m{seq}.{part}" for seq, entry in window.entries.items() for part in entry.edits]
+        if choices := [*hidden, *cut]:
+            self.context.reveal(choices[step.which % len(choices)])
+
+    def _recall(self, step: Recall) -> None:
+        if not self.context.window.settings.recall or self.ask() is None:
+            return
+        entries = list(self.context.window.entries)
+        handle = f"m{entries[step.which % len(entries)]}" if entries else "m1"
+        call = ToolCall(id="r", name="recall", arguments=f'{{"handle":"{handle}"}}')
+        parts: list[Part] = [self._thought()] if self.context.window.settings.params else []
+        self.context.add(Message(role="assistant", parts=(*parts, call), origin=self.dialect))
+        self.context.answer(call)
+
+    def _summarise(self, step: Summarise) -> None:
+        if (wanted := self.context.wanted_summary()) is None:
+            return
+        try:
+            self.context.add_summary(self.text(step.words), span=wanted.span)
+        except SummaryRefused:
+            return
+
+    def _peek(self, _: Peek) -> None:
+        if not self.context.window.entries:
+            return
+        str(self.context.report())
+        self.context.wanted_summary()
+        self.context.call()
+        try:
+            self.context.decide()
+            self.context.preview()
+        except CannotFit:
+            return
+
+    def _elsewhere(self, step: Elsewhere) -> None:
+        try:
+            self.context.step()
+        except CannotFit:
+            return
+        parts: list[Part] = [self._thought()] if self.context.window.settings.params else []
+        parts.append(Text(text=self.text(step.words)))
+        self.add(Message(role="assistant", parts=tuple(parts), origin=self.dialect), 0)
+
+    def _wait(self, step: Wait) -> None:
+        self.now += step.seconds
+
+    def _reload(self, _: Reload) -> None:
+        self.context = self.loaded()
+
+    def loaded(self) -> Context:
+        """A second context, from the log alone and what a log cannot hold."""
+        own = self.context.options.policy
+        return Context.load(
+            self.context.dump(),
+            policy=None if isinstance(own, str) else own,
+            tokenizer=self.tokenizer,
+            clock=self.clock,
+        )
+
+
+def live(story: Story, **hooks: Any) -> Life:
+    """A whole life, ended by one more request."""
+    life = Life(story.setup, **hooks)
+    for step in story.steps:
+        life.do(step)
+    life.do(Say(words=Words(unit="the end ", size=8)))
+    life.ask()
+    return life
+
+
+def policy(name: str) -> str | Policy:
+    return wild if name == "wild" else name
+
+
+def tools(count: int) -> list[dict[str, Any]]:
+    """Tool definitions, each in another dialect's form."""
+    schema = {"type": "object", "properties": {"n": {"type": "string"}}}
+    all_of_them: list[dict[str, Any]] = [
+        {"name": "read", "description": "Read a file.", "input_schema": schema},
+        {"type": "function", "function": {"name": "bash", "parameters": schema}},
+    ]
+    return all_of_them[:count]
+
+
+def media(kind: str) -> Media:
+    kinds: dict[str, MediaKind] = {"image": "image", "document": "document", "audio": "audio"}
+    return Media(kind=kinds[kind], mime=MIMES[kind], data=PIXEL)
+
+
+def wires(message: Message, form: int, own: str) -> list[Any]:
+    """The message itself, or what a client that speaks a dialect would hold in its place."""
+    if form == 0 or _has_media(message):
+        return [message]
+    name = own if form == 1 or message.role == "assistant" else DIALECTS[form % len(DIALECTS)]
+    if name == "anthropic":
+        role = "user" if message.role == "tool" else message.role
+        return dialect(name).write_history([replace(message, role=role, origin=name)])
+    single = [Message(role="tool", parts=(part,), origin=name) for part in message.results]
+    others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
+    if others or not single:
+        role = "user" if message.role == "tool" else message.role
+        single.append(replace(message, role=role, parts=others, origin=name))
+    return dialect(name).write_history(single)
+
+
+def _has_media(message: Message) -> bool:
+    contents = [inner for part in message.results for inner in part.content]
+    return any(isinstance(part, Media) for part in (*message.parts, *contents))
+
+
+def reply(message: Message, name: str, number: int, usage: int | None) -> dict[str, Any]:
+    """A whole answer as the provider's API gives it."""
+    items = dialect(name).write_history([message])
+    calls = bool(message.calls)
+    match name:
+        case "anthropic":
+            whole: dict[str, Any] = {
+                "id": f"msg_{number}",
+                "type": "message",
+                "role": "assistant",
+                "model": MODELS[name][0],
+                "content": items[0].get("content", []),
+                "stop_reason": "tool_use" if calls else "end_turn",
+            }
+            counts = {"input_tokens": 1, "cache_read_input_tokens": (usage or 1) - 1}
+        case "openai_chat":
+            reason = "tool_calls" if calls else "stop"
+            choice = {"index": 0, "message": items[0], "finish_reason": reason}
+            whole = {"id": f"chatcmpl_{number}", "object": "chat.completion", "choices": [choice]}
+            counts = {"prompt_tokens": usage}
+        case _:
+            whole = {"id": f"resp_{number}", "object": "response", "output": items}
+            whole["status"] = "completed"
+            counts = {"input_tokens": usage}
+    if usage is not None:
+        whole["usage"] = counts
+    return whole

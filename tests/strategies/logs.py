@@ -1,0 +1,351 @@
+"""Arbitrary lives of a context: how it begins, and what happens to it step by step.
+
+A step is plain data that knows nothing of the state it meets, so that any list of steps is a life
+and a failing one shrinks well. `life.py` carries the steps out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import strategies as st
+
+from trimtab.core.message import Role
+from trimtab.core.policies import POLICIES
+from trimtab.core.policies.knobs import GOALS, Goal, Summaries
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words:
+    """A text: as much of a unit, repeated, as `size` bytes hold."""
+
+    unit: str = "word "
+    size: int = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    dialect: str = "anthropic"
+    model: str = "claude-sonnet-4-5"
+    policy: str = "layered"
+    goal: Goal = "balanced"
+    context: dict[str, Any] = field(default_factory=dict[str, Any])
+    summaries: Summaries = "extractive"
+    window: int = 8_000
+    output: int | None = None
+    system: Words = field(default_factory=Words)
+    tools: int = 0
+    recall: bool = False
+    thinking: bool = False
+    heavier: float = 1.0
+    """What the provider counts for each token of our estimate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Say:
+    """A message of any role that is no reply to a request."""
+
+    role: Role = "user"
+    words: Words = field(default_factory=Words)
+    media: str | None = None
+    form: int = 0
+    """0 is a Message, 1 a dict of the context's own dialect, 2 and more one of another."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """A request, and what comes of it."""
+
+    calls: tuple[str, ...] = ()
+    """An id for each tool that the model calls."""
+    words: Words | None = None
+    opaque: bool = False
+    reply: str = "whole"
+    """`whole` with usage, `unmetered` without, `bare` (a message alone), `refused`, `lost`."""
+    twice: bool = False
+    stream: bool = False
+    volatile: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Results:
+    """Results of the calls that are open."""
+
+    missing: int = 0
+    backwards: bool = False
+    together: bool = False
+    words: Words = field(default_factory=Words)
+    media: bool = False
+    steering: Words | None = None
+    form: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stray:
+    """A result that nobody waits for: a second one, a late one, or one of no call at all."""
+
+    id: str = "a"
+    words: Words = field(default_factory=Words)
+    form: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loop:
+    """Rounds of calls and results, as an agent makes them."""
+
+    rounds: int = 3
+    width: int = 1
+    words: Words = field(default_factory=Words)
+    opaque: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chat:
+    """A user and a model in turns."""
+
+    rounds: int = 3
+    words: Words = field(default_factory=Words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Squeeze:
+    """Requests that the provider refuses one after the other, naming a lower limit each time."""
+
+    times: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configure:
+    changes: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Back:
+    """A rewind, by that many events."""
+
+    by: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Touch:
+    """One of `reveal`, `pin`, `unpin`, `erase`, `retain`, `fork`, done to one of the messages."""
+
+    what: str
+    which: int = 0
+    part: int | None = None
+    until: int = 0
+    """How many messages further a range goes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall:
+    """The model asks for a hidden text, and is answered."""
+
+    which: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summarise:
+    words: Words = field(default_factory=Words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peek:
+    """Looking at what would be sent, which must not change it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reload:
+    """A restart: the log is written, and read again."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Elsewhere:
+    """A call that was made by somebody else, whose reply is only told."""
+
+    words: Words = field(default_factory=Words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wait:
+    seconds: int = 600
+
+
+Step = (
+    Say
+    | Turn
+    | Results
+    | Stray
+    | Loop
+    | Chat
+    | Squeeze
+    | Configure
+    | Back
+    | Touch
+    | Recall
+    | Summarise
+    | Peek
+    | Reload
+    | Elsewhere
+    | Wait
+)
+
+units = st.sampled_from(
+    ["word ", "数据", "🙂🚀", '{"a": [1, 2]}, ', "0123456789 ", "a line\n", "\ud800x", "[masked]"]
+)
+short = st.builds(Words, unit=units, size=st.sampled_from([12, 30, 120, 400]))
+blank = st.builds(Words, unit=st.sampled_from(["", " ", "\n"]), size=st.just(1))
+long = st.builds(Words, unit=units, size=st.sampled_from([1_500, 6_000, 20_000]))
+gigantic = st.builds(Words, unit=units, size=st.sampled_from([*[40_000] * 5, 300_000]))
+words = st.one_of(*[short] * 7, *[blank] * 2, *[long] * 6, gigantic)
+medium = st.one_of(short, long)
+
+ids = st.sampled_from(["a", "b", "c", "a_2", "x:1", "", "i" * 70])
+forms = st.sampled_from([0, 0, 1, 1, 1, 2, 3])
+
+MODELS: dict[str, tuple[str, ...]] = {
+    "anthropic": ("claude-sonnet-4-5", "claude-opus-5", "somebody/unknown"),
+    "openai_chat": ("gpt-4o", "gpt-5.6", "somebody/unknown"),
+    "openai_responses": ("gpt-5", "gpt-5.6", "somebody/unknown"),
+}
+"""By dialect: one of each cache style and tokenizer, and one that nobody knows."""
+
+policies = st.sampled_from((*POLICIES, "wild"))
+"""All presets, and one that is not: see `wild.py`."""
+
+windows = st.sampled_from([2_000, 3_000, 5_000, 8_000, 8_000, 20_000, 60_000, 200_000])
+outputs = st.sampled_from([None, None, 1, 256, 1_000])
+knobs = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_history_tokens": st.sampled_from([0, 1, 20, 100, 1_000, 5_000]),
+        "max_tool_result_tokens": st.sampled_from([1, 20, 100, 2_000]),
+        "tool_result_truncation": st.sampled_from(["head", "tail", "both"]),
+        "tool_result_keep_first": st.integers(0, 2),
+        "tool_result_keep_last": st.integers(0, 3),
+        "tools": st.sampled_from(
+            [{"read": {"max_tool_result_tokens": 50}}, {"bash": {"exempt": True}}]
+        ),
+    },
+)
+
+
+@st.composite
+def setups(draw: st.DrawFn) -> Setup:
+    dialect = draw(st.sampled_from(tuple(MODELS)))
+    return Setup(
+        dialect=dialect,
+        model=draw(st.sampled_from(MODELS[dialect])),
+        policy=draw(policies),
+        goal=draw(st.sampled_from(GOALS)),
+        context=draw(st.one_of(st.just({}), knobs)),
+        summaries=draw(st.sampled_from(("extractive", "manual"))),
+        window=draw(windows),
+        output=draw(outputs),
+        system=draw(st.one_of(short, blank)),
+        tools=draw(st.integers(0, 2)),
+        recall=draw(st.booleans()),
+        thinking=draw(st.booleans()),
+        heavier=draw(st.sampled_from([1.0, 1.0, 1.3, 1.6])),
+    )
+
+
+@st.composite
+def changes(draw: st.DrawFn) -> dict[str, Any]:
+    what = draw(st.sampled_from(["model", "policy", "context", "limit", "system", "tools", "all"]))
+    match what:
+        case "model":
+            dialect = draw(st.sampled_from(tuple(MODELS)))
+            return {"model": draw(st.sampled_from(MODELS[dialect])), "dialect": dialect}
+        case "policy":
+            return {"policy": draw(policies), "goal": draw(st.sampled_from(GOALS))}
+        case "context":
+            return {"context": draw(knobs)}
+        case "limit":
+            name = draw(st.sampled_from(["context_window", "max_input_tokens"]))
+            return {name: draw(windows), "max_output_tokens": draw(outputs)}
+        case "system":
+            return {"system": f"Another prompt. {draw(st.integers(0, 9))}"}
+        case "tools":
+            return {"tools": [], "recall": draw(st.booleans())}
+        case _:
+            return {"summaries": draw(st.sampled_from(("extractive", "manual")))}
+
+
+says = st.builds(
+    Say,
+    role=st.sampled_from(["user", "user", "user", "user", "system", "assistant", "tool"]),
+    words=words,
+    media=st.sampled_from([None, None, None, None, "image", "document", "audio"]),
+    form=forms,
+)
+turns = st.builds(
+    Turn,
+    calls=st.lists(ids, max_size=5).map(tuple),
+    words=st.none() | short | words,
+    opaque=st.booleans(),
+    reply=st.sampled_from(["whole", "whole", "whole", "unmetered", "bare", "refused", "lost"]),
+    twice=st.sampled_from([False, False, False, True]),
+    stream=st.booleans(),
+    volatile=st.sampled_from([None, None, None, "It is noon.", "Notes: " + "some " * 100]),
+)
+results = st.builds(
+    Results,
+    missing=st.sampled_from([0, 0, 0, 0, 1, 2]),
+    backwards=st.booleans(),
+    together=st.booleans(),
+    words=words,
+    media=st.sampled_from([False, False, False, True]),
+    steering=st.none() | st.none() | words,
+    form=forms,
+)
+touches = st.builds(
+    Touch,
+    what=st.sampled_from(["reveal", "reveal", "pin", "pin", "unpin", "erase", "retain", "fork"]),
+    which=st.integers(0, 40),
+    part=st.sampled_from([None, None, 0, 1]),
+    until=st.sampled_from([0, 0, 3, 30]),
+)
+strays = st.builds(Stray, id=ids, words=words, form=forms)
+loops = st.builds(
+    Loop,
+    rounds=st.integers(1, 9),
+    width=st.sampled_from([1, 1, 2, 3]),
+    words=medium,
+    opaque=st.booleans(),
+)
+chats = st.builds(Chat, rounds=st.integers(1, 9), words=medium)
+rare = st.one_of(
+    touches,
+    touches,
+    st.builds(Squeeze, times=st.integers(2, 6)),
+    st.builds(Configure, changes=changes()),
+    st.builds(Back, by=st.integers(1, 25)),
+    st.builds(Recall, which=st.integers(0, 40)),
+    st.builds(Summarise, words=medium),
+    st.builds(Peek),
+    st.builds(Reload),
+    st.builds(Elsewhere, words=medium),
+    st.builds(Wait),
+)
+steps: st.SearchStrategy[Step] = st.one_of(
+    says, says, turns, turns, turns, results, results, strays, loops, loops, chats, rare, rare, rare
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """A whole life."""
+
+    setup: Setup
+    steps: tuple[Step, ...]
+
+
+stories: st.SearchStrategy[Story] = st.builds(
+    Story,
+    setup=setups(),
+    steps=st.one_of(st.lists(steps, max_size=6), st.lists(steps, min_size=5, max_size=10)).map(
+        tuple
+    ),
+)

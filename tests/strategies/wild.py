@@ -1,0 +1,54 @@
+"""A policy without sense: whatever it asks for, the laws must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from trimtab.core.budget import Budget
+from trimtab.core.edits import masked, truncated, with_recall
+from trimtab.core.event import Edit
+from trimtab.core.plan import Decision
+from trimtab.core.window import Window
+
+
+def wild(window: Window, budget: Budget) -> Decision:
+    """Hide parts, groups and ranges by their numbers alone, calls and newest messages included."""
+    return Decision(edits=(*_parts(window), *_groups(window)))
+
+
+def _parts(window: Window) -> Iterator[Edit]:
+    for seq, entry in window.entries.items():
+        for part in range(len(entry.message.parts) + 1):
+            match (seq * 3 + part) % 7:
+                case 0:
+                    text = _named(window, masked(seq), seq, part)
+                    yield Edit(op="mask", first=seq, last=seq, part=part, text=text, why="wild")
+                case 1:
+                    text = _named(window, truncated("head", 3, seq), seq, part)
+                    cut = Edit(op="truncate", first=seq, last=seq, part=part, text=text, why="wild")
+                    yield replace(cut, head=3)
+                case _:
+                    pass
+
+
+def _named(window: Window, words: str, seq: int, part: int) -> str:
+    return with_recall(words, f"m{seq}.{part}") if window.settings.recall else words
+
+
+def _groups(window: Window) -> Iterator[Edit]:
+    for group in window.groups:
+        match group.index % 5:
+            case 1:
+                yield Edit(op="drop", first=group.first, last=group.last, why="wild")
+            case 2:
+                last = min(window.seq, group.last + 4)
+                yield Edit(op="drop", first=group.first, last=last, why="wild")
+            case 3:
+                text = "it went on " * (group.index % 4)
+                first = max(1, group.first - 6)
+                yield Edit(op="summarise", first=first, last=group.last, text=text, why="wild")
+            case 4:
+                yield Edit(op="reveal", first=group.first, last=group.last, why="wild")
+            case _:
+                pass
