@@ -1,0 +1,127 @@
+"""`trimtab replay`: recorded conversations under other policies."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from trimtab.cli.setups import setups_of, tokens_of
+from trimtab.cli.show import show
+from trimtab.replay.choose import Half, choose
+from trimtab.replay.conversation import Conversation
+from trimtab.replay.many import run_all
+from trimtab.replay.providers import providers_for
+from trimtab.replay.readers import Unreadable, read
+from trimtab.replay.run import Setup
+from trimtab.replay.study import Study, study_of
+
+MODEL = "claude-sonnet-4-5"
+
+
+def replay(  # noqa: PLR0917 - typer reads the options from its signature
+    paths: Annotated[
+        list[Path],
+        typer.Argument(exists=True, help="Logs, transcripts, rollouts, or folders of them."),
+    ],
+    policies: Annotated[
+        str, typer.Option(help="Comma-separated; each may carry a goal, or `naive` for the marks.")
+    ] = "full,layered,compact,rolling,thresholds,auto",
+    goal: Annotated[str, typer.Option(help="For policies that carry none.")] = "balanced",
+    window: Annotated[
+        str | None, typer.Option(help="Tokens, as 200k; unset, the model's own.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Whose tokenizer, window and prices hold.")] = MODEL,
+    min_calls: Annotated[int, typer.Option(help="Leave out shorter conversations.")] = 1,
+    half: Annotated[Half, typer.Option(help="Which half, by the SHA-256 of the id.")] = "all",
+    limit: Annotated[int | None, typer.Option(help="So many conversations at most.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Processes; unset, one for each core.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    report: Annotated[Path | None, typer.Option(help="Write one HTML file.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Write the plots into this folder.")] = None,
+) -> None:
+    """Run recorded conversations again under other policies, and compare cost and recall."""
+    notes = Console(stderr=True)
+    try:
+        size = None if window is None else tokens_of(window)
+        setups = setups_of(policies, goal=goal, window=size, model=model)
+        if report or png:
+            _check_plots()
+        found = _read(paths, notes)
+    except (Unreadable, ValueError) as error:
+        notes.print(f"trimtab replay: {error}", style="red", markup=False, highlight=False)
+        raise typer.Exit(2) from error
+    chosen = choose(found, min_calls=min_calls, half=half, limit=limit)
+    if not chosen:
+        notes.print(
+            f"trimtab replay: none of {len(found)} conversations is left to replay; "
+            f"lower --min-calls {min_calls} or choose another --half",
+            markup=False,
+        )
+        raise typer.Exit(1)
+    study = _run(chosen, setups, model, jobs, notes)
+    _write(study, report, png, notes)
+    if as_json:
+        typer.echo(json.dumps(study.to_json(), indent=2))
+    else:
+        show(study, Console())
+
+
+def _read(paths: list[Path], notes: Console) -> list[Conversation]:
+    skipped: list[Unreadable] = []
+    with notes.status("reading"):
+        found = [one for path in paths for one in read(path, skipped.append)]
+    for error in skipped[:3]:
+        notes.print(f"skipped {error}", style="yellow", markup=False, highlight=False)
+    if len(skipped) > 3:
+        notes.print(f"skipped {len(skipped) - 3} more files", style="yellow")
+    return found
+
+
+def _run(
+    chosen: list[Conversation], setups: list[Setup], model: str, jobs: int | None, notes: Console
+) -> Study:
+    providers = providers_for(model)
+    columns: list[Any] = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=notes, transient=True) as bar:
+        task = bar.add_task(f"{len(chosen)} conversations × {len(setups)} setups", total=None)
+        runs = run_all(
+            chosen,
+            setups,
+            {provider.name: provider.rules for provider in providers},
+            jobs=jobs,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
+        )
+    return study_of(chosen, setups, runs, providers)
+
+
+def _check_plots() -> None:
+    try:
+        import_module("matplotlib")
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            "the plots need one more package: pip install 'trimtab[report]'"
+        ) from error
+
+
+def _write(study: Study, report: Path | None, png: Path | None, notes: Console) -> None:
+    if report is not None:
+        from trimtab.replay.report import html
+
+        report.write_text(html(study), encoding="utf-8")
+        notes.print(f"wrote {report}", markup=False, highlight=False)
+    if png is not None:
+        from trimtab.replay.plots import write_png
+
+        for path in write_png(study, png):
+            notes.print(f"wrote {path}", markup=False, highlight=False)

@@ -1,0 +1,1 @@
+"""A recorded conversation, run again under another policy."""

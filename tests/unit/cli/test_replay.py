@@ -1,0 +1,143 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.replay.talk import record
+from trimtab.cli.app import app
+from trimtab.cli.setups import setups_of, tokens_of
+
+
+@pytest.fixture
+def logs(tmp_path):
+    path = tmp_path / "logs.jsonl"
+    lines = [record(f"c{i}", 3 + 6 * i, first=50 * i) for i in range(4)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def replay(*arguments):
+    return CliRunner().invoke(app, ["replay", "--jobs", "1", *map(str, arguments)])
+
+
+def as_json(*arguments):
+    done = replay(*arguments, "--json")
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def test_the_version_is_said():
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout.split()[0]) == (0, "trimtab")
+
+
+def test_a_table_has_a_row_for_each_policy_and_says_what_it_means(logs):
+    done = replay(logs, "--policies", "full,layered:naive,auto:cost")
+    assert done.exit_code == 0, done.output
+    for name in ("full", "layered:naive", "auto:cost"):
+        assert sum(line.split()[:1] == [name] for line in done.stdout.splitlines()) == 2
+    assert "4 conversations, 52 calls, claude-sonnet-4-5, window 200,000" in done.stdout
+    assert "pauses between calls: modelled" in " ".join(done.stdout.split())
+
+
+def test_a_table_fits_a_narrow_terminal(logs):
+    done = replay(logs)
+    assert "…" not in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 80
+
+
+def test_json_holds_every_setup_and_how_it_was_measured(logs):
+    data = as_json(logs, "--policies", "full,layered", "--model", "gpt-5", "--window", "64k")
+    assert (data["model"], data["window"], data["tokenizer"]) == ("gpt-5", 64_000, "o200k_base")
+    assert data["pauses"] == {"recorded": 0, "modelled": 4}
+    assert [row["setup"] for row in data["setups"]] == ["full", "layered"]
+    assert data["sources"] == {"made/up": 4}
+    assert data["setups"][0]["recall"] == 1.0
+    assert set(data["setups"][1]["cheaper"]) == {"OpenAI", "Anthropic", "no cache"}
+
+
+def test_recordings_without_a_system_prompt_are_told(logs, tmp_path):
+    bare = record("bare", 3)
+    del bare["messages"][0]
+    path = tmp_path / "bare.jsonl"
+    path.write_text(json.dumps(bare) + "\n", encoding="utf-8")
+    said = "recordings have no system prompt"
+    assert not [n for n in as_json(logs, "--policies", "full")["notes"] if said in n]
+    (note,) = [n for n in as_json(logs, path, "--policies", "full")["notes"] if said in n]
+    assert note.startswith("1 of 5 ")
+
+
+def test_conversations_are_chosen(logs):
+    assert as_json(logs, "--policies", "full", "--min-calls", "10")["conversations"] == 3
+    assert as_json(logs, "--policies", "full", "--limit", "1")["conversations"] == 1
+    halves = [
+        as_json(logs, "--policies", "full", "--half", half)["conversations"]
+        for half in ("even", "odd")
+    ]
+    assert sum(halves) == 4
+
+
+def test_a_report_and_pictures_are_written(logs, tmp_path):
+    page, folder = tmp_path / "out.html", tmp_path / "png"
+    done = replay(logs, "--policies", "full", "--limit", 1, "--report", page, "--png", folder)
+    assert done.exit_code == 0, done.output
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert (folder / "cumulative.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--policies", "fool"], "unknown policy 'fool'; choose from full, layered"),
+        (["--policies", "auto:free"], "unknown 'free' in 'auto:free'"),
+        (["--policies", ","], "no policy is named"),
+        (["--goal", "fame"], "unknown goal 'fame'"),
+        (["--window", "big"], "'big' is no number of tokens"),
+    ],
+)
+def test_a_wrong_option_says_what_is_right(logs, arguments, said):
+    done = replay(logs, *arguments)
+    assert done.exit_code == 2
+    assert said in " ".join(done.stderr.split())
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text("hello\n", encoding="utf-8")
+    done = replay(path)
+    assert done.exit_code == 2
+    assert "x.jsonl, line 1: expected JSON" in done.stderr.replace("\n", "")
+
+
+def test_nothing_left_to_replay_is_said(logs):
+    done = replay(logs, "--min-calls", "99")
+    assert done.exit_code == 1
+    assert "none of 4 conversations is left" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("200k", 200_000), ("1M", 1_000_000), ("1.5k", 1_500), ("64_000", 64_000)]
+)
+def test_windows_are_typed_as_people_do(text, tokens):
+    assert tokens_of(text) == tokens
+
+
+def test_a_policy_carries_its_goal_and_its_marks():
+    one, two, three = setups_of("auto:cost,layered:naive,auto", goal="quality", window=9, model="m")
+    assert one.options == {
+        "policy": "auto",
+        "goal": "cost",
+        "context_window": 9,
+        "dialect": "openai_chat",
+    }
+    assert (two.options["goal"], two.naive_marks) == ("quality", True)
+    assert (three.options["goal"], three.naive_marks) == ("quality", False)
+
+
+def test_without_its_extra_the_command_says_what_to_install():
+    code = "import sys; sys.modules['typer'] = None\nfrom trimtab.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'trimtab[cli]'" in done.stderr
