@@ -1,0 +1,40 @@
+"""All benchmarks, one after the other: `python -m benchmarks --quick`.
+
+Stops at the first that fails, which is one that raised, or in which something that must hold did
+not. Those that need the recorded conversations say so where there are none, and are passed over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COMMANDS = (
+    ("benchmarks/token_estimates.py",),
+    ("-m", "benchmarks.fit"),
+    ("-m", "benchmarks.corpus_laws"),
+)
+"""In the order they run. `fit_weights.py` is no benchmark: it writes the weights."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smaller sample of each")
+    asked = ["--quick"] if parser.parse_args().quick else []
+    for command in COMMANDS:
+        print(f"\n== python {' '.join((*command, *asked))}", flush=True)
+        begun = time.monotonic()
+        whole = [sys.executable, *command, *asked]
+        status = subprocess.run(whole, cwd=ROOT, check=False).returncode  # noqa: S603 - our own
+        print(f"-- {time.monotonic() - begun:.0f} s", flush=True)
+        if status:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""What `auto` saves and what it keeps visible, on conversations that had no part in tuning it.
+
+Held-out half: conversations whose id's SHA-256 is odd. Claude Code conversations of 25 calls or
+more (short ones apart), 200k window, our own token estimate of the model's tokenizer. Costs are in
+fresh input tokens a call, output and summary calls included; ratios are sums over conversations
+with a 95 % bootstrap interval. `layered` is billed with marks at the head and the last block alone
+(naive), and with the frontier mark. Definitions: trimtab/replay/references.py, cache.py, costs.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.harness import finish, head, no_corpus, parser, progress, skip
+from benchmarks.optimum import over_optimum
+from benchmarks.orders import order_gain
+from benchmarks.recorded import held_out
+from trimtab.catalog import resolve
+from trimtab.replay.conversation import Conversation
+from trimtab.replay.costs import cost, refetch
+from trimtab.replay.providers import rules_of
+from trimtab.replay.references import needs
+from trimtab.replay.run import CallRecord, Setup, replay
+
+WINDOW = {"context_window": 200_000}
+CLAUDE, GPT = "claude-sonnet-4-5", "gpt-5.2"
+ANTHROPIC, OPENAI = rules_of(resolve(CLAUDE)), rules_of(resolve(GPT))
+PROVIDERS = {"anthropic": ANTHROPIC, "openai": OPENAI}
+SETUPS = (
+    Setup(name="full", model=CLAUDE, options={"policy": "full", **WINDOW}),
+    Setup(
+        name="layered naive",
+        model=CLAUDE,
+        options={"policy": "layered", **WINDOW},
+        naive_marks=True,
+    ),
+    Setup(name="layered", model=CLAUDE, options={"policy": "layered", **WINDOW}),
+    Setup(name="auto cost", model=CLAUDE, options={"policy": "auto", "goal": "cost", **WINDOW}),
+    Setup(name="auto balanced", model=CLAUDE, options={"policy": "auto", **WINDOW}),
+    Setup(
+        name="auto quality", model=CLAUDE, options={"policy": "auto", "goal": "quality", **WINDOW}
+    ),
+    Setup(name="layered gpt", model=GPT, options={"policy": "layered", **WINDOW}),
+    Setup(name="auto cost gpt", model=GPT, options={"policy": "auto", "goal": "cost", **WINDOW}),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """One conversation under one setup."""
+
+    calls: int
+    anthropic: float
+    openai: float
+    refetch: float
+    tokens: int
+    read: int
+    needs: int
+    seen: int
+    far: int
+    far_seen: int
+    tool: int
+    tool_seen: int
+
+
+def sums(conversation: Conversation) -> dict[str, Sums]:
+    wanted = needs(conversation.messages)
+    return {
+        setup.name: _sum(replay(conversation, setup, PROVIDERS, wanted).calls) for setup in SETUPS
+    }
+
+
+def _sum(calls: tuple[CallRecord, ...]) -> Sums:
+    def total(name: str) -> int:
+        return sum(getattr(call, name) for call in calls)
+
+    anthropic = sum(cost(call, "anthropic", ANTHROPIC) for call in calls)
+    return Sums(
+        calls=len(calls),
+        anthropic=anthropic,
+        openai=sum(cost(call, "openai", OPENAI) for call in calls),
+        refetch=anthropic + sum(refetch(call, ANTHROPIC) for call in calls),
+        tokens=total("tokens"),
+        read=sum(call.bill["anthropic"].read for call in calls),
+        **{name: total(name) for name in ("needs", "seen", "far", "far_seen", "tool", "tool_seen")},
+    )
+
+
+Table = list[dict[str, Sums]]
+
+
+def ratio(table: Table, dear: str, cheap: str, field: str = "anthropic") -> dict[str, Any]:
+    """How many times cheaper, with a 95 % interval over conversations."""
+    pairs = [(getattr(row[dear], field), getattr(row[cheap], field)) for row in table]
+    pick = random.Random(7)  # noqa: S311  not for secrets
+    drawn: list[float] = []
+    for _ in range(1_000):
+        sample = pick.choices(pairs, k=len(pairs))
+        drawn.append(sum(a for a, _ in sample) / sum(b for _, b in sample))
+    drawn.sort()
+    point = sum(a for a, _ in pairs) / sum(b for _, b in pairs)
+    return {"ratio": round(point, 3), "interval": [round(drawn[25], 3), round(drawn[974], 3)]}
+
+
+def recall(table: Table, setup: str) -> dict[str, float]:
+    def share(seen: str, all_: str) -> float:
+        total = sum(getattr(row[setup], all_) for row in table)
+        return round(sum(getattr(row[setup], seen) for row in table) / max(1, total), 4)
+
+    return {
+        "all": share("seen", "needs"),
+        "far": share("far_seen", "far"),
+        "tool": share("tool_seen", "tool"),
+    }
+
+
+def rows(table: Table) -> list[dict[str, Any]]:
+    shown: list[dict[str, Any]] = []
+    for setup in SETUPS:
+        of = [row[setup.name] for row in table]
+        calls = sum(s.calls for s in of)
+        shown.append(
+            {
+                "setup": setup.name,
+                "calls": calls,
+                "anthropic": round(sum(s.anthropic for s in of) / calls),
+                "openai": round(sum(s.openai for s in of) / calls),
+                "refetch": round(sum(s.refetch for s in of) / calls),
+                "hit": round(sum(s.read for s in of) / sum(s.tokens for s in of), 3),
+                "tokens": round(sum(s.tokens for s in of) / calls),
+                **recall(table, setup.name),
+            }
+        )
+    return shown
+
+
+def figures(table: Table, short: Table) -> dict[str, Any]:
+    long = [row for row in table if row["full"].calls >= 100]
+    balanced = recall(table, "auto balanced")
+    return {
+        "cost_ratio_layered_anthropic": ratio(table, "layered naive", "auto cost"),
+        "cost_ratio_layered_frontier": ratio(table, "layered", "auto cost"),
+        "cost_ratio_full_anthropic": ratio(table, "full", "auto cost"),
+        "cost_ratio_full_long": ratio(long, "full", "auto cost") if long else None,
+        "cost_ratio_layered_openai": ratio(table, "layered gpt", "auto cost gpt", "openai"),
+        "cost_recall": recall(table, "auto cost"),
+        "layered_recall": recall(table, "layered"),
+        "balanced_ratio_full": ratio(table, "full", "auto balanced"),
+        "balanced_refetch_ratio_full": ratio(table, "full", "auto balanced", "refetch"),
+        "balanced_recall": balanced["all"],
+        "balanced_recall_far": balanced["far"],
+        "balanced_recall_tool": balanced["tool"],
+        "short_overhead": ratio(short, "auto balanced", "full") if short else None,
+    }
+
+
+def main() -> int:
+    asked = _arguments().parse_args()
+    if why := no_corpus():
+        return skip(why, as_json=asked.json)
+    every = held_out()
+    work = [c for c in every if c.calls >= 25]
+    brief = [c for c in every if 1 <= c.calls < 30]
+    if asked.quick:
+        work, brief = work[::8], brief[::8]
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        table: Table = []
+        for done, row in enumerate(pool.map(sums, work), 1):
+            table.append(row)
+            progress(f"{done} of {len(work)} conversations")
+        short = list(pool.map(sums, brief))
+    report = {
+        **head(),
+        "sample": f"{len(work)} conversations of 25 calls or more, {len(brief)} under 30",
+        "rows": rows(table),
+        **figures(table, short),
+        "over_optimum": over_optimum(work),
+        **order_gain(work),
+    }
+    return finish(report, as_json=asked.json)
+
+
+def _arguments() -> argparse.ArgumentParser:
+    made = parser(__doc__)
+    made.add_argument("--jobs", type=int, default=None, help="processes; all cores by default")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

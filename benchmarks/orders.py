@@ -1,0 +1,116 @@
+"""Which results to hide first: far recall at an equal budget of visible tool results.
+
+At every call results are hidden, in some order, until 10,000 tokens of them are visible. `oracle`
+knows the rest of the conversation and hides what the fewest later calls need, token by token.
+`order_gain` is the way from oldest-first (0) to that oracle (1) that `auto` goes: its order, and
+placeholders that name what they hide and count in the budget. `order_gain_alone` is the order with
+bare placeholders. `order_gain_equal_cost` is taken between runs of `auto` itself, whose costs are
+printed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trimtab.core.budget import Budget
+from trimtab.core.plan import Decision, Plan, Policy
+from trimtab.core.policies.auto import Order, auto, mask_naming
+from trimtab.core.policies.knobs import Knobs
+from trimtab.core.policies.order import least_needed, oldest_first
+from trimtab.core.policies.steps import maskable
+from trimtab.core.rounds import Result
+from trimtab.core.window import Window
+from trimtab.replay.cache import Rules
+from trimtab.replay.conversation import Conversation
+from trimtab.replay.references import Need, needs
+from trimtab.replay.run import CallRecord, Setup, replay
+
+BUDGET = 10_000
+"""Tokens of visible tool results."""
+
+
+def budgeted(order: Order, *, naming: bool) -> Policy:
+    """Hide in an order until the budget holds; nothing else is ever hidden."""
+
+    def decide(window: Window, budget: Budget) -> Decision:
+        plan = Plan(window, budget)
+        visible = sum(r.size.tokens for r in window.results.values())
+        if visible > BUDGET:
+            for result in order(window, maskable(plan, Knobs())):
+                if visible <= BUDGET:
+                    break
+                visible -= result.size.tokens
+                if naming:
+                    mask_naming(plan, result, "budget")
+                else:
+                    plan.mask(result.entry, result.part, "budget")
+                visible += plan.size(result.entry, result.part).tokens
+        return plan.decision()
+
+    return decide
+
+
+def oracle(wanted: Mapping[int, list[Need]]) -> Order:
+    """Fewest later needs for each token first; no order could know this."""
+    later: dict[int, list[int]] = {}
+    for index in sorted(wanted):
+        for need in wanted[index]:
+            if need.tool_only:
+                for source in need.sources:
+                    later.setdefault(source, []).append(index)
+
+    def order(window: Window, results: list[Result]) -> list[Result]:
+        positions = list(window.entries)
+
+        def value(result: Result) -> tuple[float, int]:
+            uses = later.get(bisect_left(positions, result.seq), [])
+            ahead = len(uses) - bisect_left(uses, len(positions))
+            return ahead / max(1, result.size.tokens), result.seq
+
+        return sorted(results, key=value)
+
+    return order
+
+
+def order_gain(conversations: Sequence[Conversation]) -> dict[str, Any]:
+    far: dict[str, list[CallRecord]] = {}
+    for conversation in conversations:
+        wanted = needs(conversation.messages)
+        best = oracle(wanted)
+        policies = {
+            "oldest": budgeted(oldest_first, naming=False),
+            "ours": budgeted(least_needed, naming=True),
+            "ours alone": budgeted(least_needed, naming=False),
+            "oracle": budgeted(best, naming=False),
+            "auto oldest": auto(Knobs(), order=oldest_first, names=0),
+            "auto ours": auto(Knobs()),
+            "auto oracle": auto(Knobs(), order=best, names=0),
+        }
+        for name, policy in policies.items():
+            options = {
+                "policy": policy,
+                "context_window": 1_000_000 if "auto" not in name else 200_000,
+            }
+            setup = Setup(name=name, options=options)
+            run = replay(conversation, setup, {"anthropic": Rules()}, wanted)
+            far.setdefault(name, []).extend(run.calls)
+    recall = {
+        n: sum(c.far_seen for c in calls) / sum(c.far for c in calls) for n, calls in far.items()
+    }
+    cost = {
+        name: sum(c.bill["anthropic"].cost(Rules()) + 5 * c.output for c in calls) / len(calls)
+        for name, calls in far.items()
+    }
+
+    def gain(mine: str, oldest: str, best: str) -> float:
+        return round((recall[mine] - recall[oldest]) / (recall[best] - recall[oldest]), 3)
+
+    return {
+        "order_gain": gain("ours", "oldest", "oracle"),
+        "order_gain_alone": gain("ours alone", "oldest", "oracle"),
+        "order_gain_equal_cost": gain("auto ours", "auto oldest", "auto oracle"),
+        "order_far_recall": {name: round(value, 4) for name, value in recall.items()},
+        "order_cost": {name: round(value) for name, value in cost.items()},
+    }
