@@ -20,6 +20,7 @@ from trimtab.core.event import (
     Outcome,
     Pin,
     Repair,
+    Retention,
     Rewind,
     Said,
     Settings,
@@ -31,7 +32,7 @@ from trimtab.core.ledger import Ledger, ledger_of
 from trimtab.core.matching import same
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Decision, Plan, Policy, Span
-from trimtab.core.policies import DEFAULT
+from trimtab.core.policies import DEFAULT, POLICIES
 from trimtab.core.policies.knobs import Goal, Summaries
 from trimtab.core.policies.summaries import SummaryRefused, WantedSummary, summarised, wanted
 from trimtab.core.prompt import Rendering, call_record, marks_for
@@ -408,13 +409,24 @@ class Context:
     def fork(self, *, name: str = "", at: int | None = None) -> Context:
         """A new context that shares the past up to a position, and nothing after."""
         at = self.window.seq if at is None else at
-        options = self.options
+        options, past = self.options, self.events[:at]
+        named = next((e.body.policy for e in reversed(past) if isinstance(e.body, Settings)), "")
         twin = Context.load(
-            self.events[:at],
-            policy=options.policy,
+            past,
+            # A preset is the one of that time; a function is not in the log.
+            policy=None if named in POLICIES else options.policy,
             tokenizer=options.tokenizer,
             clock=self._clock,
         )
+        # What was destroyed since is missing from the copy as well, and the copy must say so.
+        for event in self.events[at:]:
+            match event.body:
+                case Erase() as erase if erase.message <= at:
+                    twin._append(erase)  # noqa: SLF001 - its own class
+                case Retention() as rule:
+                    twin._append(replace(rule, before=min(rule.before, at + 1)))  # noqa: SLF001
+                case _:
+                    pass
         twin._append(Fork(parent=name, position=at))  # noqa: SLF001 - its own class
         return twin
 

@@ -19,8 +19,8 @@ laws = settings(settings.get_profile("laws"))
 
 def the_provider_takes_it(life: Life, told: Told, request: dict[str, Any]) -> None:
     problems = dialect(life.dialect).check(request)
-    if told.groups and any(erased(told.messages[seq]) for seq in told.groups[-1]):
-        # What a model thought in the loop that is still open is gone by the user's own wish, and
+    if any(erased(message) for message in told.messages.values()):
+        # What a model thought in a loop that is still open is gone by the user's own wish, and
         # Anthropic wants it back: nothing that could be sent would do.
         problems = [problem for problem in problems if "thinking" not in problem]
     assert problems == []

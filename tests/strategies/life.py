@@ -35,6 +35,7 @@ from trimtab.context import SummaryRefused
 from trimtab.core.event import Call, Event, Retention
 from trimtab.core.message import Media, MediaKind, Message, Opaque, Part, Text, ToolCall, ToolResult
 from trimtab.core.plan import Policy
+from trimtab.core.policies import POLICIES
 from trimtab.dialects import DIALECTS, dialect
 
 TOOLS = ("read", "bash", "search_web")
@@ -64,6 +65,8 @@ class Life:
         self.now = 1_000.0
         self.count = 0
         self.asking, self.asked, self.refused = asking, asked, refused
+        self.late: tuple[int, dict[str, Any]] | None = None
+        """A call, and the reply to it that has not come yet."""
         self.said: dict[int, Message] = {}
         """By position: each message as it was when it was said."""
         self.context = self._begin(setup)
@@ -141,8 +144,17 @@ class Life:
             Wait: self._wait,
         }
         self.now += 1
+        late = self.late
         ways[type(step)](step)
+        if late is not None and not isinstance(step, Peek):
+            self._arrive(*late)
         self._note()
+
+    def _arrive(self, call: int, whole: dict[str, Any]) -> None:
+        """A reply that was long under way, to a call that is still the last one."""
+        self.late = None
+        if call == self.context.window.awaiting:
+            self.context.add(whole)
 
     def add(self, message: Message, form: int) -> None:
         for item in wires(message, form, self.dialect):
@@ -195,7 +207,11 @@ class Life:
             self.add(message, 1 if step.twice else 0)
             return
         usage = round(self.last_call.tokens * self.setup.heavier)
-        whole = reply(message, self.dialect, self.count, usage if step.reply == "whole" else None)
+        metered = None if step.reply == "unmetered" else usage
+        whole = reply(message, self.dialect, self.count, metered)
+        if step.reply == "late":
+            self.late = (self.events[-1].seq, whole)
+            return
         self.context.add(whole)
         if step.twice:
             self.context.add(whole)
@@ -363,10 +379,10 @@ class Life:
 
     def loaded(self) -> Context:
         """A second context, from the log alone and what a log cannot hold."""
-        own = self.context.options.policy
+        named = self.context.window.settings.policy
         return Context.load(
             self.context.dump(),
-            policy=None if isinstance(own, str) else own,
+            policy=None if named in POLICIES else self.context.options.policy,
             tokenizer=self.tokenizer,
             clock=self.clock,
         )

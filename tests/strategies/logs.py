@@ -62,7 +62,8 @@ class Turn:
     words: Words | None = None
     opaque: bool = False
     reply: str = "whole"
-    """`whole` with usage, `unmetered` without, `bare` (a message alone), `refused`, `lost`."""
+    """`whole` with usage, `unmetered` without, `bare` (a message alone), `late` (whole, but after
+    the next step), `refused`, `lost`."""
     twice: bool = False
     stream: bool = False
     volatile: str | None = None
@@ -252,25 +253,30 @@ def setups(draw: st.DrawFn) -> Setup:
 
 
 @st.composite
-def changes(draw: st.DrawFn) -> dict[str, Any]:
-    what = draw(st.sampled_from(["model", "policy", "context", "limit", "system", "tools", "all"]))
-    match what:
-        case "model":
-            dialect = draw(st.sampled_from(tuple(MODELS)))
-            return {"model": draw(st.sampled_from(MODELS[dialect])), "dialect": dialect}
+def models(draw: st.DrawFn) -> Configure:
+    dialect = draw(st.sampled_from(tuple(MODELS)))
+    model = draw(st.sampled_from(MODELS[dialect]))
+    return Configure(changes={"model": model, "dialect": dialect})
+
+
+@st.composite
+def settings(draw: st.DrawFn) -> Configure:
+    changes: dict[str, Any]
+    match draw(st.sampled_from(["policy", "context", "limit", "system", "tools", "summaries"])):
         case "policy":
-            return {"policy": draw(policies), "goal": draw(st.sampled_from(GOALS))}
+            changes = {"policy": draw(policies), "goal": draw(st.sampled_from(GOALS))}
         case "context":
-            return {"context": draw(knobs)}
+            changes = {"context": draw(knobs)}
         case "limit":
             name = draw(st.sampled_from(["context_window", "max_input_tokens"]))
-            return {name: draw(windows), "max_output_tokens": draw(outputs)}
+            changes = {name: draw(windows), "max_output_tokens": draw(outputs)}
         case "system":
-            return {"system": f"Another prompt. {draw(st.integers(0, 9))}"}
+            changes = {"system": f"Another prompt. {draw(st.integers(0, 9))}"}
         case "tools":
-            return {"tools": [], "recall": draw(st.booleans())}
+            changes = {"tools": [], "recall": draw(st.booleans())}
         case _:
-            return {"summaries": draw(st.sampled_from(("extractive", "manual")))}
+            changes = {"summaries": draw(st.sampled_from(("extractive", "manual")))}
+    return Configure(changes=changes)
 
 
 says = st.builds(
@@ -285,7 +291,9 @@ turns = st.builds(
     calls=st.lists(ids, max_size=5).map(tuple),
     words=st.none() | short | words,
     opaque=st.booleans(),
-    reply=st.sampled_from(["whole", "whole", "whole", "unmetered", "bare", "refused", "lost"]),
+    reply=st.sampled_from(
+        ["whole", "whole", "whole", "late", "late", "unmetered", "bare", "refused", "lost"]
+    ),
     twice=st.sampled_from([False, False, False, True]),
     stream=st.booleans(),
     volatile=st.sampled_from([None, None, None, "It is noon.", "Notes: " + "some " * 100]),
@@ -300,13 +308,18 @@ results = st.builds(
     steering=st.none() | st.none() | words,
     form=forms,
 )
-touches = st.builds(
-    Touch,
-    what=st.sampled_from(["reveal", "reveal", "pin", "pin", "unpin", "erase", "retain", "fork"]),
-    which=st.integers(0, 40),
-    part=st.sampled_from([None, None, 0, 1]),
-    until=st.sampled_from([0, 0, 3, 30]),
-)
+
+
+def touches(*what: str) -> st.SearchStrategy[Touch]:
+    return st.builds(
+        Touch,
+        what=st.sampled_from(what),
+        which=st.integers(0, 40),
+        part=st.sampled_from([None, None, 0, 1]),
+        until=st.sampled_from([0, 0, 3, 30]),
+    )
+
+
 strays = st.builds(Stray, id=ids, words=words, form=forms)
 loops = st.builds(
     Loop,
@@ -316,12 +329,8 @@ loops = st.builds(
     opaque=st.booleans(),
 )
 chats = st.builds(Chat, rounds=st.integers(1, 9), words=medium)
-rare = st.one_of(
-    touches,
-    touches,
+others = st.one_of(
     st.builds(Squeeze, times=st.integers(2, 6)),
-    st.builds(Configure, changes=changes()),
-    st.builds(Back, by=st.integers(1, 25)),
     st.builds(Recall, which=st.integers(0, 40)),
     st.builds(Summarise, words=medium),
     st.builds(Peek),
@@ -329,9 +338,26 @@ rare = st.one_of(
     st.builds(Elsewhere, words=medium),
     st.builds(Wait),
 )
-steps: st.SearchStrategy[Step] = st.one_of(
-    says, says, turns, turns, turns, results, results, strays, loops, loops, chats, rare, rare, rare
-)
+
+_SHARES: dict[str, tuple[int, st.SearchStrategy[Step]]] = {
+    "say": (4, says),
+    "turn": (6, turns),
+    "results": (4, results),
+    "stray": (1, strays),
+    "loop": (3, loops),
+    "chat": (2, chats),
+    "reveal": (2, touches("reveal")),
+    "pin": (2, touches("pin", "unpin")),
+    "erase": (2, touches("erase", "erase", "retain")),
+    "fork": (1, touches("fork")),
+    "back": (1, st.builds(Back, by=st.integers(1, 25))),
+    "model": (2, models()),
+    "settings": (2, settings()),
+    "other": (4, others),
+}
+_KINDS = [kind for kind, (share, _) in _SHARES.items() for _ in range(share)]
+# Not `one_of`: it would count each of the kinds within a kind as much as a kind.
+steps: st.SearchStrategy[Step] = st.sampled_from(_KINDS).flatmap(lambda kind: _SHARES[kind][1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,7 +371,7 @@ class Story:
 stories: st.SearchStrategy[Story] = st.builds(
     Story,
     setup=setups(),
-    steps=st.one_of(st.lists(steps, max_size=6), st.lists(steps, min_size=5, max_size=10)).map(
+    steps=st.one_of(st.lists(steps, max_size=8), st.lists(steps, min_size=7, max_size=14)).map(
         tuple
     ),
 )

@@ -44,8 +44,8 @@ def _groups(window: Window) -> Iterator[Edit]:
             case 2:
                 last = min(window.seq, group.last + 4)
                 yield Edit(op="drop", first=group.first, last=last, why="wild")
-            case 3:
-                text = "it went on " * (group.index % 4)
+            case 3 if group.index == 3:
+                text = "it went on " * 3
                 first = max(1, group.first - 6)
                 yield Edit(op="summarise", first=first, last=group.last, text=text, why="wild")
             case 4:

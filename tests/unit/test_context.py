@@ -908,3 +908,15 @@ def test_importing_it_needs_no_sdk():
         env=dict(os.environ),
     )
     assert done.stdout == "False\n"
+
+
+def test_a_fork_from_before_an_erasure_names_it_too():
+    context = chat()
+    handle = context.add(user("my secret"))
+    context.add(said("noted"))
+    before = context.window.seq
+    context.erase(handle)
+    twin = context.fork(at=before)
+    assert "my secret" not in "".join(twin.dump())
+    with pytest.raises(Erased, match=f"{handle} was erased"):
+        twin.recall(handle)

@@ -57,7 +57,8 @@ def guard(plan: Plan) -> None:
     fits = _fits(plan)
     if fits():
         return
-    plan.drop_oldest(fits, WHY)
+    with plan.if_smaller():
+        plan.drop_oldest(fits, WHY)
     if fits():
         return
     _mask_older(plan)

@@ -106,7 +106,7 @@ class Plan:
 
     def adopt(self, edits: Iterable[Edit]) -> None:
         """Take over edits that a policy decided, by the same rules as if they were asked for."""
-        dropped: list[tuple[Group, str]] = []
+        dropped: dict[int, tuple[Group, str]] = {}
         for edit in edits:
             groups = [g for g in self.window.between(edit.first, edit.last) if g.hidden is None]
             match edit.op:
@@ -117,11 +117,13 @@ class Plan:
                 case "summarise":
                     self.summarise(groups, edit.text, edit.why)
                 case "drop":
-                    dropped += ((group, edit.why) for group in groups)
+                    dropped |= {g.index: (g, edit.why) for g in groups if self._may_hide(g)}
                 case _:
                     pass
-        with self._if_smaller():
-            for group, why in dropped:
+        # Whether a notice stands already makes no difference: asked again, the answer is the same.
+        notice = self.window.front_size("", self._longest_notice()).tokens
+        if sum(self._size_of(group)[1] for group, _ in dropped.values()) > notice:
+            for group, why in dropped.values():
                 self.drop(group, why)
 
     def bound(self) -> int:
@@ -211,13 +213,21 @@ class Plan:
         """Drop oldest groups until it is enough, or until nothing is left that may go."""
         if enough():
             return
-        with self._if_smaller():
-            for group in list(self.groups()):
-                if before is not None and group.index >= before:
-                    return
-                self.drop(group, why)
-                if enough():
-                    return
+        for group in list(self.groups()):
+            if before is not None and group.index >= before:
+                return
+            self.drop(group, why)
+            if enough():
+                return
+
+    @contextmanager
+    def if_smaller(self) -> Generator[None, None, None]:
+        """Take drops back that save less than the notice of them takes."""
+        before = vars(self).copy()
+        before["_dropped"] = self._dropped.copy()
+        yield
+        if self.tokens >= before["tokens"]:
+            vars(self).update(before)
 
     def summarise(self, groups: list[Group], text: str, why: str) -> bool:
         """Replace groups and the summary before them by a new one; False if it saves nothing."""
@@ -289,15 +299,6 @@ class Plan:
             Edit(op="drop", first=first.first, last=last.last, why=why) for first, last, why in runs
         ]
 
-    @contextmanager
-    def _if_smaller(self) -> Generator[None, None, None]:
-        """Take drops back that save less than the notice of them takes."""
-        before = vars(self).copy()
-        before["_dropped"] = self._dropped.copy()
-        yield
-        if self.tokens >= before["tokens"]:
-            vars(self).update(before)
-
     def _put(self, entry: Entry, part: int, edit: Edit) -> bool:
         if isinstance(entry.message.parts[part], ToolCall | Opaque):
             return False  # a call belongs to its result, and a provider's own block to its whole
@@ -342,11 +343,14 @@ class Plan:
 
     def _set_front(self, summary: str, *, notice: bool) -> None:
         """Count what will stand before the first kept message, the notice at its longest."""
-        longest = f"m{self.window.seq}-m{self.window.seq}"
-        words = self._named(omitted(self.window.seq), longest) if notice else ""
+        words = self._longest_notice() if notice else ""
         before, self._front = self._front, self.window.front_size(summary, words)
         self.bytes += self._front.bytes - before.bytes
         self.tokens += self._front.tokens - before.tokens
+
+    def _longest_notice(self) -> str:
+        last = self.window.seq
+        return self._named(omitted(last), f"m{last}-m{last}")
 
     def _summary_text(self) -> str:
         current = self._summary or self.window.summary

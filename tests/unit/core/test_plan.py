@@ -1,0 +1,138 @@
+"""What a plan refuses, whoever asks: the laws found each of these in a longer life."""
+
+from __future__ import annotations
+
+from tests.conversations import calls, chat, contents, prose, result, texts, use, user
+from trimtab import Context
+from trimtab.core.event import Call, Edit, Repair
+from trimtab.core.message import Message, ToolCall
+from trimtab.core.plan import Cap, Plan
+from trimtab.core.prompt import seen
+from trimtab.core.tokens import sizes_of
+
+
+def plan_of(context: Context) -> Plan:
+    return Plan(context.window, context.budget())
+
+
+def edit_of(op, first, last, **fields) -> Edit:
+    return Edit(op=op, first=first, last=last, why="mine", **fields)
+
+
+def test_a_placeholder_is_neither_masked_nor_cut_again():
+    context = chat("full")
+    context.add(user("go"))
+    use(context, "c1", prose(20_000))
+    [entry] = [e for e in context.window.entries.values() if e.message.results]
+    plan = plan_of(context)
+    assert plan.mask(entry, 0, "once")
+    assert not plan.mask(entry, 0, "twice")
+    assert not plan.truncate(entry, 0, Cap(amount=1), "twice")
+
+
+def test_a_call_is_never_hidden_without_its_result():
+    context = chat("full")
+    context.add(user("go"))
+    call = ToolCall(id="c", name="write", arguments=f'{{"text": "{prose(5_000)}"}}')
+    context.add(Message(role="assistant", parts=(call,)))
+    plan = plan_of(context)
+    plan.adopt([edit_of("mask", 3, 3, part=0, text="[gone]")])
+    assert plan.decision().edits == ()
+
+
+def test_what_is_hidden_whole_is_not_cut_as_well():
+    context = chat("full")
+    for text in ("one ", "two ", "three "):
+        context.add(user(text * 100))
+    plan = plan_of(context)
+    cut = edit_of("mask", 2, 2, part=0, text="[gone]")
+    plan.adopt([edit_of("drop", 2, 2)])
+    tokens = plan.tokens
+    plan.adopt([cut])
+    assert plan.tokens == tokens
+    context.apply([context.event(edit) for edit in plan.decision().edits])
+    after = plan_of(context)
+    after.adopt([cut])
+    assert after.decision().edits == ()
+
+
+def test_messages_that_take_less_than_the_notice_are_not_dropped_for_it():
+    context = chat("full")
+    for text in ("one", "two", "three " * 100, "four"):
+        context.add(user(text))
+    plan = plan_of(context)
+    plan.adopt([edit_of("drop", 2, 3)])
+    assert plan.decision().edits == ()
+    plan.adopt([edit_of("drop", 2, 4)])
+    assert [(e.first, e.last) for e in plan.decision().edits] == [(2, 4)]
+
+
+def test_a_summary_that_says_nothing_replaces_nothing():
+    context = chat("full")
+    for number in range(4):
+        context.add(user(f"{number} " * 100))
+    plan = plan_of(context)
+    assert not plan.summarise(list(context.window.groups), " \n", "mine")
+
+
+def test_two_summaries_in_one_plan_cover_what_both_replace():
+    context = chat("full")
+    for number in range(6):
+        context.add(user(f"{number} " * 100))
+    plan = plan_of(context)
+    plan.adopt(
+        [
+            edit_of("summarise", 2, 3, text="first"),
+            edit_of("summarise", 4, 5, text="first and second"),
+        ]
+    )
+    context.apply([context.event(edit) for edit in plan.decision().edits])
+    assert context.window.tokens <= plan.tokens
+    assert [entry.seq for g in context.window.visible.values() for entry in g.entries()] == [6, 7]
+
+
+def test_sizes_of_cuts_and_repairs_are_taken_again_for_another_model():
+    context = chat("layered", context={"max_tool_result_tokens": 500})
+    context.add(user("go"))
+    context.add(calls("c1", "c2"))
+    context.add(result("c1", "数据" * 5_000))
+    context.request()
+    assert [type(event.body) for event in context.events[-3:]] == [Repair, Edit, Call]
+    before = context.window.tokens
+    context.configure(model="claude-opus-5", dialect="openai_chat")
+    now = [seen(entry) for entry in context.window.entries.values()]
+    sizes = [size for message in now for size in sizes_of(message, context.window.counter)]
+    assert context.window.tokens == sum(size.tokens for size in sizes) != before
+
+
+def test_a_look_at_a_call_that_is_not_made_leaves_no_trace_in_the_next_one():
+    context = chat("full")
+    context.add(user("go"))
+    context.add(calls("c1"))
+    context.call()
+    context.add(result("c1", "found"))
+    assert "found" in contents(context.request())
+
+
+def test_a_message_without_parts_is_counted():
+    context = chat("full")
+    context.add(user("go"))
+    before = context.window.tokens
+    context.add(Message(role="assistant", parts=()))
+    assert context.window.tokens > before
+
+
+def test_a_fork_runs_the_preset_of_its_time():
+    context = chat("compact")
+    context.add(user("go"))
+    context.configure(policy="full")
+    fork = context.fork(at=2)
+    assert fork.options.policy == "compact"
+    assert Context.load(fork.dump()).options.policy == "compact"
+
+
+def test_texts_of_a_late_result_can_be_cut():
+    context = chat("full", context_window=4_000, max_output_tokens=500)
+    context.add(user("go"))
+    context.add(result("unknown", prose(50_000)))
+    assert "truncated" in texts(context.request())
