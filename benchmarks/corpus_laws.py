@@ -39,7 +39,7 @@ from benchmarks.replay_calls import Lane, Replay, Tally
 from trimtab.core.policies import POLICIES
 
 WINDOWS = (8_000, 32_000, 200_000)
-QUICK = 3
+QUICK = 1
 """Conversations of each file in the quick sample."""
 TOLERATED = 0.001
 """Share of the calls that may be over their window where tokens are estimated."""
