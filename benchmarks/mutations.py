@@ -1,7 +1,8 @@
 """Whether the laws can fail: each small fault put into the core must be caught by its law.
 
 A fault goes into a copy of the sources, never into the working tree. `--quick` tries a handful,
-`--json` prints for programs. Exits with 1 where a fault survives or no longer applies.
+`--json` prints for programs. Exits with 1 where a fault survives or no longer applies, or where a
+law does not hold without any fault.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 ROUNDS = 4
 """Searches of 50 lives each that a fault must survive to count as a survivor."""
-PATIENCE = 300
+PATIENCE = 120
 """Seconds for one search; a fault that makes it run on is caught, too."""
 
 
@@ -241,10 +242,10 @@ FAULTS = (
     ),
     Fault(
         law=5,
-        what="the notice is not counted when the history is capped",
-        file="core/policies/steps.py",
-        old="return quarter(plan.bytes - plan.turn_bytes) <= limit",
-        new="return quarter(plan.bytes - plan.turn_bytes - plan._front.bytes) <= limit - 1",
+        what="what stands for dropped messages is not counted when they are dropped",
+        file="core/plan.py",
+        old='words = self._longest_notice() if notice else ""',
+        new='words = ""',
     ),
     Fault(
         law=6,
@@ -342,9 +343,9 @@ FAULTS = (
 )
 
 
-def search(fault: Fault, copy: Path, seed: int) -> str | None:
-    """How the law's tests caught the fault; None where they did not."""
-    [tests] = (ROOT / "tests" / "laws").glob(f"test_law_{fault.law}_*.py")
+def search(law: int, copy: Path, seed: int) -> str | None:
+    """How the law's tests failed on a copy of the sources; None where they did not."""
+    [tests] = (ROOT / "tests" / "laws").glob(f"test_law_{law}_*.py")
     plugins = ("-p", "no:cacheprovider", "-p", "no:inline_snapshot")
     command = [sys.executable, "-m", "pytest", "-x", "-q", *plugins]
     try:
@@ -362,7 +363,7 @@ def search(fault: Fault, copy: Path, seed: int) -> str | None:
     if done.returncode == 0:
         return None
     if done.returncode != 1:
-        raise RuntimeError(f"the tests of law {fault.law} did not run:\n{done.stdout[-2000:]}")
+        raise RuntimeError(f"the tests of law {law} did not run:\n{done.stdout[-2000:]}")
     return f"search {seed}"
 
 
@@ -378,7 +379,7 @@ def judge(fault: Fault) -> Verdict:
         if applies:
             path.write_text(source.replace(fault.old, fault.new), encoding="utf-8")
             for seed in range(1, ROUNDS + 1):
-                if (how := search(fault, copy, seed)) is not None:
+                if (how := search(fault.law, copy, seed)) is not None:
                     break
     told = how or ("survived" if applies else f"does not apply: {source.count(fault.old)} places")
     return Verdict(
@@ -389,6 +390,11 @@ def judge(fault: Fault) -> Verdict:
         how=told,
         seconds=round(time.monotonic() - start, 1),
     )
+
+
+def broken(law: int) -> int | None:
+    """The law, if it fails on the sources as they are: then it proves nothing to fail on others."""
+    return None if search(law, ROOT / "src", 1) is None else law
 
 
 def main() -> int:
@@ -404,6 +410,9 @@ def main() -> int:
     ]
     verdicts: list[Verdict] = []
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        if failing := [*filter(None, pool.map(broken, sorted({f.law for f in faults})))]:
+            print(f"laws that fail without any fault: {failing}", file=sys.stderr)
+            return 1
         for verdict in pool.map(judge, faults):
             verdicts.append(verdict)
             if not options.json:

@@ -233,6 +233,7 @@ class Context:
         if (
             last is None
             or last.seq != self.window.seq
+            or not last.body.hash  # it was made elsewhere
             or (last.body.stream, last.body.volatile) != asked
         ):
             self.apply(self.repairs())
@@ -378,9 +379,10 @@ class Context:
     def erase(self, handle: str, *, why: str = "") -> None:
         """Destroy the payload of a message or a part, here and in all that was made from it."""
         named = parse_handle(handle)
-        for seq in range(named.first, named.last + 1):
-            if seq in self.window.entries:
-                self._append(Erase(message=seq, part=named.part, why=why))
+        for event in self.events[max(named.first - 1, 0) : named.last]:
+            # Also what a rewind has undone: a later one could bring it back.
+            if isinstance(event.body, Said | Repair):
+                self._append(Erase(message=event.seq, part=named.part, why=why))
         scrubbed = [scrub(e, named.first, named.last, named.part) for e in self.events]
         self.events[:] = scrubbed
 

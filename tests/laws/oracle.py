@@ -249,6 +249,7 @@ def _sizes(message: Message, counter: Counter) -> tuple[Size, ...]:
         if len(_taken) > 1_000:
             _taken.clear()
         _taken[key] = (message, sizes_of(message, counter))
+        assert all(size.tokens > 0 for size in _taken[key][1]), "something is sent for nothing"
     return _taken[key][1]
 
 
@@ -316,6 +317,17 @@ def breaks(event: Event, sent: int) -> bool:
             return edit.part is None or edit.first <= sent
         case _:
             return False
+
+
+def had_recall(events: Sequence[Event], edit: Edit) -> bool:
+    """Whether the recall tools were there when the edit was made."""
+    place = next(i for i, e in enumerate(events) if _same_edit(e.body, edit))
+    return settings_at(events[:place]).recall
+
+
+def _same_edit(body: object, edit: Edit) -> bool:
+    """An erase may have taken the words of one of them."""
+    return isinstance(body, Edit) and replace(body, text=edit.text) == edit
 
 
 def said_as(part: Part, *, note: bool) -> str | None:

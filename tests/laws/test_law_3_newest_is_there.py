@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from tests.laws.oracle import Told, said_as, tell
+from tests.laws.oracle import Told, had_recall, said_as, tell
 from tests.laws.wires import NOTHING, Piece, pieces
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
@@ -40,14 +40,14 @@ def kind_of(part: Part, *, note: bool) -> str:
             return "text"
 
 
-def cuts_have_a_sign(told: Told, seq: int, recall: bool) -> None:
+def cuts_have_a_sign(life: Life, told: Told, seq: int) -> None:
     for part, said in enumerate(told.messages[seq].parts):
         edit = told.edits.get((seq, part))
         if edit is None or edit.text == ERASED:
             continue
         sign = SIGN.search(edit.text)
         assert sign is not None, f"{edit.text!r} does not say that m{seq}.{part} was cut"
-        if recall:
+        if had_recall(life.events, edit):
             assert sign["handle"] == f"m{seq}.{part}"
         assert not isinstance(said, ToolCall | Opaque), f"a {type(said).__name__} was cut"
 
@@ -90,7 +90,7 @@ def newest_is_there(life: Life, request: dict[str, Any]) -> None:
         due.insert(0, told.newest_user)
     for seq in due:
         assert told.group_of(seq) not in told.hidden, f"m{seq} is hidden"
-        cuts_have_a_sign(told, seq, now.recall)
+        cuts_have_a_sign(life, told, seq)
         is_there(told, seq, found)
     the_rest_is_in_order(told, found, now.recall)
 

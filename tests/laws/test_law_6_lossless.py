@@ -9,12 +9,17 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from tests.laws.oracle import Told, tell
+from tests.laws.oracle import Told, had_recall, tell
+from tests.laws.wires import pieces
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
-from trimtab.core.event import Edit, Erase, Retention, canonical
+from trimtab.core.event import Erase, Retention, canonical
 from trimtab.core.message import Media, Opaque, Part, ToolCall
 from trimtab.core.recall import Erased
+
+NOTICE = re.compile(
+    r"\[conversation truncated — \d+ older messages omitted · recall (?P<handle>\S+)\]"
+)
 
 laws = settings(settings.get_profile("laws"))
 
@@ -67,9 +72,11 @@ def a_range_comes_back(life: Life, handle: str, seqs: list[int]) -> None:
         assert any(int(named[1]) in took(life, *place) for place in places)
         return
     for place in places:
+        if not life.said[place[0]].parts:
+            continue
         if by := took(life, *place):
             assert any(f"event {seq}" in text for seq in by), f"m{place[0]} is gone without a word"
-        elif life.said[place[0]].parts:
+        else:
             assert text_of(life.said[place[0]].parts[place[1]]) in text
 
 
@@ -84,27 +91,18 @@ def nothing_is_lost(life: Life, request: dict[str, Any]) -> None:
     for seq, part in told.edits:
         comes_back(life, seq, part)
     if life.context.window.settings.recall:
-        handles_lead_there(life, told)
+        handles_lead_there(life, told, request)
 
 
-def handles_lead_there(life: Life, told: Told) -> None:
-    """Each handle that the model is given names something, and each cut has its own."""
-    for text in told.front(recall=True)[-1:]:
-        if named := re.search(r"recall (m\d+-m\d+)\]$", text):
-            a_range_comes_back(life, named[1], told.dropped())
+def handles_lead_there(life: Life, told: Told, request: dict[str, Any]) -> None:
+    """The notice on the wire leads to all that was dropped, and each cut to its own text."""
+    if gone := told.dropped():
+        found = pieces(request, life.context.window.settings, life.last_call.volatile)
+        [named] = filter(None, (NOTICE.fullmatch(piece.text) for piece in found))
+        a_range_comes_back(life, named["handle"], gone)
     for (seq, part), edit in told.edits.items():
         if told.group_of(seq) not in told.hidden and not took(life, seq, part):
-            assert made_with_recall(life, edit) is False or f"recall m{seq}.{part}]" in edit.text
-
-
-def made_with_recall(life: Life, edit: Edit) -> bool:
-    """Whether the recall tools were there when the edit was made."""
-    recall = False
-    for event in life.events:
-        recall = getattr(event.body, "recall", recall)
-        if event.body == edit:
-            return recall
-    raise AssertionError("an edit that is in no event")
+            assert not had_recall(life.events, edit) or f"recall m{seq}.{part}]" in edit.text
 
 
 @laws

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+from unittest.mock import patch
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,24 +14,32 @@ from tests.strategies.logs import Story, stories
 from trimtab import CannotFit
 from trimtab.core.event import Edit
 from trimtab.core.plan import Plan
-from trimtab.core.tokens import bytes4, upper_bound
+from trimtab.core.tokens import bytes4, pairs, upper_bound
+
+T = TypeVar("T")
 
 laws = settings(settings.get_profile("laws"))
 
-PATIENCE = 20_000
+PATIENCE = 3_000
 """Texts that one decision may count; the longest of these lives ask for some hundreds."""
 
 
 class Countdown:
-    """A tokenizer that is asked only so often."""
+    """A way to count that may be asked only so often."""
 
     def __init__(self) -> None:
         self.left = PATIENCE
 
     def __call__(self, text: str) -> int:
-        self.left -= 1
-        assert self.left > 0, "a decision counts and counts"
-        return bytes4(text)
+        return self.limited(bytes4)(text)
+
+    def limited(self, count: Callable[[str], T]) -> Callable[[str], T]:
+        def counted(text: str) -> T:
+            self.left -= 1
+            assert self.left > 0, "a decision counts and counts"
+            return count(text)
+
+        return counted
 
 
 def bound(life: Life, volatile: str | None) -> int:
@@ -73,4 +85,5 @@ def test_every_pass_that_hides_something_lowers_the_bound_and_comes_to_an_end(
         countdown.left = PATIENCE
         each_pass_lowers_the_bound(life, stream, volatile)
 
-    live(story, asking=asking, tokenizer=countdown if counted else None)
+    with patch("trimtab.core.tokens.pairs", countdown.limited(pairs)):
+        live(story, asking=asking, tokenizer=countdown if counted else None)

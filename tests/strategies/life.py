@@ -144,10 +144,9 @@ class Life:
             Wait: self._wait,
         }
         self.now += 1
-        late = self.late
         ways[type(step)](step)
-        if late is not None and not isinstance(step, Peek):
-            self._arrive(*late)
+        if self.late is not None and isinstance(step, Touch | Configure | Back):
+            self._arrive(*self.late)
         self._note()
 
     def _arrive(self, call: int, whole: dict[str, Any]) -> None:
@@ -366,6 +365,8 @@ class Life:
         try:
             self.context.step()
         except CannotFit:
+            return
+        if step.words is None:
             return
         parts: list[Part] = [self._thought()] if self.context.window.settings.params else []
         parts.append(Text(text=self.text(step.words)))

@@ -63,7 +63,7 @@ class Turn:
     opaque: bool = False
     reply: str = "whole"
     """`whole` with usage, `unmetered` without, `bare` (a message alone), `late` (whole, but after
-    the next step), `refused`, `lost`."""
+    something was changed), `refused`, `lost`."""
     twice: bool = False
     stream: bool = False
     volatile: str | None = None
@@ -163,9 +163,9 @@ class Reload:
 
 @dataclass(frozen=True, kw_only=True)
 class Elsewhere:
-    """A call that was made by somebody else, whose reply is only told."""
+    """A call that was made by somebody else, whose reply is only told, if it is."""
 
-    words: Words = field(default_factory=Words)
+    words: Words | None = field(default_factory=Words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,9 +333,8 @@ others = st.one_of(
     st.builds(Squeeze, times=st.integers(2, 6)),
     st.builds(Recall, which=st.integers(0, 40)),
     st.builds(Summarise, words=medium),
-    st.builds(Peek),
     st.builds(Reload),
-    st.builds(Elsewhere, words=medium),
+    st.builds(Elsewhere, words=st.none() | medium),
     st.builds(Wait),
 )
 
@@ -353,6 +352,7 @@ _SHARES: dict[str, tuple[int, st.SearchStrategy[Step]]] = {
     "back": (1, st.builds(Back, by=st.integers(1, 25))),
     "model": (2, models()),
     "settings": (2, settings()),
+    "peek": (2, st.builds(Peek)),
     "other": (4, others),
 }
 _KINDS = [kind for kind, (share, _) in _SHARES.items() for _ in range(share)]

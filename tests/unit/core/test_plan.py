@@ -136,3 +136,14 @@ def test_texts_of_a_late_result_can_be_cut():
     context.add(user("go"))
     context.add(result("unknown", prose(50_000)))
     assert "truncated" in texts(context.request())
+
+
+def test_what_a_rewind_has_undone_is_erased_as_well():
+    context = chat("full")
+    context.add(user("one"))
+    context.add(user("secret"))
+    context.rewind(2)
+    context.erase("m1-m9")
+    context.rewind(3)
+    assert contents(context.request()) == ["[erased]", "[erased]"]
+    assert "secret" not in "".join(context.dump())

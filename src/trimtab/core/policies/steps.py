@@ -16,7 +16,7 @@ _COMMON = ToolKnobs()
 def cap_results(plan: Plan, knobs: Knobs, own: Cap | None) -> None:
     """Cut results that were never sent to the cap: the one edit that costs no cache write."""
     for result in plan.window.new_results():
-        if result.edited is not None:
+        if result.edited is not None or result.entry.pinned:
             continue
         tool = knobs.tools.get(result.tool, _COMMON)
         cap = _cap_for(tool, knobs, own)
