@@ -273,14 +273,14 @@ FAULTS = (
         law=6,
         what="the notice names only the last that was dropped",
         file="core/window.py",
-        old='f"m{self._dropped_first}-m{self._dropped_last}"',
-        new='f"m{self._dropped_last}-m{self._dropped_last}"',
+        old='f"m{self.dropped.first}-m{self.dropped.last}"',
+        new='f"m{self.dropped.last}-m{self.dropped.last}"',
     ),
     Fault(
         law=7,
         what="the notice counts what is seen, and so changes with each message",
         file="core/window.py",
-        old="text = omitted(self.dropped_messages)",
+        old="text = omitted(self.dropped.messages)",
         new="text = omitted(self.messages)",
     ),
     Fault(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trimtab.checking import check
-    from trimtab.context import Context, Preview
+    from trimtab.context import Context
     from trimtab.core.event import Event
     from trimtab.core.guard import CannotFit
-    from trimtab.core.ledger import Ledger
+    from trimtab.core.ledger import Ledger, Preview
     from trimtab.core.message import Message
     from trimtab.core.policies.summaries import SummaryRefused, WantedSummary
     from trimtab.core.recall import Erased
@@ -41,7 +41,7 @@ _HOMES = {
     "Fitted": "fitting",
     "Ledger": "core.ledger",
     "Message": "core.message",
-    "Preview": "context",
+    "Preview": "core.ledger",
     "RequestChanged": "wire",
     "SummaryRefused": "core.policies.summaries",
     "WantedSummary": "core.policies.summaries",

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import (
+    AsyncIterable,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import contextmanager
 from typing import Any
 
+from trimtab.core.branching import branch
 from trimtab.core.budget import Budget, budget_for
 from trimtab.core.edits import parse_handle
-from trimtab.core.erase import scrub
+from trimtab.core.erase import eraser, to_erase
 from trimtab.core.event import (
     Body,
     Call,
     Edit,
-    Erase,
     Event,
-    Fork,
     Outcome,
     Pin,
-    Repair,
-    Retention,
     Rewind,
     Said,
     Settings,
@@ -28,37 +33,25 @@ from trimtab.core.event import (
     load,
 )
 from trimtab.core.guard import guarded
-from trimtab.core.ledger import Ledger, ledger_of
-from trimtab.core.matching import same
+from trimtab.core.ledger import Ledger, Preview, ledger_of
+from trimtab.core.matching import continues, known_prefix
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Decision, Plan, Policy, Span
-from trimtab.core.policies import DEFAULT, POLICIES
+from trimtab.core.policies import DEFAULT
 from trimtab.core.policies.knobs import Goal, Summaries
 from trimtab.core.policies.summaries import SummaryRefused, WantedSummary, summarised, wanted
-from trimtab.core.prompt import Rendering, call_record, marks_for
-from trimtab.core.recall import answer, recall
+from trimtab.core.prompt import Rendering
+from trimtab.core.recall import answer, is_answer, recall
+from trimtab.core.repairs import repairs_of
+from trimtab.core.snapshot import Snapshot
 from trimtab.core.tokens import sizes_of
 from trimtab.core.window import Window
 from trimtab.dialects import detect, dialect, read_call, read_history, to_wire
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.watching import Watch
-from trimtab.options import Options, Tokenizer, options_of, settings_of
-from trimtab.wire import rebuild, rendering_of, request_of
-
-NO_RESULT = "[no result: the call was interrupted]"
-"""What stands for the result of a call that never got one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
-    """What the next call would send and cost."""
-
-    request: Mapping[str, Any]
-    """Keyword arguments for the SDK."""
-    report: Ledger
-    """Where its tokens would go."""
-    edits: tuple[Edit, ...]
-    """What would be hidden first."""
+from trimtab.options import Options, Tokenizer, changed, options_after, options_of, settings_of
+from trimtab.redaction import Redact, redacted
+from trimtab.wire import call_of, rebuild, rendering_of, request_of
 
 
 class Context:
@@ -82,6 +75,7 @@ class Context:
         recall: bool = False,
         entry: Mapping[str, Any] | None = None,
         tokenizer: Tokenizer | None = None,
+        redact: Redact | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         options = Options(
@@ -100,60 +94,83 @@ class Context:
             recall=recall,
             entry=entry or {},
             tokenizer=tokenizer,
+            redact=redact,
         )
         self._start(options, clock)
-        self._append(settings_of(options, self._counter))
+        self._set(options)
 
     def __repr__(self) -> str:
         window, limit = self.window, self.budget().limit
         used = window.settings.head.tokens + window.tokens
-        said = f"{window.messages} of {len(window.entries)} messages shown"
+        said = f"{window.messages} of {window.said} messages shown"
         return f"<Context {window.settings.model}: {said}, {used:,} of {limit:,} tokens>"
 
-    def _start(self, options: Options, clock: Callable[[], float]) -> None:
+    def _start(
+        self,
+        options: Options,
+        clock: Callable[[], float],
+        snapshot: Snapshot | None = None,
+        named: Iterable[Event] = (),
+    ) -> None:
         self._clock = clock
         self.events: list[Event] = []
-        """The log: all that happened, in order."""
-        self._use(options)
-        self.window = Window({self._counter.name: self._counter})
+        """The log: all that happened, in order; since the last checkpoint, if there was one."""
+        self._draft: list[Event] | None = None
+        counter = options.counter()
+        self.window = Window({counter.name: counter}, snapshot, named)
         """The log folded."""
+        self._settings, self._next = self.window.settings, (self.window.settings, options)
+        self._use(options)
 
     def _use(self, options: Options) -> None:
-        self.options = options
+        self._options = options
         self._policy = options.decide()
-        self._counter = options.counter()
         self._decision = Decision()
         self._rendering: Rendering | None = None
+
+    @property
+    def options(self) -> Options:
+        """What is set now, by us or by whoever else has written to the log."""
+        self._follow()
+        return self._options
+
+    def _follow(self) -> None:
+        settings, (ours, chosen) = self.window.settings, self._next
+        if settings is not self._settings:
+            self._use(chosen if settings == ours else options_after(settings, self._options))
+            self._settings = settings
 
     @classmethod
     def load(
         cls,
         log: Iterable[Event | str | bytes],
         *,
+        snapshot: Snapshot | None = None,
         policy: str | Policy | None = None,
         tokenizer: Tokenizer | None = None,
+        redact: Redact | None = None,
         clock: Callable[[], float] = time.time,
     ) -> Context:
         """A context folded from its log, whose lines `dump` wrote.
 
-        A policy or a tokenizer of one's own is not in the log and is given again.
+        With a snapshot, the log need hold no more than the events that it names and those behind
+        it. A policy, a tokenizer or a redaction of one's own is not in the log and is given again.
         """
         events = [line if isinstance(line, Event) else load(line) for line in log]
-        settings = next((e.body for e in reversed(events) if isinstance(e.body, Settings)), None)
-        if settings is None:
+        start = snapshot.seq if snapshot is not None else 0
+        settings = [e.body for e in events if isinstance(e.body, Settings)]
+        if not settings:
             raise ValueError("the log holds no settings event; it is not the log of a context")
         made = cls.__new__(cls)
-        made._start(  # noqa: SLF001 - its own class
-            options_of(settings, policy=policy, tokenizer=tokenizer), clock
-        )
-        made.apply(events)
+        options = options_of(settings[-1], policy=policy, tokenizer=tokenizer, redact=redact)
+        made._start(options, clock, snapshot, events)  # noqa: SLF001 - its own class
+        made.apply(event for event in events if event.seq > start)
+        made._settings = made.window.settings  # noqa: SLF001 - its own class
         return made
 
     def dump(self) -> list[str]:
         """The log as lines of JSON."""
         return [dump(event) for event in self.events]
-
-    # What is said
 
     def add(self, item: Any, *, key: str | None = None) -> str:
         """Append what was said: a dict of any supported dialect, an SDK's reply, or a Message.
@@ -184,12 +201,11 @@ class Context:
         requested: int | None = None,
     ) -> None:
         """Record that the last call ended in an error; `overflow` with a limit teaches it."""
-        call = self.window.awaiting
-        if call is None:
+        if (call := self.window.awaiting) is None:
             raise ValueError("no call waits for an outcome that could be an error")
         told = {"kind": kind, "limit": limit, "input": input, "requested": requested}
         error = {name: value for name, value in told.items() if value is not None}
-        self._append(Outcome(call=call, status="error", error=error))
+        self.append(Outcome(call=call, status="error", error=error))
 
     def watch(self, stream: Iterable[Any] | AsyncIterable[Any]) -> Watch:
         """Pass a stream on and add its reply, with usage, when it ends."""
@@ -199,47 +215,46 @@ class Context:
     def sync(self, messages: Sequence[Wire]) -> None:
         """Take over a caller's whole history: what is known is matched, what is new appended.
 
-        Where it diverges from what is known, a rewind is recorded first. System messages at its
-        start are the system prompt.
+        Where it diverges, a rewind is recorded first. Its first system messages are the prompt.
         """
-        system, said = read_history(messages, self.window.settings.dialect)
+        system, history = read_history(messages, self.window.settings.dialect)
+        said = [redacted(message, self.options.redact) for message in history]
         if system and system != self.window.settings.system:
             self.configure(system=system)
-        known = [entry for entry in self.window.entries.values() if not entry.repair]
-        matched = 0
-        for entry, message in zip(known, said, strict=False):
-            if not same(entry.message, message):
-                break
-            matched += 1
-        if matched < len(known):
-            self._append(Rewind(to=known[matched].seq - 1))
-        for message in said[matched:]:
+        known, undone = known_prefix(self.window, said)
+        if undone is not None:
+            self.append(Rewind(to=undone - 1))
+        for message in history[known:]:
             self._say(message)
-
-    # What is sent
 
     def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
         """Keyword arguments for the model's SDK.
 
         Repairs open calls, applies the policy and records the call. Asked again with nothing
         added in between, it returns the same and records nothing. The message list is fresh; the
-        messages in it are shared and must not be modified. `volatile` rides behind the messages
-        in this call alone.
+        messages in it are shared and must not be modified. `volatile` rides behind them, once.
         """
+        for events in self.steps(stream=stream, volatile=volatile):
+            self.apply(events)
+        return self.render()
+
+    def steps(self, *, stream: bool = False, volatile: str | None = None) -> Iterator[list[Event]]:
+        """What a request appends, step by step; each step's events are to be applied before the
+        next is asked for. None where the last call stands for this one, too."""
         if not self.window.visible:
             raise ValueError("nothing was said yet; add a message before asking for a request")
         last = self.window.last_call
         asked = (stream, volatile)
         if (
-            last is None
-            or last.seq != self.window.seq
-            or not last.body.hash  # it was made elsewhere
-            or (last.body.stream, last.body.volatile) != asked
+            last is not None
+            and last.seq == self.window.seq
+            and last.body.hash  # else it was made elsewhere
+            and (last.body.stream, last.body.volatile) == asked
         ):
-            self.apply(self.repairs())
-            self.apply(self.decide(volatile=volatile))
-            self.apply([self.call(stream=stream, volatile=volatile)])
-        return self.render()
+            return
+        yield self.repairs()
+        yield self.decide(volatile=volatile)
+        yield [self.call(stream=stream, volatile=volatile)]
 
     def step(self) -> None:
         """Let a call pass that was made elsewhere: decide and record, but render nothing."""
@@ -247,7 +262,7 @@ class Context:
         self.apply(self.decide())
         budget = self.budget()
         tokens = budget.head.tokens + self.window.tokens
-        self._append(
+        self.append(
             Call(
                 position=self.window.seq,
                 max_output=budget.max_output,
@@ -258,10 +273,7 @@ class Context:
 
     def repairs(self) -> list[Event]:
         """Results that stand in for those that open calls never got."""
-        return [
-            self.event(self._repair(pairing.id), offset)
-            for offset, pairing in enumerate(self.window.open_calls())
-        ]
+        return [self.event(body, offset) for offset, body in enumerate(repairs_of(self.window))]
 
     def decide(self, *, volatile: str | None = None) -> list[Event]:
         """The edits that the policy and the guard want before the next call; changes nothing.
@@ -269,29 +281,21 @@ class Context:
         Raises CannotFit where no edit would make the request fit.
         """
         budget = self.budget(volatile)
-        self._decision = self._policy(self.window, budget)
+        self._decision = self._wanted(budget)
         edits = guarded(self.window, budget, self._decision.edits)
         return [self.event(edit, offset) for offset, edit in enumerate(edits)]
 
+    def _wanted(self, budget: Budget) -> Decision:
+        self._follow()
+        return self._policy(self.window, budget)
+
     def call(self, *, stream: bool = False, volatile: str | None = None) -> Event:
         """The record of the call that the window would make now; changes nothing."""
-        window, budget = self.window, self.budget(volatile)
-        rendering = self.rendering
-        marks = marks_for(rendering, window, self._decision.frontier)
-        bound = Plan(window, budget).bound()
-        body = Call(
-            position=window.seq,
-            max_output=min(budget.max_output, budget.limit - bound),
-            tokens=budget.head.tokens + window.tokens + budget.volatile,
-            bound=bound,
-            blocks=len(rendering.blocks),
-            marks=marks,
-            stream=stream,
-            volatile=volatile,
-            note=self._decision.note,
+        budget = self.budget(volatile)
+        made = call_of(
+            self.window, budget, self.rendering, self._decision, stream=stream, volatile=volatile
         )
-        digest = rendering.digest(call_record(window.settings.params, body))
-        return self.event(replace(body, hash=digest))
+        return self.event(made)
 
     def render(self) -> dict[str, Any]:
         """The request of the call that was just recorded."""
@@ -301,18 +305,21 @@ class Context:
 
     def rebuild(self, seq: int) -> dict[str, Any]:
         """The exact request of a past call, checked against its hash."""
-        return rebuild(self.events, seq, {self._counter.name: self._counter})
+        return rebuild(self.events, seq, self.window.counters)
 
     def preview(self, *, stream: bool = False, volatile: str | None = None) -> Preview:
         """What the next call would send and cost; changes nothing."""
-        options = self.options
-        twin = Context.load(
-            self.events, policy=options.policy, tokenizer=options.tokenizer, clock=self._clock
-        )
+        base, known = self.window.base, [*self.window.kept.values(), *self.events]
+        twin = Context.load(known, snapshot=base if base.seq else None, **self.own())
         request = twin.request(stream=stream, volatile=volatile)
-        new = [event.body for event in twin.events[len(self.events) :]]
+        new = [event.body for event in twin.events if event.seq > self.window.seq]
         edits = tuple(body for body in new if isinstance(body, Edit))
         return Preview(request=request, report=twin.report(), edits=edits)
+
+    def own(self, options: Options | None = None) -> dict[str, Any]:
+        """What is ours and not in the log: the keyword arguments by which it is loaded again."""
+        names, given = ("policy", "tokenizer", "redact"), options or self.options
+        return {name: getattr(given, name) for name in names} | {"clock": self._clock}
 
     def report(self) -> Ledger:
         """Where the tokens of the next call would go. Print it, or take `to_dict()`."""
@@ -328,10 +335,9 @@ class Context:
             ratio=window.ratio,
             margin=window.counter.unanchored,
             volatile=window.counter.count(volatile) + 8 if volatile else 0,
+            output_first=window.overflowed,
             now=self._clock(),
         )
-
-    # What is hidden
 
     def recall(self, handle: str) -> str:
         """The text behind a handle, exactly as it was said."""
@@ -347,7 +353,7 @@ class Context:
 
     def wanted_summary(self) -> WantedSummary | None:
         """What should be summarised now, with the summary it must carry on; None for nothing."""
-        span = self._policy(self.window, self.budget()).wanted
+        span = self._wanted(self.budget()).wanted
         return None if span is None else wanted(self.window, span)
 
     def add_summary(self, text: str, *, span: Span | None = None) -> None:
@@ -356,141 +362,133 @@ class Context:
         Give the span of a summary that took its time: it is refused where what it tells of was
         undone or erased meanwhile, and what was said since stays.
         """
-        decision = self._policy(self.window, self.budget())
+        decision = self._wanted(self.budget())
         span = span or decision.wanted
         if span is None:
             raise SummaryRefused("nothing is waiting to be summarised")
         plan = Plan(self.window, self.budget())
         for edit in summarised(plan, span, text, decision.summary_tokens):
-            self._append(edit)
+            self.append(edit)
 
     def reveal(self, handle: str) -> None:
         """Show again what an edit hid."""
         named = parse_handle(handle)
-        self._append(
+        self.append(
             Edit(op="reveal", first=named.first, last=named.last, part=named.part, why="asked")
         )
 
     def pin(self, handle: str, *, pinned: bool = True) -> None:
         """Keep messages from being hidden by any policy, or stop doing so."""
         named = parse_handle(handle)
-        self._append(Pin(first=named.first, last=named.last, pinned=pinned))
+        self.append(Pin(first=named.first, last=named.last, pinned=pinned))
 
     def erase(self, handle: str, *, why: str = "") -> None:
         """Destroy the payload of a message or a part, here and in all that was made from it."""
-        named = parse_handle(handle)
-        for event in self.events[max(named.first - 1, 0) : named.last]:
-            # Also what a rewind has undone: a later one could bring it back.
-            if isinstance(event.body, Said | Repair):
-                self._append(Erase(message=event.seq, part=named.part, why=why))
-        scrubbed = [scrub(e, named.first, named.last, named.part) for e in self.events]
-        self.events[:] = scrubbed
-
-    # What changes
+        erases = to_erase(self.events, parse_handle(handle), why)
+        for erase in erases:
+            self.append(erase)
+        self.events[:] = map(eraser(erases), self.events)
 
     def configure(self, **changes: Any) -> None:
         """Change the model, the system prompt, the tools or any other option from now on."""
-        options = replace(self.options, **changes)
-        if "model" in changes and "entry" not in changes:
-            options = replace(options, entry={})
-        if "model" in changes and "dialect" not in changes:
-            options = replace(options, dialect=None)
+        self._set(changed(self.options, changes))
+
+    def would_change(self, **changes: Any) -> bool:
+        """Whether `configure` with these would make a difference."""
+        options = changed(self.options, changes)
+        return settings_of(options, options.counter()) != self.window.settings
+
+    def _set(self, options: Options) -> None:
+        options.decide()
         counter = options.counter()
-        settings = settings_of(options, counter)
-        self._use(options)
         self.window.know(counter)
-        self._append(settings)
+        settings = settings_of(options, counter)
+        self._next = (settings, options)
+        self.append(settings)
 
     def rewind(self, to: int | str) -> None:
         """Go back to a position, or to just behind the message that a handle names."""
         position = parse_handle(to).last if isinstance(to, str) else to
         if not 0 <= position <= self.window.seq:
             raise ValueError(f"cannot rewind to {position}; positions go up to {self.window.seq}")
-        self._append(Rewind(to=position))
+        self.append(Rewind(to=position))
 
     def fork(self, *, name: str = "", at: int | None = None) -> Context:
         """A new context that shares the past up to a position, and nothing after."""
         at = self.window.seq if at is None else at
-        options, past = self.options, self.events[:at]
-        named = next((e.body.policy for e in reversed(past) if isinstance(e.body, Settings)), "")
-        twin = Context.load(
-            past,
-            # A preset is the one of that time; a function is not in the log.
-            policy=None if named in POLICIES else options.policy,
-            tokenizer=options.tokenizer,
-            clock=self._clock,
-        )
-        # What was destroyed since is missing from the copy as well, and the copy must say so.
-        for event in self.events[at:]:
-            match event.body:
-                case Erase() as erase if erase.message <= at:
-                    twin._append(erase)  # noqa: SLF001 - its own class
-                case Retention() as rule:
-                    twin._append(replace(rule, before=min(rule.before, at + 1)))  # noqa: SLF001
-                case _:
-                    pass
-        twin._append(Fork(parent=name, position=at))  # noqa: SLF001 - its own class
+        past, later = self.events[:at], self.events[at:]
+        settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
+        twin = Context.load(past, **self.own(options_after(settings, self.options)))
+        for body in branch(later, parent=name, at=at):
+            twin.append(body)
         return twin
 
     def apply(self, events: Iterable[Event]) -> None:
-        """Fold events that `repairs`, `decide` or `call` returned, or that a log holds."""
+        """Fold events that `steps` or a draft gave, or that a log holds."""
         for event in events:
+            if self._draft is not None:
+                self._draft.append(event)
+                continue
             self.window.apply(event)
             self.events.append(event)
 
-    def _append(self, body: Body) -> None:
-        self.apply([self.event(body)])
+    @contextmanager
+    def drafting(self) -> Generator[list[Event], None, None]:
+        """What is done in here is written to the list that it yields, and not folded: it can be
+        put into a store first, and applied then."""
+        self._draft = []
+        try:
+            yield self._draft
+        finally:
+            self._draft = None
+
+    def checkpoint(self) -> Snapshot:
+        """Let go of all that is hidden, and of the log so far: someone else keeps them."""
+        self.window.checkpoint()
+        self.events.clear()
+        return self.window.base
+
+    def append(self, body: Body) -> int:
+        """Add what happened, whatever it is; returns its position."""
+        event = self.event(body)
+        self.apply([event])
+        return event.seq
 
     def event(self, body: Body, offset: int = 0) -> Event:
         """An event that could be applied next, or `offset` events later."""
-        return Event(seq=self.window.seq + 1 + offset, at=self._clock(), body=body)
+        seq = self.window.seq + len(self._draft or ()) + 1 + offset
+        return Event(seq=seq, at=self._clock(), body=body)
 
     def _say(self, message: Message, *, key: str | None = None, reply_id: str | None = None) -> str:
-        if message.role == "assistant" and not self._continues(message):
+        message = redacted(message, self.options.redact)
+        if message.role == "assistant" and not continues(self.window, message):
             self.apply(self.repairs())
         call = self.window.last_call if message.role == "assistant" else None
-        self._append(
+        seq = self.append(
             Said(
                 message=message,
-                sizes=sizes_of(message, self._counter),
-                counter=self._counter.name,
+                sizes=sizes_of(message, self.window.counter),
+                counter=self.window.counter.name,
                 call=call.seq if call is not None else None,
                 reply_id=reply_id,
                 key=key,
+                recalled=is_answer(self.window, message),
             )
         )
-        return f"m{self.window.seq}"
-
-    def _continues(self, message: Message) -> bool:
-        """Whether an assistant's item belongs to the calls that are open: items come singly."""
-        last = self.window.rounds[-1].entries[-1] if self.window.rounds else None
-        return (
-            last is not None
-            and message.origin == "openai_responses"
-            and last.message.role == "assistant"
-            and last.message.origin == message.origin
-        )
+        return f"m{seq}"
 
     def _reply(self, reply: Reply) -> str:
         if reply.id is not None and reply.id == self.window.last_reply:
-            return f"m{self._last_assistant()}"
+            return f"m{self.window.last_reply_by}"
         if self.window.awaiting is not None:
             call = self.window.awaiting
-            self._append(Outcome(call=call, usage=reply.usage, stop=reply.stop))
+            self.append(Outcome(call=call, usage=reply.usage, stop=reply.stop))
         return self._say(reply.message, reply_id=reply.id)
-
-    def _last_assistant(self) -> int:
-        entries = reversed(self.window.entries.values())
-        return next((e.seq for e in entries if e.message.role == "assistant"), 0)
-
-    def _repair(self, call_id: str) -> Repair:
-        result = ToolResult(call_id=call_id, content=(Text(text=NO_RESULT),), is_error=True)
-        message = Message(role="tool", parts=(result,))
-        return Repair(message=message, sizes=sizes_of(message, self._counter), why="no result came")
 
     @property
     def rendering(self) -> Rendering:
         """The window as blocks, up to date."""
+        self._follow()
         if self._rendering is None:
             self._rendering = rendering_of(self.window.settings)
         self._rendering.update(self.window)

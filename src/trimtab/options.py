@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from trimtab.catalog import resolve
 from trimtab.core.event import Settings
 from trimtab.core.message import Message
 from trimtab.core.plan import Policy
-from trimtab.core.policies import DEFAULT, preset
+from trimtab.core.policies import DEFAULT, POLICIES, preset
 from trimtab.core.policies.knobs import GOALS, SUMMARIES, Goal, Summaries, knobs_from
 from trimtab.core.prompt import RENDERER
 from trimtab.core.recall import TOOLS
 from trimtab.core.tokens import Counter, exact, piecewise, size_of_head
 from trimtab.dialects import DIALECTS, dialect
 from trimtab.dialects.dialect import Wire
+from trimtab.redaction import Redact
 
 Tokenizer = Callable[[str], int]
 
@@ -53,6 +54,8 @@ class Options:
     """Values of the user's own for the model's catalog entry."""
     tokenizer: Tokenizer | None = None
     """An exact counter in place of the estimate."""
+    redact: Redact | None = None
+    """What takes out of a text what must not be kept."""
 
     def counter(self) -> Counter:
         """How this model's tokens are counted."""
@@ -111,9 +114,13 @@ def settings_of(options: Options, counter: Counter) -> Settings:
 
 
 def options_of(
-    settings: Settings, *, policy: str | Policy | None = None, tokenizer: Tokenizer | None = None
+    settings: Settings,
+    *,
+    policy: str | Policy | None = None,
+    tokenizer: Tokenizer | None = None,
+    redact: Redact | None = None,
 ) -> Options:
-    """The options that a settings event records; a policy of one's own is given again."""
+    """The options that a settings event records; what is not in the log is given again."""
     own = settings.tools[: -len(TOOLS)] if settings.recall else settings.tools
     params = settings.policy_params
     return Options(
@@ -129,8 +136,32 @@ def options_of(
         recall=settings.recall,
         entry={key: value for key, value in settings.entry.items() if key != "name"},
         tokenizer=tokenizer,
+        redact=redact,
         **settings.limits,
     )
+
+
+def changed(options: Options, changes: Mapping[str, Any]) -> Options:
+    """The options with some of them changed; with the model goes what follows from it."""
+    options = replace(options, **changes)
+    if "model" in changes and "entry" not in changes:
+        options = replace(options, entry={})
+    if "model" in changes and "dialect" not in changes:
+        options = replace(options, dialect=None)
+    return options
+
+
+def options_after(settings: Settings, now: Options) -> Options:
+    """The options once somebody else has changed the settings."""
+    own = now.policy
+    kept = not isinstance(own, str) and _function_name(own) == settings.policy
+    policy = own if kept else None
+    if policy is None and settings.policy not in POLICIES:
+        raise ValueError(
+            f"the policy is now {settings.policy!r}, a function that is not in the log; load the "
+            "log again with policy= that function"
+        )
+    return options_of(settings, policy=policy, tokenizer=now.tokenizer, redact=now.redact)
 
 
 def _system(options: Options, name: str) -> tuple[Message, ...]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+from trimtab.core.budget import Budget
 from trimtab.core.event import Call, Event, Settings
-from trimtab.core.prompt import Prompt, Rendering, call_record
+from trimtab.core.plan import Decision, Plan
+from trimtab.core.prompt import Prompt, Rendering, call_record, marks_for
 from trimtab.core.tokens import Counter
 from trimtab.core.window import Window
 from trimtab.dialects import dialect
@@ -39,17 +42,54 @@ def request_of(settings: Settings, rendering: Rendering, call: Call) -> dict[str
     return dialect(settings.dialect).request(prompt)
 
 
+def call_of(
+    window: Window,
+    budget: Budget,
+    rendering: Rendering,
+    decision: Decision,
+    *,
+    stream: bool,
+    volatile: str | None,
+) -> Call:
+    """The record of the call that a rendered window makes."""
+    bound = Plan(window, budget).bound()
+    tail = len((volatile or "").encode("utf-8", "surrogatepass"))
+    body = Call(
+        position=window.seq,
+        max_output=min(budget.max_output, budget.limit - bound),
+        tokens=budget.head.tokens + window.tokens + budget.volatile,
+        bytes=budget.head.bytes + window.bytes + tail,
+        bound=bound,
+        blocks=len(rendering.blocks),
+        marks=marks_for(rendering, window, decision.frontier),
+        stream=stream,
+        volatile=volatile,
+        note=decision.note,
+    )
+    digest = rendering.digest(call_record(window.settings.params, body))
+    return replace(body, hash=digest)
+
+
 def rebuild(
     events: Sequence[Event], seq: int, counters: Mapping[str, Counter] | None = None
 ) -> dict[str, Any]:
     """The exact request of a past call, from the log alone and checked against its hash."""
-    body = events[seq - 1].body if 0 < seq <= len(events) else None
-    if not isinstance(body, Call):
-        # Not the type of an argument: the position is wrong.
-        raise LookupError(f"event {seq} is not a call")  # noqa: TRY004
+    call = call_at(events[seq - 1] if 0 < seq <= len(events) else None, seq)
     window = Window(counters)
-    for event in events[: body.position]:
+    for event in events[: call.position]:
         window.apply(event)
+    return sent_in(window, seq, call)
+
+
+def call_at(event: Event | None, seq: int) -> Call:
+    """The call that an event records."""
+    if event is None or not isinstance(event.body, Call):
+        raise LookupError(f"event {seq} is not a call")
+    return event.body
+
+
+def sent_in(window: Window, seq: int, body: Call) -> dict[str, Any]:
+    """The request of a past call, given the window of that time; checked against its hash."""
     rendering = rendering_of(window.settings)
     rendering.update(window)
     if body.hash and rendering.digest(call_record(window.settings.params, body)) != body.hash:

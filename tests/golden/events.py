@@ -70,6 +70,7 @@ BODIES: tuple[Body, ...] = (
         call=1,
         reply_id="msg_1",
         key="inbound-1",
+        recalled=True,
     ),
     Edit(
         op="truncate",
@@ -92,6 +93,7 @@ BODIES: tuple[Body, ...] = (
         max_output=8_192,
         hash="ab" * 32,
         tokens=100,
+        bytes=400,
         bound=115,
         blocks=7,
         marks=(-1, 3, 6),

@@ -213,8 +213,8 @@ def _edit_groups(told: Told, edit: Edit) -> None:
             continue
         if edit.op == "reveal":
             told.hidden.pop(group, None)
-        elif told.fixed(group) or (edit.op == "drop" and group in told.hidden):
-            continue
+        elif told.fixed(group) or group in told.hidden:
+            continue  # no later summary tells of what was dropped
         else:
             told.hidden[group] = edit
     summary = told.summary
@@ -295,9 +295,9 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
             case Call() as body:
                 last, whole = (event.seq, body), True
             case Outcome() as body if last is not None and body.call == last[0]:
-                if body.usage is not None and body.usage.input > 0:
-                    ratio = body.usage.input / last[1].tokens
-                    anchor = (body.usage.input, last[1].position) if whole else anchor
+                if counted := counted_by(body, last[1]):
+                    ratio = counted / last[1].tokens
+                    anchor = (counted, last[1].position) if whole else anchor
             case _:
                 if breaks(event, last[1].position if last else 0):
                     anchor, whole = None, False
@@ -306,6 +306,22 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
         if isinstance(event.body, Rewind) and last is not None:
             last = (last[0], replace(last[1], position=min(last[1].position, event.body.to)))
     return anchor, ratio
+
+
+def counted_by(outcome: Outcome, call: Call) -> int:
+    """The input as the provider counted it, in its usage or in its refusal; 0 where it did not."""
+    if outcome.usage is not None:
+        return outcome.usage.input
+    error = outcome.error or {}
+    told = error.get("input", 0) if error.get("kind") == "overflow" else 0
+    return told if told <= 4 * call.tokens else 0
+
+
+def was_refused(events: Sequence[Event]) -> bool:
+    """Whether the last outcome was a refusal for length that named a count."""
+    calls = {e.seq: e.body for e in events if isinstance(e.body, Call)}
+    ends = [e.body for e in events if isinstance(e.body, Outcome)]
+    return bool(ends) and ends[-1].usage is None and counted_by(ends[-1], calls[ends[-1].call]) > 0
 
 
 def breaks(event: Event, sent: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trimtab.context import Context
 from trimtab.core.edits import shown
 from trimtab.core.message import text_message
 from trimtab.core.rounds import Entry, Group, Pairing
@@ -14,7 +15,7 @@ _PLAIN = (
     *("seq", "version", "sent", "calls", "last_call", "call_version", "awaiting", "last_reply"),
     *("last_usage", "used", "ratio", "anchor", "learned_limit", "settings", "erased", "note"),
     *("bytes", "tokens", "messages", "turn_start", "turn_bytes", "turn_tokens"),
-    *("summary", "dropped_messages", "cold"),
+    *("summary", "summary_by", "cold", "epoch", "settings_by"),
 )
 
 
@@ -26,11 +27,44 @@ def picture(window: Window) -> dict[str, Any]:
         "groups": [_group(group) for group in window.groups],
         "visible": list(window.visible),
         "results": list(window.results),
-        "turn_results": [result.key for result in window.turn_results],
-        "dropped": sorted(window.dropped),
+        "turn_results": (window.turn_results.first, [*window.turn_results.last]),
+        "turn_count": window.turn_results.count,
+        "dropped": window.dropped.messages,
+        "cache": window.cache,
+        "wire_ids": window.wire_ids,
         "newest_user": newest.seq if newest else None,
         "notice": window.notice(),
     }
+
+
+def outlook(context: Context) -> dict[str, Any]:
+    """All that a context does with what it knows: the same, whatever has left its memory."""
+    window = context.window
+    newest = window.newest_user
+    visible = window.visible.values()
+    return {name: getattr(window, name) for name in _PLAIN if name != "turn_start"} | {
+        "entries": [_entry(entry) for group in visible for entry in group.entries()],
+        "calls": [_pair(call) for group in visible for call in group.calls()],
+        "groups": [[(e.seq) for e in group.entries()] for group in visible],
+        "results": list(window.results),
+        "turn_results": (window.turn_results.first, [*window.turn_results.last]),
+        "turn_count": window.turn_results.count,
+        "newest_user": newest.seq if newest else None,
+        "notice": window.notice(),
+        "said": window.said,
+        "cache": window.cache,
+        "wire_ids": window.wire_ids,
+        "blocks": context.rendering.blocks,
+        "digest": context.rendering.digest({}),
+        "report": _report(context),
+    }
+
+
+def _report(context: Context) -> dict[str, Any]:
+    told = context.report().to_dict()
+    # What left memory was counted by the counter of that time.
+    told["hidden"] = {kind: count for kind, (count, _) in told["hidden"].items()}
+    return told
 
 
 def _entry(entry: Entry) -> tuple[Any, ...]:

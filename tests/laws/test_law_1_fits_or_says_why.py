@@ -9,7 +9,15 @@ from typing import Any
 
 from hypothesis import given, settings
 
-from tests.laws.oracle import Told, anchor_of, bound_of, settings_at, tell, tokens_of_parts
+from tests.laws.oracle import (
+    Told,
+    anchor_of,
+    bound_of,
+    settings_at,
+    tell,
+    tokens_of_parts,
+    was_refused,
+)
 from tests.laws.wires import pieces
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
@@ -43,12 +51,14 @@ def outputs(life: Life) -> tuple[int, int]:
     now = settings_at(life.events)
     own = now.limits.get("max_output_tokens")
     most = min(8_192, now.entry["max_output"], limit_of(life.events) // 4)
+    if was_refused(life.events):
+        return min(own or most, 256), own or most
     return (own, own) if own else (min(most, 256), most)
 
 
 def it_fits(life: Life, request: dict[str, Any]) -> None:
     call = life.last_call
-    assert call.bound == bound_of(life.events, call, life.context._counter)
+    assert call.bound == bound_of(life.events, call, life.context.window.counter)
     least, most = outputs(life)
     assert least <= output_of(request) == call.max_output <= most
     assert call.bound + call.max_output <= limit_of(life.events)
@@ -105,7 +115,7 @@ def placeholder(message: Message, part: int, counter: Counter) -> int:
 
 
 def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) -> None:
-    events, counter = life.events, life.context._counter
+    events, counter = life.events, life.context.window.counter
     now, told = settings_at(events), tell(events)
     budget = life.context.budget(volatile)
     assert error.limit == limit_of(events)

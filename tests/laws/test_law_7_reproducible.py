@@ -78,7 +78,7 @@ def totals(window: Window) -> dict[str, int]:
         "messages": window.messages,
         "turn_bytes": window.turn_bytes,
         "turn_tokens": window.turn_tokens,
-        "dropped": window.dropped_messages,
+        "dropped": window.dropped.messages,
     }
 
 

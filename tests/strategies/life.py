@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -32,10 +32,12 @@ from tests.strategies.logs import (
 from tests.strategies.wild import wild
 from trimtab import CannotFit, Context
 from trimtab.context import SummaryRefused
-from trimtab.core.event import Call, Event, Retention
+from trimtab.core.erase import scrub
+from trimtab.core.event import Call, Event, Retention, dump
 from trimtab.core.message import Media, MediaKind, Message, Opaque, Part, Text, ToolCall, ToolResult
 from trimtab.core.plan import Policy
 from trimtab.core.policies import POLICIES
+from trimtab.core.snapshot import Snapshot
 from trimtab.dialects import DIALECTS, dialect
 
 TOOLS = ("read", "bash", "search_web")
@@ -322,7 +324,8 @@ class Life:
             case "erase":
                 self.context.erase(handle, why="asked")
             case _:
-                self.context._append(Retention(before=first.seq + 1, why="old"))
+                self.context.append(Retention(before=first.seq + 1, why="old"))
+                self.events[:] = [scrub(event, 1, first.seq) for event in self.events]
 
     def _reveal(self, step: Touch) -> None:
         window = self.context.window
@@ -378,11 +381,14 @@ class Life:
     def _reload(self, _: Reload) -> None:
         self.context = self.loaded()
 
-    def loaded(self) -> Context:
+    def loaded(
+        self, events: Iterable[Event] | None = None, snapshot: Snapshot | None = None
+    ) -> Context:
         """A second context, from the log alone and what a log cannot hold."""
         named = self.context.window.settings.policy
         return Context.load(
-            self.context.dump(),
+            self.context.dump() if events is None else [dump(event) for event in events],
+            snapshot=snapshot,
             policy=None if named in POLICIES else self.context.options.policy,
             tokenizer=self.tokenizer,
             clock=self.clock,

@@ -38,6 +38,8 @@ class Budget:
     """Tokens reserved for the reply and asked for in the request."""
     least_output: int = 0
     """Tokens of output that are asked for at least, where nothing else makes the request fit."""
+    output_first: bool = False
+    """True where less output is asked for before anything is hidden: the last call was refused."""
     volatile: int = 0
     """Estimated tokens of the tail that rides with this call alone."""
     margin: float = 0.15
@@ -84,6 +86,7 @@ def budget_for(
     ratio: float,
     margin: float,
     volatile: int = 0,
+    output_first: bool = False,
     now: float = 0.0,
 ) -> Budget:
     """The budget of the next call."""
@@ -104,6 +107,7 @@ def budget_for(
         max_output=reserve,
         least_output=explicit or min(reserve, LEAST_OUTPUT),
         volatile=volatile,
+        output_first=output_first,
         margin=margin,
         ratio=min(max(ratio, 1.0), MAXIMUM_RATIO),
         now=now,

@@ -2,10 +2,53 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from trimtab.core.edits import ERASED, erased_message
-from trimtab.core.event import Edit, Event, Repair, Said
+from trimtab.core.edits import ERASED, Handle, erased_message
+from trimtab.core.event import Edit, Erase, Event, Repair, Said
+
+
+def to_erase(events: Iterable[Event], named: Handle, why: str) -> list[Erase]:
+    """What must be destroyed for a handle: what it names, and answers that may repeat it.
+
+    What a rewind has undone is among it: a later one could bring it back. An answer of the recall
+    tools is a copy, so all that came later go; what they copied from stays. LookupError where it
+    names nothing: whoever wants something destroyed must not believe that it was.
+    """
+    found: list[Erase] = []
+    for event in events:
+        body = event.body
+        if isinstance(body, Said | Repair) and named.first <= event.seq <= named.last:
+            if (named.part or 0) < max(1, len(body.message.parts)):
+                found.append(Erase(message=event.seq, part=named.part, why=why))
+        elif isinstance(body, Said) and body.recalled and event.seq > named.last and found:
+            found.append(Erase(message=event.seq, why=f"may repeat m{named.first}; {why}"))
+    if not found:
+        part = "" if named.part is None else f".{named.part}"
+        raise LookupError(f"nothing was erased: nothing is called m{named.first}{part}")
+    return found
+
+
+def eraser(erases: Sequence[Erase]) -> Callable[[Event], Event]:
+    """A change of events that carries the erases out."""
+    by_message: dict[int, list[Erase]] = {}
+    for erase in erases:
+        by_message.setdefault(erase.message, []).append(erase)
+    places = sorted(by_message)
+
+    def change(event: Event) -> Event:
+        body = event.body
+        first, last = event.seq, event.seq
+        if isinstance(body, Edit):
+            first, last = body.first, body.last
+        for place in places[bisect_left(places, first) : bisect_right(places, last)]:
+            for erase in by_message[place]:
+                event = scrub(event, place, place, erase.part)
+        return event
+
+    return change
 
 
 def scrub(event: Event, first: int, last: int, part: int | None = None) -> Event:

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from trimtab.core.message import Message, message_from_json, message_to_json
 
-VERSION = 1
+VERSION = 2
 """Of the stored shape. A change of shape raises it, keeps a golden file and adds to `upgrade`."""
 
 EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
@@ -99,6 +99,8 @@ class Said:
     """The provider's id of the reply, by which a second copy is recognised."""
     key: str | None = None
     """The sender's idempotency key, unique in a session."""
+    recalled: bool = False
+    """True for an answer of the recall tools: it repeats what stands elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +158,8 @@ class Call:
     """SHA-256 of the request, see `prompt.py`; empty where none was rendered."""
     tokens: int = 0
     """The estimated input."""
+    bytes: int = 0
+    """UTF-8 bytes of all texts sent, head included."""
     bound: int = 0
     """The declared upper bound of the input."""
     blocks: int = 0
@@ -335,9 +339,12 @@ def event_from_json(data: Json) -> Event:
 
 
 def upgrade(data: Json) -> Json:
-    """An event of an earlier version in today's shape; a later version is refused."""
+    """An event of an earlier version in today's shape; a later version is refused.
+
+    1 knew neither `recalled` of a message nor `bytes` of a call: both are left out.
+    """
     version = data.get("v")
-    if version != VERSION:
+    if version not in (1, VERSION):
         raise ValueError(
             f"event {data.get('seq')} has format version {version}; this release reads up to "
             f"{VERSION}: upgrade trimtab to read this log"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from trimtab.core.budget import Budget
+from trimtab.core.budget import LEAST_OUTPUT, Budget
 from trimtab.core.event import Edit
 from trimtab.core.message import Media, Text
 from trimtab.core.plan import Cap, Plan
@@ -36,9 +36,15 @@ class CannotFit(ValueError):
 def guarded(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """A policy's edits, and what it takes beside them for the request to fit.
 
-    Before it gives up, it asks for less output, unless the user has said how much.
+    Before it gives up, it asks for less output, unless the user has said how much. After a refusal
+    for length it does so before it hides anything.
     """
     decided = tuple(edits)
+    if budget.output_first:
+        plan = Plan(window, replace(budget, max_output=min(budget.max_output, LEAST_OUTPUT)))
+        plan.adopt(decided)
+        if _fits(plan)():
+            return plan.decision().edits
     plan = Plan(window, budget)
     plan.adopt(decided)
     try:
@@ -68,7 +74,12 @@ def guard(plan: Plan) -> None:
         _level(plan, list(entries))
     plan.shorten_summary(fits, WHY)
     if not fits():
-        raise CannotFit(plan.budget.limit, plan.bound() + plan.budget.max_output, _parts(plan))
+        raise cannot_fit(plan)
+
+
+def cannot_fit(plan: Plan) -> CannotFit:
+    """The error that says what cannot shrink."""
+    return CannotFit(plan.budget.limit, plan.bound() + plan.budget.max_output, _parts(plan))
 
 
 def _fits(plan: Plan) -> Callable[[], bool]:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trimtab.core.budget import Budget
-from trimtab.core.event import Usage
+from trimtab.core.event import Edit, Usage
 from trimtab.core.message import ToolCall, ToolResult
 from trimtab.core.rounds import Entry
-from trimtab.core.tokens import TOOLS_OVERHEAD, size_of_json, sizes_of
+from trimtab.core.tokens import TOOLS_OVERHEAD, front_size, size_of_json, sizes_of
 from trimtab.core.window import Window
 
 SHOW_AT = 0.3
@@ -137,6 +137,18 @@ class Ledger:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What the next call would send and cost."""
+
+    request: Mapping[str, Any]
+    """Keyword arguments for the SDK."""
+    report: Ledger
+    """Where its tokens would go."""
+    edits: tuple[Edit, ...]
+    """What would be hidden first."""
+
+
 def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
     """The ledger of the call that the window would make now."""
     head = _head_sections(window)
@@ -144,10 +156,10 @@ def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
     rest = budget.head.tokens - sum(section.tokens for section in head)
     head.append(Section(name="request overhead", kind="system", tokens=rest))
     if window.summary is not None:
-        size = window.front_size(window.summary.text, "")
+        size = front_size(window.counter, window.summary.text, "")
         head.append(Section(name="summary", kind="summary", tokens=size.tokens))
     if notice := window.notice():
-        size = window.front_size("", notice)
+        size = front_size(window.counter, "", notice)
         head.append(Section(name="notice", kind="messages", tokens=size.tokens))
     body, hidden = _message_sections(window)
     if budget.volatile:
@@ -196,7 +208,7 @@ def _head_sections(window: Window) -> list[Section]:
 
 def _message_sections(window: Window) -> tuple[list[Section], dict[str, tuple[int, int]]]:
     totals: Tally[tuple[str, str]] = Tally()
-    hidden: dict[str, tuple[int, int]] = {}
+    hidden = dict(window.gone)
 
     def hide(kind: str, count: int, tokens: int) -> None:
         before = hidden.get(kind, (0, 0))

@@ -2,7 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.core.window import Window
+
+
+def known_prefix(window: Window, said: Sequence[Message]) -> tuple[int, int | None]:
+    """How many of the messages are known already, and the first known one that is not there."""
+    known = [entry for entry in window.entries.values() if not entry.repair]
+    matched = 0
+    for entry, message in zip(known, said, strict=False):
+        if not same(entry.message, message):
+            break
+        matched += 1
+    return matched, known[matched].seq if matched < len(known) else None
+
+
+def continues(window: Window, message: Message) -> bool:
+    """Whether an assistant's item belongs to the calls that are open: items come singly."""
+    last = window.rounds[-1].entries[-1] if window.rounds else None
+    return (
+        last is not None
+        and message.origin == "openai_responses"
+        and last.message.role == "assistant"
+        and last.message.origin == message.origin
+    )
 
 
 def same(one: Message, other: Message) -> bool:

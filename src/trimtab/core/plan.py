@@ -27,7 +27,7 @@ from trimtab.core.edits import (
 from trimtab.core.event import Edit, Size
 from trimtab.core.message import Opaque, ToolCall
 from trimtab.core.rounds import Entry, Group, Result
-from trimtab.core.tokens import size_of, upper_bound
+from trimtab.core.tokens import front_size, size_of, upper_bound
 from trimtab.core.window import Window
 from trimtab.core.words import names, whole
 
@@ -121,7 +121,7 @@ class Plan:
                 case _:
                     pass
         # Whether a notice stands already makes no difference: asked again, the answer is the same.
-        notice = self.window.front_size("", self._longest_notice()).tokens
+        notice = front_size(self.window.counter, "", self._longest_notice()).tokens
         if sum(self._size_of(group)[1] for group, _ in dropped.values()) > notice:
             for group, why in dropped.values():
                 self.drop(group, why)
@@ -237,8 +237,8 @@ class Plan:
         prior = self._summary or self.window.summary
         first = min([group.first for group in groups] + ([prior.first] if prior else []))
         last = max([group.last for group in groups] + ([prior.last] if prior else []))
-        size = self.window.front_size(text, "")
-        before = self.window.front_size(self._summary_text(), "")
+        size = front_size(self.window.counter, text, "")
+        before = front_size(self.window.counter, self._summary_text(), "")
         freed = sum(self._size_of(group)[1] for group in groups) + before.tokens
         if size.tokens >= freed:
             return False
@@ -254,7 +254,7 @@ class Plan:
         current = self._summary or self.window.summary
         while current is not None and len(current.text) > 1 and not enough():
             text = "…" + current.text[1 + len(current.text) // 2 :]
-            size = self.window.front_size(text, "")
+            size = front_size(self.window.counter, text, "")
             current = self._summary = replace(current, text=text, size=size, why=why)
             self._set_front(text, notice=bool(self._dropped or self.window.dropped))
             self.breaks = True
@@ -344,7 +344,7 @@ class Plan:
     def _set_front(self, summary: str, *, notice: bool) -> None:
         """Count what will stand before the first kept message, the notice at its longest."""
         words = self._longest_notice() if notice else ""
-        before, self._front = self._front, self.window.front_size(summary, words)
+        before, self._front = self._front, front_size(self.window.counter, summary, words)
         self.bytes += self._front.bytes - before.bytes
         self.tokens += self._front.tokens - before.tokens
 

@@ -76,11 +76,11 @@ class Rendering:
     def __init__(self, render: Render, *, system_notices: bool) -> None:
         self._render = render
         self._notice_role = "system" if system_notices else "user"
-        self._start(version=-1)
+        self._start((-1, -1))
 
-    def _start(self, version: int) -> None:
-        self._version = version
-        self._rounds = 0
+    def _start(self, made_of: tuple[int, int]) -> None:
+        self._made_of = made_of
+        self._rounds = self._sent = 0
         self.blocks: list[Block] = []
         self.starts: dict[int, int] = {}
         """By position of a round's first message: the index of its first block."""
@@ -90,8 +90,9 @@ class Rendering:
 
     def update(self, window: Window) -> None:
         """Bring the blocks up to date with the window."""
-        if self._version != window.version or self._is_stale(window):
-            self._start(window.version)
+        made_of = (window.version, window.folds)
+        if self._made_of != made_of or self._is_stale():
+            self._start(made_of)
             self._hash.update(head_digest(window))
             for message in front_messages(window, self._notice_role):
                 self._extend(None, _rendered(self._render([message])))
@@ -102,14 +103,14 @@ class Rendering:
             if part.rendered is None:
                 part.rendered = _rendered(self._render(round_messages(part)))
             self._extend(part, part.rendered)
-        self._rounds = len(window.rounds)
+        self._rounds, self._sent = len(window.rounds), window.sent
 
-    def _is_stale(self, window: Window) -> bool:
-        """Whether a round that was rendered, but not sent, has changed: a call was not made."""
+    def _is_stale(self) -> bool:
+        """Whether a round has changed that was rendered before it was sent."""
         for part, _, _ in reversed(self.pieces):
             if part is None or part.rendered is None:
                 return part is not None
-            if part.entries[-1].seq <= window.sent:
+            if part.entries[-1].seq <= self._sent:
                 return False
         return False
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from trimtab.core.edits import parse_handle
 from trimtab.core.event import canonical
-from trimtab.core.message import Media, Opaque, Part, Text, ToolCall, ToolResult
-from trimtab.core.rounds import Entry
+from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.core.search import (
+    RECALL,
+    RECALL_TOOLS,
+    SEARCH,
+    asked,
+    best,
+    score,
+    texts_of,
+    words_of,
+)
 from trimtab.core.window import Window
-
-RECALL = "recall"
-SEARCH = "search_history"
 
 MAX_CHARS = 8_000
 """Of one answer of a recall tool."""
 MAX_HITS = 5
 """Of one search."""
+NOTHING = "(nothing found)"
 
 TOOLS: tuple[Mapping[str, Any], ...] = (
     {
@@ -60,38 +67,57 @@ def recall(window: Window, handle: str) -> str:
 
     One part is its bare text; whole messages come with a line before each that names it.
     """
+    said = {seq: entry.message for seq, entry in window.entries.items()}
+    return recalled(window, handle, said)
+
+
+def recalled(window: Window, handle: str, said: Mapping[int, Message]) -> str:
+    """The same, from messages by position, which may have left the window's memory."""
     named = parse_handle(handle)
     if named.part is not None:
-        entry = window.entries.get(named.first)
-        if entry is None or named.part >= len(entry.message.parts):
+        message = said.get(named.first)
+        if message is None or named.part >= len(message.parts):
             raise LookupError(f"nothing is called {handle}; positions go up to m{window.seq}")
         _refuse_erased(window, named.first, named.part)
-        return part_text(entry.message.parts[named.part])
-    found = [e for seq, e in window.entries.items() if named.first <= seq <= named.last]
+        return part_text(message.parts[named.part])
+    found = {seq: message for seq, message in said.items() if named.first <= seq <= named.last}
     if not found:
         raise LookupError(f"nothing is called {handle}; positions go up to m{window.seq}")
     if len(found) == 1:
-        _refuse_erased(window, found[0].seq, None)
+        _refuse_erased(window, next(iter(found)), None)
     return "\n".join(
-        f"[m{entry.seq} {entry.message.role}]\n{_whole(window, entry)}" for entry in found
+        f"[m{seq} {message.role}]\n{_whole(window, seq, message)}" for seq, message in found.items()
     )
 
 
 def answer(window: Window, call: ToolCall) -> str:
     """The answer to a call of a recall tool; what it cannot find, it says."""
-    if call.name not in (RECALL, SEARCH):
-        raise ValueError(f"{call.name} is not a recall tool; those are {RECALL} and {SEARCH}")
+    refuse_others(call)
     try:
-        asked: dict[str, Any] = json.loads(call.arguments or "{}")
+        wanted = arguments_of(call)
         if call.name == SEARCH:
-            return search(window, str(asked.get("query", "")))
-        text = recall(window, str(asked.get("handle", "")))
-        return excerpt(text, lines=str(asked.get("lines", "")), grep=str(asked.get("grep", "")))
-    except (LookupError, ValueError, AttributeError) as error:
+            return search(window, wanted["query"])
+        return excerpt(recall(window, wanted["handle"]), wanted["lines"], wanted["grep"])
+    except (LookupError, ValueError) as error:
         return f"[{error}]"
 
 
-def excerpt(text: str, *, lines: str = "", grep: str = "", limit: int = MAX_CHARS) -> str:
+def refuse_others(call: ToolCall) -> None:
+    """Raise where the call is not one of a recall tool."""
+    if call.name not in RECALL_TOOLS:
+        raise ValueError(f"{call.name} is not a recall tool; those are {RECALL} and {SEARCH}")
+
+
+def arguments_of(call: ToolCall) -> dict[str, str]:
+    """What a call of a recall tool asks for; what it leaves out is empty."""
+    given: Any = json.loads(call.arguments or "{}")
+    if not isinstance(given, dict):
+        raise ValueError("a recall tool takes an object of arguments")  # noqa: TRY004 - of JSON
+    named = cast("dict[str, Any]", given)
+    return {key: str(named.get(key, "")) for key in ("query", "handle", "lines", "grep")}
+
+
+def excerpt(text: str, lines: str = "", grep: str = "", *, limit: int = MAX_CHARS) -> str:
     """The lines asked for, within the limit; what is left out is said."""
     numbered = list(enumerate(text.splitlines(), 1))
     if lines:
@@ -111,17 +137,36 @@ def excerpt(text: str, *, lines: str = "", grep: str = "", limit: int = MAX_CHAR
     return f"{out[:limit]}\n[cut at {limit} characters of {len(out)}; {total} lines, ask for some]"
 
 
+def is_answer(window: Window, message: Message) -> bool:
+    """Whether a message answers calls of the recall tools, and says nothing else."""
+    if not window.settings.recall or not message.results:
+        return False
+    own = {call.id for call in window.open_calls() if call.name in RECALL_TOOLS}
+    return all(isinstance(p, ToolResult) and p.call_id in own for p in message.parts)
+
+
 def search(window: Window, query: str) -> str:
     """The messages that hold most of the words, newest first among equals."""
-    words = [word.lower() for word in query.split()]
-    scored: list[tuple[int, int, str]] = []
-    for seq, index, text in _texts(window):
-        lowered = text.lower()
-        score = sum(1 for word in words if word in lowered)
-        if score:
-            scored.append((score, seq, _snippet(text, lowered, words, f"m{seq}.{index}")))
-    scored.sort(key=lambda hit: (-hit[0], -hit[1]))
-    return "\n\n".join(hit[2] for hit in scored[:MAX_HITS]) or "(nothing found)"
+    wanted = asked(query)
+    hits = ((score(wanted, words_of(text)), seq) for seq, text in _texts(window))
+    found = best(hits, MAX_HITS)
+    return (
+        "\n\n".join(snippet(window.entries[seq].message, seq, wanted) for seq in found) or NOTHING
+    )
+
+
+def snippet(message: Message, seq: int, wanted: list[str]) -> str:
+    """The surroundings of the first word that was asked for, under the handle of its part."""
+    ranked = [
+        (score(wanted, words_of(part_text(part))), -index, part_text(part))
+        for index, part in enumerate(message.parts)
+        if isinstance(part, Text | ToolResult | ToolCall)
+    ]
+    _, index, text = max(ranked, default=(0, 0, ""))
+    lowered = text.lower()
+    at = min((i for word in wanted if (i := lowered.find(word)) >= 0), default=0)
+    start = max(0, at - 100)
+    return f"m{seq}.{-index}: {'…' if start else ''}{text[start : at + 300].strip()}"
 
 
 def part_text(part: Part) -> str:
@@ -137,40 +182,31 @@ def part_text(part: Part) -> str:
             return canonical(part.data)
 
 
-def _whole(window: Window, entry: Entry) -> str:
+def _whole(window: Window, seq: int, message: Message) -> str:
     lines: list[str] = []
-    for index, part in enumerate(entry.message.parts):
-        event = _erased_by(window, entry.seq, index)
+    for index, part in enumerate(message.parts):
+        event = erased_by(window, seq, index)
         text = part_text(part) if event is None else f"[erased by event {event}]"
         lines.append(f"{part.name} {text}" if isinstance(part, ToolCall) else text)
     return "\n".join(lines)
 
 
-def _texts(window: Window) -> Iterator[tuple[int, int, str]]:
+def _texts(window: Window) -> Iterator[tuple[int, str]]:
     """All that was said, but for earlier searches: they would find themselves first."""
     for seq, entry in window.entries.items():
-        own = [c for c in entry.round.calls if c.name in (RECALL, SEARCH)]
-        answers = {call.result.key for call in own if call.result is not None}
-        for index, part in enumerate(entry.message.parts):
-            if isinstance(part, ToolCall) and part.name in (RECALL, SEARCH):
-                continue
-            if isinstance(part, Text | ToolResult | ToolCall) and (seq, index) not in answers:
-                yield seq, index, part_text(part)
-
-
-def _snippet(text: str, lowered: str, words: list[str], handle: str) -> str:
-    at = min((i for word in words if (i := lowered.find(word)) >= 0), default=0)
-    start = max(0, at - 100)
-    return f"{handle}: {'…' if start else ''}{text[start : at + 300].strip()}"
+        own = [c for c in entry.round.calls if c.name in RECALL_TOOLS]
+        answers = {call.result.seq for call in own if call.result is not None}
+        if seq not in answers:
+            yield seq, texts_of(entry.message)
 
 
 def _refuse_erased(window: Window, seq: int, part: int | None) -> None:
-    event = _erased_by(window, seq, part)
+    event = erased_by(window, seq, part)
     if event is not None:
         raise Erased(f"m{seq} was erased by event {event} and cannot be recalled")
 
 
-def _erased_by(window: Window, seq: int, part: int | None) -> int | None:
+def erased_by(window: Window, seq: int, part: int | None) -> int | None:
     """The event that destroyed a part, or any part of the message where none is named."""
     for first, last, erased, event in window.erased:
         if first <= seq <= last and (erased is None or part in (None, erased)):

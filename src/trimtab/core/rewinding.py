@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from trimtab.core.event import Event, Rewind
 
 
 def in_force(past: Sequence[Event], to: int) -> list[Event]:
     """The events that make up the fold at a position, earlier rewinds carried out."""
+    rewinds = [(event.seq, event.body.to) for event in past if isinstance(event.body, Rewind)]
+    stretches = list(_stretches(rewinds, to))
     live: list[Event] = []
     for event in past:
-        if event.seq > to:
-            break
-        if isinstance(event.body, Rewind):
-            live = in_force(past, event.body.to)
-        else:
+        while stretches and event.seq > stretches[-1][1]:
+            stretches.pop()
+        if stretches and event.seq >= stretches[-1][0]:
             live.append(event)
     return live
+
+
+def holds(seq: int, rewinds: Sequence[tuple[int, int]]) -> bool:
+    """Whether an event is in force, given the position of each rewind and where it went to."""
+    return any(first <= seq <= last for first, last in _stretches(rewinds, float("inf")))
+
+
+def _stretches(rewinds: Sequence[tuple[int, int]], end: float) -> Iterator[tuple[float, float]]:
+    """First and last positions in force at `end`, the newest stretch first; no rewind is in one."""
+    for at, to in reversed(rewinds):
+        if at > end:
+            continue  # undone itself, or later
+        yield at + 1, end
+        end = to
+    yield 1, end
+
+
+def undone_by(seq: int, rewinds: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """The rewind that took an event out of force, and where it went to; None if none did."""
+    end: float = float("inf")
+    for at, to in reversed(rewinds):
+        if at > end:
+            continue
+        if to < seq <= at:
+            return at, to
+        end = to
+    return None

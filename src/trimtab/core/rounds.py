@@ -7,12 +7,13 @@ whole: one round, or all rounds of a tool loop that carries signed thinking.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.core.event import Edit, Size
-from trimtab.core.message import Message, Opaque
+from trimtab.core.message import Message, Opaque, ToolCall, ToolResult
 
 
 @dataclass(slots=True)
@@ -27,6 +28,8 @@ class Entry:
     """The round it stands in."""
     edits: dict[int, Edit] = field(default_factory=dict[int, Edit])
     """By part index: the truncate or mask that the part is seen under."""
+    edited_by: dict[int, int] = field(default_factory=dict[int, int])
+    """By part index: the position of that edit's event."""
     notes: tuple[int, ...] = ()
     """Indexes of results that answer no open call; they are shown as text."""
     pinned: bool = False
@@ -141,6 +144,8 @@ class Group:
     """How many of its messages are pinned."""
     hidden: Edit | None = None
     """The drop or summary that hides it."""
+    hidden_by: int = 0
+    """The position of that edit's event."""
 
     @property
     def first(self) -> int:
@@ -156,12 +161,105 @@ class Group:
         for round in self.rounds:
             yield from round.entries
 
-    def results(self) -> Iterator[Result]:
+    def calls(self) -> Iterator[Pairing]:
         for round in self.rounds:
-            for pairing in round.calls:
-                if pairing.result is not None:
-                    yield pairing.result
+            yield from round.calls
+
+    def results(self) -> Iterator[Result]:
+        for pairing in self.calls():
+            if pairing.result is not None:
+                yield pairing.result
+
+
+Key = tuple[int, int]
+"""A result's message and its part there."""
+
+ENDS = 1_000
+"""Results at each end of a turn that are told apart; nobody keeps more of them."""
+
+
+class TurnResults:
+    """The results since the newest user message, hidden or not: both ends, and how many."""
+
+    def __init__(self, first: list[Key], last: list[Key], count: int) -> None:
+        self.first = first
+        self.last = deque(last, maxlen=ENDS)
+        self.count = count
+
+    def append(self, key: Key) -> None:
+        self.count += 1
+        self.last.append(key)
+        if len(self.first) < ENDS:
+            self.first.append(key)
+
+    def since(self, seq: int) -> TurnResults:
+        """Those from a position on."""
+        rest = [key for key in self.last if key[0] >= seq]
+        return TurnResults(rest[:ENDS], rest, len(rest))
+
+    def ends(self, first: int, last: int) -> set[Key]:
+        """The first and the last so many."""
+        return {*self.first[:first], *(list(self.last)[-last:] if last else ())}
+
+
+class Dropped:
+    """The groups that drops have hidden: those in memory, and a count of those that left it."""
+
+    def __init__(self, messages: int = 0, first: int = 0, last: int = 0) -> None:
+        self._groups: dict[int, Group] = {}
+        self._gone = (messages, first, last)
+        self.messages, self.first, self.last = self._gone
+
+    def __bool__(self) -> bool:
+        return self.messages > 0
+
+    def add(self, group: Group) -> None:
+        self._groups[group.index] = group
+        self.first = min(self.first, group.first) if self.messages else group.first
+        self.last = max(self.last, group.last)
+        self.messages += group.messages
+
+    def without(self, leaving: list[Group]) -> tuple[int, int, int]:
+        """The count, first and last of those that left memory, once these have left it, too."""
+        messages, first, last = self._gone
+        firsts = [group.first for group in leaving] + ([first] if messages else [])
+        lasts = [group.last for group in leaving]
+        return (
+            messages + sum(group.messages for group in leaving),
+            min(firsts, default=0),
+            max([*lasts, last]),
+        )
+
+    def discard(self, group: Group) -> None:
+        if self._groups.pop(group.index, None) is None:
+            return
+        messages, first, last = self._gone
+        groups = self._groups.values()
+        self.messages -= group.messages
+        firsts = [g.first for g in groups] + ([first] if messages else [])
+        self.first = min(firsts, default=0)
+        self.last = max([g.last for g in groups] + [last])
 
 
 def has_thinking(message: Message) -> bool:
     return any(type(part) is Opaque and part.thinking for part in message.parts)
+
+
+def pair(entry: Entry, unique: Callable[[str], str]) -> tuple[bool, list[Result]]:
+    """Pair a message's calls and results: whether it says more than results, and its answers."""
+    round = entry.round
+    spoken = not entry.message.parts
+    answers: list[Result] = []
+    for index, part in enumerate(entry.message.parts):
+        if type(part) is ToolCall and entry.message.role == "assistant":
+            round.calls.append(Pairing(id=part.id, wire_id=unique(part.id), name=part.name))
+            round.waiting += 1
+        elif type(part) is not ToolResult:
+            spoken = True
+        elif (asked := round.take(part.call_id)) is None:
+            entry.notes = (*entry.notes, index)
+        else:
+            asked.result = Result(entry=entry, part=index, tool=asked.name, call=asked)
+            round.waiting -= 1
+            answers.append(asked.result)
+    return spoken, answers

@@ -12,10 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trimtab.core.edits import shown
+from trimtab.core.edits import shown, summary_text
 from trimtab.core.event import Edit, Size
 from trimtab.core.media_tokens import media_tokens
-from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.core.message import (
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+    text_message,
+)
 from trimtab.core.token_weights import UNITS, WEIGHTS
 
 MESSAGE_OVERHEAD = 4
@@ -244,3 +253,11 @@ def _plus(one: Size, other: Size) -> Size:
 
 def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def front_size(counter: Counter, summary: str, notice: str) -> Size:
+    """Size of what stands before the first kept message."""
+    texts = [summary_text(summary)] if summary else []
+    texts += [notice] if notice else []
+    made = [sizes_of(text_message("user", text), counter)[0] for text in texts]
+    return Size(bytes=sum(s.bytes for s in made), tokens=sum(s.tokens for s in made))

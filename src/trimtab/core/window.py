@@ -11,7 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
 from trimtab.core.cache_meter import CacheMeter
-from trimtab.core.edits import ERASED, omitted, summary_text, with_recall
+from trimtab.core.calls import call_ended, call_made
+from trimtab.core.edits import ERASED, omitted, with_recall
 from trimtab.core.erase import scrub
 from trimtab.core.event import (
     Call,
@@ -31,27 +32,66 @@ from trimtab.core.event import (
     Size,
     Turn,
     Usage,
-    added,
 )
-from trimtab.core.message import Message, ToolCall, ToolResult, text_message
+from trimtab.core.forgetting import REWINDS, needed, refuse_forgotten, resume, snapshot_of, unfold
+from trimtab.core.message import Message
 from trimtab.core.rewinding import in_force
-from trimtab.core.rounds import Entry, Group, Pairing, Result, Round, has_thinking
-from trimtab.core.tokens import Counter, piecewise, resized, sizes_of
+from trimtab.core.rounds import (
+    Dropped,
+    Entry,
+    Group,
+    Pairing,
+    Result,
+    Round,
+    TurnResults,
+    has_thinking,
+    pair,
+)
+from trimtab.core.snapshot import Snapshot
+from trimtab.core.tokens import Counter, front_size, piecewise, resized, sizes_of
 
 
 class Window:
     """What the model sees now. Policies read it; only `apply` changes it."""
 
-    def __init__(self, counters: Mapping[str, Counter] | None = None) -> None:
-        self._counters = dict(counters or {})
+    def __init__(
+        self,
+        counters: Mapping[str, Counter] | None = None,
+        snapshot: Snapshot | None = None,
+        named: Iterable[Event] = (),
+    ) -> None:
+        self.counters = dict(counters or {})
         self.counter: Counter = self._named("")
         self.settings = Settings(model="", dialect="")
-        self.seq = 0
+        self.seq = self.epoch = self.settings_by = 0
+        """Positions: the last event's and the settings'; the epoch of the newest turn."""
         self.version = 0
         """Rises whenever something already sent is changed: the provider's cache ends there."""
-        self.epoch = 0
         self.sent = 0
         """The last position that has been sent in a call."""
+        self._begin()
+        self.erased: list[tuple[int, int, int | None, int]] = []
+        """Erased ranges: first and last position, part or None for all, and the event's own."""
+        self.rewinds: list[tuple[int, int]] = []
+        """The position of each rewind, and where it went back to."""
+        self.keys: dict[str, int] = {}
+        """By the sender's idempotency key: the position of the message that came with it."""
+        self.recounted = False
+        """True where sizes that the events carry were taken with another counter."""
+        self.base = Snapshot(seq=0)
+        """What the fold starts from; hidden messages before it are no longer in memory."""
+        self.kept: dict[int, Event] = {}
+        """The events that `base` names, by position."""
+        self.past: list[Event] = []
+        """Messages, edits, pins and rewinds since `base`."""
+        self.folds = 0
+        """Rises whenever the messages are folded anew: what points into the window is void."""
+        self._clear()
+        if snapshot is not None:
+            resume(self, snapshot, named)
+
+    def _begin(self) -> None:
+        """No call was made yet."""
         self.last_call: Sent | None = None
         self.note: Json | None = None
         """The policy's own record of the last call; a fork starts without one."""
@@ -68,21 +108,18 @@ class Window:
         """Reported input over our estimate, at the last call that reported."""
         self.anchor: tuple[int, int] | None = None
         """Reported input of the last call and our estimate of its messages, if still a prefix."""
-        self.erased: list[tuple[int, int, int | None, int]] = []
-        """Erased ranges: first and last position, part or None for all, and the event's own."""
-        self.rewinds: list[tuple[int, int]] = []
-        """The position of each rewind, and where it went back to."""
-        self.keys: dict[str, int] = {}
-        """By the sender's idempotency key: the position of the message that came with it."""
         self.call_version = -1
         """The version at the last call: equal to `version` where its request is still a prefix."""
         self.awaiting: int | None = None
         """The position of the last call, until its outcome is known."""
-        self._pending, self._recounted = (0, 0), False
-        self._past: list[Event] = []
-        self._clear()
+        self.overflowed = False
+        """True where the last call was refused for its length and its input was counted."""
+        self.started: list[str] = []  # keys of tools, since the newest reply
+        self.pending: tuple[int, int] = (0, 0)
+        """Our estimates at the last call: of its messages, and of all of it."""
 
     def _clear(self) -> None:
+        self.folds += 1
         self.memo: dict[str, object] = {}
         """What others keep beside the fold; anything here can be made again from the rest."""
         self.entries: dict[int, Entry] = {}
@@ -102,22 +139,30 @@ class Window:
         """Index of the group that holds the newest user message."""
         self.turn_bytes = 0
         self.turn_tokens = 0
-        self.turn_results: list[Result] = []
+        self.turn_results = TurnResults([], [], 0)
         """All results since the newest user message, hidden or not."""
         self.last_reply: str | None = None
         """The provider's id of the newest reply."""
+        self.last_reply_by = 0
+        """The position of that reply."""
         self.summary: Edit | None = None
-        self.dropped: dict[int, Group] = {}
-        self.dropped_messages = 0
-        self._dropped_first = self._dropped_last = 0
+        self.summary_by = 0
+        """The position of the summary's event."""
+        self.dropped = Dropped()
+        self.gone: dict[str, tuple[int, int]] = {}
+        """By kind of edit: hidden messages that left memory, and their tokens."""
+        self.gone_last = 0
+        """The last position that left memory."""
         self.front = Size(bytes=0, tokens=0)
         """Of summary and notice, which stand before the first kept message."""
-        self._wire_ids: set[str] = set()
+        self.wire_ids: set[str] = set()
+        """Ids of the calls that are visible, as they are sent."""
 
     def apply(self, event: Event) -> None:
-        """Fold one more event."""
+        """Fold one more event. Raises Forgotten, unchanged, where that takes what left memory."""
         if event.seq != self.seq + 1:
             raise ValueError(f"event {event.seq} cannot follow position {self.seq}")
+        refuse_forgotten(self, event.body)
         self.seq = event.seq
         self._fold(event)
 
@@ -126,19 +171,19 @@ class Window:
             case Said() | Repair() as body:
                 self._say(event, body)
             case Edit() as body:
-                self._past.append(event)
-                self._edit(body)
+                self.past.append(event)
+                self._edit(event.seq, body)
             case Call() as body:
-                self._call(event, body)
+                call_made(self, event, body)
             case Outcome() as body:
-                self._outcome(body)
+                call_ended(self, body)
             case Settings() as body:
-                self._settings(body)
+                self._settings(event.seq, body)
             case Pin() as body:
-                self._past.append(event)
+                self.past.append(event)
                 self._pin(body)
             case Rewind() as body:
-                self._past.append(event)
+                self.past.append(event)
                 self._rewind(body)
             case Erase() as body:
                 self._erase(body.message, body.message, body.part)
@@ -146,8 +191,14 @@ class Window:
                 self._erase(1, body.before - 1, None)
             case Turn() as body:
                 self.epoch = max(self.epoch, body.epoch)
+                self.started += [body.key] if body.state == "tool_started" and body.key else []
             case Fork():
                 self.note = None
+
+    @property
+    def said(self) -> int:
+        """Messages in force, hidden ones included."""
+        return len(self.entries) + sum(count for count, _ in self.gone.values())
 
     def open_calls(self) -> list[Pairing]:
         """Calls of the last round that have no result yet."""
@@ -172,57 +223,58 @@ class Window:
         """What tells the model that messages were dropped; empty where none were."""
         if not self.dropped:
             return ""
-        text = omitted(self.dropped_messages)
+        text = omitted(self.dropped.messages)
         if not self.settings.recall:
             return text
-        return with_recall(text, f"m{self._dropped_first}-m{self._dropped_last}")
-
-    def front_size(self, summary: str, notice: str) -> Size:
-        """Size of what stands before the first kept message."""
-        texts = [summary_text(summary)] if summary else []
-        texts += [notice] if notice else []
-        made = [sizes_of(text_message("user", text), self.counter)[0] for text in texts]
-        return Size(bytes=sum(s.bytes for s in made), tokens=sum(s.tokens for s in made))
+        return with_recall(text, f"m{self.dropped.first}-m{self.dropped.last}")
 
     def know(self, counter: Counter) -> None:
         """Make a counter known by its name, for settings that will ask for it."""
-        self._counters[counter.name] = counter
+        self.counters[counter.name] = counter
 
     def _named(self, name: str) -> Counter:
         """The counter of that name: the caller's own, else the estimator it was taken with."""
         family = name.split("/")[1] if name.startswith("piecewise/") else None
-        return self._counters.get(name) or piecewise(family)
+        return self.counters.get(name) or piecewise(family)
 
-    def _settings(self, body: Settings) -> None:
+    def use(self, settings: Settings, seq: int) -> None:
+        self.settings, self.settings_by = settings, seq
+        self.counter = self._named(settings.counter)
+
+    def _settings(self, seq: int, body: Settings) -> None:
         counter = self.settings.counter
-        self.settings = body
+        self.use(body, seq)
         if body.counter != counter:
-            self._recounted = bool(self._past)
-            self.counter, self.ratio = self._named(body.counter), 1.0
+            self.recounted = bool(self.past or self.kept)
+            self.ratio = 1.0
             self._refold()
         else:
-            self._recount_front()
+            self.recount_front()
         for round in self.rounds:
             round.rendered = None
         self.cold = True
         self._break()
 
     def _say(self, event: Event, body: Said | Repair) -> None:
-        self._past.append(event)
-        counter = body.counter if isinstance(body, Said) else ""
-        fits = counter == self.counter.name and len(body.sizes) == max(1, len(body.message.parts))
-        sizes = body.sizes if fits else sizes_of(body.message, self.counter)
-        entry = self._admit(event.seq, body.message, sizes)
-        entry.repair = isinstance(body, Repair)
+        self.past.append(event)
+        self.started = [] if body.message.role == "assistant" else self.started
+        last = self.rounds[-1] if self.rounds else None
+        open_ = last if last is not None and last.waiting else None
+        self.admit(event.seq, body, open_ or self._new_round(body.message))
         if isinstance(body, Said):
-            self.last_reply = body.reply_id or self.last_reply
+            if body.reply_id is not None:
+                self.last_reply, self.last_reply_by = body.reply_id, event.seq
             if body.key is not None:
                 self.keys[body.key] = event.seq
 
-    def _admit(self, seq: int, message: Message, sizes: tuple[Size, ...]) -> Entry:
-        last = self.rounds[-1] if self.rounds else None
-        round = last if last is not None and last.waiting else self._new_round(message)
+    def admit(self, seq: int, body: Said | Repair, round: Round) -> None:
+        """Put a message into a round, and count and pair what it holds."""
+        message = body.message
+        counter = body.counter if isinstance(body, Said) else ""
+        fits = counter == self.counter.name and len(body.sizes) == max(1, len(message.parts))
+        sizes = body.sizes if fits else sizes_of(message, self.counter)
         entry = Entry(seq=seq, message=message, sizes=sizes, round=round)
+        entry.repair = isinstance(body, Repair)
         self.entries[seq] = entry
         round.entries.append(entry)
         round.rendered = None
@@ -231,10 +283,13 @@ class Window:
         group.messages += 1
         if group.hidden is None:
             self.messages += 1
-        spoken = self._pair(entry, round)
+        spoken, answers = pair(entry, self._unique)
+        for result in answers:
+            self.turn_results.append(result.key)
+            if group.hidden is None:
+                self.results[result.key] = result
         if message.role == "user" and spoken:
             self._begin_turn(entry)
-        return entry
 
     def _new_round(self, message: Message) -> Round:
         group = self.groups[-1] if self.groups else None
@@ -247,58 +302,37 @@ class Window:
             and bool(group.rounds[-1].calls)
         )
         if group is None or not continues:
-            group = Group(index=len(self.groups))
-            self.groups.append(group)
-            self.visible[group.index] = group
+            group = self.new_group()
+        return self.new_round(group, thinking=thinking)
+
+    def new_group(self) -> Group:
+        group = Group(index=len(self.groups))
+        self.groups.append(group)
+        self.visible[group.index] = group
+        return group
+
+    def new_round(self, group: Group, *, thinking: bool) -> Round:
         group.thinking = group.thinking or thinking
         round = Round(group=group)
         group.rounds.append(round)
         self.rounds.append(round)
         return round
 
-    def _pair(self, entry: Entry, round: Round) -> bool:
-        """Pair calls and results; True where the message says more than results."""
-        spoken = not entry.message.parts
-        for index, part in enumerate(entry.message.parts):
-            if type(part) is ToolCall and entry.message.role == "assistant":
-                pairing = Pairing(id=part.id, wire_id=self._unique(part.id), name=part.name)
-                round.calls.append(pairing)
-                round.waiting += 1
-            elif type(part) is ToolResult:
-                self._answer(entry, index, part, round)
-            else:
-                spoken = True
-        return spoken
-
-    def _answer(self, entry: Entry, index: int, part: ToolResult, round: Round) -> None:
-        pairing = round.take(part.call_id)
-        if pairing is None:
-            entry.notes = (*entry.notes, index)
-            return
-        result = Result(entry=entry, part=index, tool=pairing.name, call=pairing)
-        pairing.result = result
-        round.waiting -= 1
-        self.turn_results.append(result)
-        if round.group.hidden is None:
-            self.results[result.key] = result
-
     def _unique(self, call_id: str) -> str:
-        """The id itself, or one made from it where an earlier call has it."""
+        """The id itself, or one made from it where a visible call has it."""
         wire_id, n = call_id, 1
-        while wire_id in self._wire_ids:
+        while wire_id in self.wire_ids:
             n += 1
             wire_id = f"{call_id}_{n}"
-        self._wire_ids.add(wire_id)
+        self.wire_ids.add(wire_id)
         return wire_id
 
     def _begin_turn(self, entry: Entry) -> None:
         group = entry.round.group
-        self.newest_user = entry
-        self.turn_start = group.index
-        self.turn_results = [r for r in self.turn_results if r.entry.round.group is group]
-        hidden = group.hidden is not None
-        self.turn_bytes = 0 if hidden else group.bytes
-        self.turn_tokens = 0 if hidden else group.tokens
+        self.newest_user, self.turn_start = entry, group.index
+        self.turn_results = self.turn_results.since(group.first)
+        shown = group.hidden is None
+        self.turn_bytes, self.turn_tokens = (group.bytes, group.tokens) if shown else (0, 0)
 
     def _grow(self, group: Group, bytes: int, tokens: int) -> None:
         group.bytes += bytes
@@ -313,25 +347,27 @@ class Window:
             self.turn_bytes += bytes
             self.turn_tokens += tokens
 
-    def _edit(self, body: Edit) -> None:
+    def _edit(self, seq: int, body: Edit) -> None:
         if body.part is not None:
-            self._edit_part(body, body.part)
+            self.edit_part(seq, body, body.part)
         elif body.op == "reveal":
             self._reveal(body)
         else:
-            self._hide(body)
+            self._hide(seq, body)
 
-    def _edit_part(self, edit: Edit, part: int) -> None:
+    def edit_part(self, seq: int, edit: Edit, part: int) -> None:
         entry = self.entries.get(edit.first)
         if entry is None or part >= len(entry.message.parts):
             return
         before = entry.shown(part)
         if edit.op == "reveal":
             entry.edits.pop(part, None)
+            entry.edited_by.pop(part, None)
         else:
-            if self._recounted or edit.text == ERASED:
+            if self.recounted or edit.text == ERASED:
                 edit = resized(edit, entry.message.parts[part], self.counter)
             entry.edits[part] = edit
+            entry.edited_by[part] = seq
         after = entry.shown(part)
         entry.round.rendered = None
         self._grow(entry.round.group, after.bytes - before.bytes, after.tokens - before.tokens)
@@ -342,67 +378,64 @@ class Window:
         if entry.seq <= self.sent:
             self._break()
 
-    def _hide(self, edit: Edit) -> None:
+    def _hide(self, seq: int, edit: Edit) -> None:
         for group in self.between(edit.first, edit.last):
             # A span may reach over the newest user message: it names what lies around it.
-            if group.pinned or self.protected(group):
-                continue
-            if group.hidden is None:
-                self._total(group, -group.bytes, -group.tokens)
-                self.messages -= group.messages
-                del self.visible[group.index]
-                for result in group.results():
-                    self.results.pop(result.key, None)
-            elif edit.op == "drop":
-                continue
-            group.hidden = edit
-            if edit.op == "drop":
-                self._note_drop(group)
-            else:
-                self._undrop(group)
+            if not group.pinned and not self.protected(group):
+                self.hide_group(seq, edit, group)
         if edit.op == "summarise":
-            self.summary = edit
-        self._recount_front()
+            self.summary, self.summary_by = edit, seq
+        self.recount_front()
         self._break()
+
+    def hide_group(self, seq: int, edit: Edit, group: Group) -> None:
+        if group.hidden is not None:
+            return  # what was dropped is in no later summary: the notice goes on counting it
+        self._total(group, -group.bytes, -group.tokens)
+        self.messages -= group.messages
+        del self.visible[group.index]
+        for result in group.results():
+            self.results.pop(result.key, None)
+        self.wire_ids.difference_update(call.wire_id for call in group.calls())
+        group.hidden, group.hidden_by = edit, seq
+        if edit.op == "drop":
+            self.dropped.add(group)
 
     def _reveal(self, edit: Edit) -> None:
         for group in self.between(edit.first, edit.last):
             if group.hidden is None:
                 continue
-            if group.hidden.op == "drop":
-                self._undrop(group)
+            self.dropped.discard(group)
             group.hidden = None
             self.visible[group.index] = group
             self._total(group, group.bytes, group.tokens)
             self.messages += group.messages
+            self._rename(group)
         covered = self.summary
         if covered is not None and edit.first <= covered.first and covered.last <= edit.last:
             self.summary = None
         self.visible = dict(sorted(self.visible.items()))
         self._list_results()
-        self._recount_front()
+        self.recount_front()
         self._break()
 
-    def _note_drop(self, group: Group) -> None:
-        first = self._dropped_first if self.dropped else group.first
-        self.dropped[group.index] = group
-        self.dropped_messages += group.messages
-        self._dropped_first = min(first, group.first)
-        self._dropped_last = max(self._dropped_last, group.last)
-
-    def _undrop(self, group: Group) -> None:
-        if self.dropped.pop(group.index, None) is not None:
-            self.dropped_messages -= group.messages
-            self._dropped_first = min((g.first for g in self.dropped.values()), default=0)
-            self._dropped_last = max((g.last for g in self.dropped.values()), default=0)
+    def _rename(self, group: Group) -> None:
+        """Calls that are seen again get other ids where theirs were given away meanwhile."""
+        for round in group.rounds:
+            round.rendered = None
+            for call in round.calls:
+                taken = call.wire_id in self.wire_ids
+                call.wire_id = self._unique(call.id) if taken else call.wire_id
+                self.wire_ids.add(call.wire_id)
 
     def _list_results(self) -> None:
-        self.results = {
-            result.key: result
+        shown = [
+            result
             for group in self.visible.values()
             for result in group.results()
             if result.edited is None or result.edited.op != "mask"
-        }
+        ]
+        self.results = {result.key: result for result in sorted(shown, key=lambda r: r.key)}
 
     def between(self, first: int, last: int) -> Iterator[Group]:
         """Groups that lie wholly within the positions."""
@@ -413,65 +446,19 @@ class Window:
                 return
             yield group
 
-    def _recount_front(self) -> None:
+    def recount_front(self) -> None:
         before = self.front
         summary = self.summary.text if self.summary else ""
-        self.front = self.front_size(summary, self.notice())
+        self.front = front_size(self.counter, summary, self.notice())
         self.bytes += self.front.bytes - before.bytes
         self.tokens += self.front.tokens - before.tokens
 
-    def _call(self, event: Event, body: Call) -> None:
-        self.calls += 1
-        self.cache.expected = self._expected_read(event.at)
-        self.last_call = Sent(seq=event.seq, at=event.at, body=body)
-        self.note = body.note
-        self.cold = False
-        self.sent = body.position
-        self.call_version = self.version
-        self.awaiting = event.seq
-        self._pending = (self.tokens, body.tokens)
-
-    def _outcome(self, body: Outcome) -> None:
-        if body.error is not None and body.error.get("kind") == "overflow":
-            limit = body.error.get("limit")
-            if isinstance(limit, int) and limit > 0:
-                self.learned_limit = limit
-        if body.call != self.awaiting:
-            return
-        self.awaiting = None
-        usage = body.usage
-        if usage is None or usage.input <= 0:
-            return
-        self.cache.hear(usage, int(self.settings.entry.get("cache_minimum", 0)))
-        self.last_usage = usage
-        self.used = added(self.used, usage)
-        tokens, estimate = self._pending
-        if estimate > 0:
-            self.ratio = usage.input / estimate
-        if self.call_version == self.version:
-            self.anchor = (usage.input, tokens)
-
-    def _expected_read(self, at: float) -> int:
-        """Tokens that the provider's cache should hold for the call being made."""
-        last = self.last_call
-        ttl = float(self.settings.entry.get("cache_ttl", 0))
-        warm = last is not None and at - last.at <= ttl and self.call_version == self.version
-        return self.last_usage.input if warm and self.last_usage and not self.cold else 0
-
     def _pin(self, body: Pin) -> None:
-        for group in self._touching(body.first, body.last):
-            for entry in group.entries():
-                if body.first <= entry.seq <= body.last and entry.pinned != body.pinned:
-                    entry.pinned = body.pinned
-                    group.pinned += 1 if body.pinned else -1
-
-    def _touching(self, first: int, last: int) -> Iterable[Group]:
-        seen: dict[int, Group] = {}
-        for seq in range(first, min(last, self.seq) + 1):
+        for seq in range(body.first, min(body.last, self.seq) + 1):
             entry = self.entries.get(seq)
-            if entry is not None:
-                seen[entry.round.group.index] = entry.round.group
-        return seen.values()
+            if entry is not None and entry.pinned != body.pinned:
+                entry.pinned = body.pinned
+                entry.round.group.pinned += 1 if body.pinned else -1
 
     def _rewind(self, body: Rewind) -> None:
         self._refold()
@@ -481,17 +468,27 @@ class Window:
         self._break()
 
     def _refold(self) -> None:
-        """Messages, edits and pins from the start."""
-        past, sent, version = self._past, self.sent, self.version
+        """Messages, edits and pins from the base on."""
+        past, sent, version, anchor = self.past, self.sent, self.version, self.anchor
         self._clear()
+        unfold(self)
         for event in in_force(past, self.seq):
-            self._past = []
+            self.past = []
             self._fold(event)
-        self._past, self.sent, self.version = past, sent, version
+        self.past, self.sent, self.version, self.anchor = past, sent, version, anchor
+
+    def checkpoint(self) -> Snapshot:
+        """Let go of what is hidden, and start from here from now on."""
+        self.base = snapshot_of(self)
+        self.kept, self.past = needed(self), []
+        self.keys, self.rewinds = {}, self.rewinds[-REWINDS:]
+        self._refold()
+        return self.base
 
     def _erase(self, first: int, last: int, part: int | None) -> None:
         self.erased.append((first, last, part, self.seq))
-        self._past = [scrub(event, first, last, part) for event in self._past]
+        self.past = [scrub(event, first, last, part) for event in self.past]
+        self.kept = {seq: scrub(e, first, last, part) for seq, e in self.kept.items()}
         self._refold()
         self._break()
 

@@ -201,7 +201,7 @@ def test_the_volatile_tail_is_counted():
     context.add(user("now"))
     context.request(volatile=prose(8_000))
     assert bound(context) <= 4_000
-    assert context.window.dropped_messages > 0
+    assert context.window.dropped.messages > 0
 
 
 def test_usage_from_before_a_compaction_is_not_trusted_after_it():

@@ -19,6 +19,7 @@ from tests.conversations import (
 from trimtab import Context, Erased, check
 from trimtab.core.event import Edit, Event, Repair, Retention, Said, Size, Turn
 from trimtab.core.message import text_message
+from trimtab.core.tokens import front_size
 from trimtab.core.window import Window
 
 
@@ -29,7 +30,7 @@ def message(seq, text="hi"):
 
 def folded(context):
     """The same window, folded again from its log."""
-    window = Window({context._counter.name: context._counter})
+    window = Window(context.window.counters)
     for event in context.events:
         window.apply(event)
     return window
@@ -64,7 +65,9 @@ def test_the_totals_are_the_sums_of_what_is_seen():
     context = busy()
     window = context.window
     entries = [e for group in window.visible.values() for e in group.entries()]
-    front = window.front_size(window.summary.text if window.summary else "", window.notice())
+    front = front_size(
+        window.counter, window.summary.text if window.summary else "", window.notice()
+    )
     assert window.bytes == sum(e.bytes for e in entries) + front.bytes
     assert window.tokens == sum(e.tokens for e in entries) + front.tokens
     assert window.messages == len(entries)

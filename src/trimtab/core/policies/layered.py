@@ -1,4 +1,4 @@
-"""Every call: cap results, bound the history, mask the middle, drop the oldest rounds.
+"""Every call: bound the messages, cap results, bound the history, mask the middle, drop rounds.
 
 Counts in `bytes/4`. The cap is taken before a result is first sent; the history is all that
 stands before the newest user message; masks and drops concern the turn since then.
@@ -6,10 +6,10 @@ stands before the newest user message; masks and drops concern the turn since th
 
 from __future__ import annotations
 
-from trimtab.core.budget import Budget, quarter
+from trimtab.core.budget import Budget, actor_message_limit, quarter
 from trimtab.core.plan import Cap, Decision, Plan, Policy
 from trimtab.core.policies.knobs import Knobs
-from trimtab.core.policies.steps import cap_history, cap_results, mask_middle
+from trimtab.core.policies.steps import cap_history, cap_messages, cap_results, mask_middle
 from trimtab.core.window import Window
 
 MAX_HISTORY_TOKENS = 20_000
@@ -24,6 +24,7 @@ def layered(knobs: Knobs) -> Policy:
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
+        cap_messages(plan, actor_message_limit(budget.limit))
         cap_results(plan, knobs, Cap(amount=MAX_TOOL_RESULT_TOKENS, unit="bytes/4"))
         cap_history(plan, history)
         mask_middle(plan, knobs, KEEP_FIRST, KEEP_LAST)
@@ -48,7 +49,7 @@ def drop_rounds(plan: Plan) -> None:
 def frontier(plan: Plan, knobs: Knobs) -> int | None:
     """The first result that the next mask would take: the first one behind those always kept."""
     first = KEEP_FIRST if knobs.tool_result_keep_first is None else knobs.tool_result_keep_first
-    kept = {result.key for result in plan.window.turn_results[:first]}
+    kept = plan.window.turn_results.ends(first, 0)
     start = plan.window.turn_start
     for result in plan.window.results.values():
         later = result.entry.round.group.index >= start and result.key not in kept

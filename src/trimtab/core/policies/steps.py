@@ -58,16 +58,20 @@ def cap_history(plan: Plan, tokens: int) -> None:
     plan.drop_oldest(enough, f"history over {limit} tokens", before=plan.window.turn_start)
 
 
+def cap_messages(plan: Plan, limit: int) -> None:
+    """Drop oldest groups until no more messages are seen than a live session keeps in memory."""
+    plan.drop_oldest(lambda: plan.messages <= limit, f"over {limit} messages")
+
+
 def mask_middle(plan: Plan, knobs: Knobs, first: int, last: int) -> None:
     """Mask results of the active turn but the first and last ones; both 0 masks nothing."""
     first = first if knobs.tool_result_keep_first is None else knobs.tool_result_keep_first
     last = last if knobs.tool_result_keep_last is None else knobs.tool_result_keep_last
     results = plan.window.turn_results
-    if (first == 0 and last == 0) or len(results) <= first + last:
+    if (first == 0 and last == 0) or results.count <= first + last:
         return
-    kept = {result.key for result in results[:first]}
-    kept.update(result.key for result in results[len(results) - last :])
-    why = f"middle of {len(results)} results"
+    kept = results.ends(first, last)
+    why = f"middle of {results.count} results"
     for result in maskable(plan, knobs):
         if result.key not in kept and result.entry.round.group.index >= plan.window.turn_start:
             size = plan.size(result.entry, result.part).bytes

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from trimtab.core.event import Edit
 from trimtab.core.extract import extract, newest_lines
 from trimtab.core.message import Message
 from trimtab.core.plan import Plan, Span
 from trimtab.core.rounds import Group
+from trimtab.core.tokens import front_size
 from trimtab.core.window import Window
 
 
@@ -35,7 +37,7 @@ def stand_in(plan: Plan, older: list[Group], why: str) -> bool:
 
 def stand_in_down_to(plan: Plan, older: list[Group], low: int, why: str, *, max_names: int) -> None:
     """The same for as many of the oldest groups as leave no more tokens than `low`."""
-    size = plan.window.front_size
+    size = partial(front_size, plan.window.counter)
     prior = plan.window.summary
     before = size(prior.text if prior else "", "").tokens
     text, taken, freed, need = "", 0, 0, plan.tokens - low

@@ -1,0 +1,62 @@
+"""What a call and its outcome tell the window: usage, limits, how far our estimates are off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trimtab.core.event import Call, Event, Outcome, Sent, added
+from trimtab.core.tokens import MAXIMUM_RATIO
+
+if TYPE_CHECKING:
+    from trimtab.core.window import Window
+
+
+def call_made(window: Window, event: Event, body: Call) -> None:
+    window.calls += 1
+    window.cache.expected = _expected_read(window, event.at)
+    window.last_call = Sent(seq=event.seq, at=event.at, body=body)
+    window.note = body.note
+    window.cold = False
+    window.sent = body.position
+    window.call_version = window.version
+    window.awaiting = event.seq
+    window.pending = (window.tokens, body.tokens)
+
+
+def call_ended(window: Window, body: Outcome) -> None:
+    error = body.error or {}
+    limit = error.get("limit")
+    overflow = error.get("kind") == "overflow"
+    if overflow and isinstance(limit, int) and limit > 0:
+        window.learned_limit = limit
+    if body.call != window.awaiting:
+        return
+    window.awaiting = None
+    usage = body.usage
+    counted = error.get("input") if overflow else None
+    # A refusal that names its count teaches as much as a reply, if the figure can be true.
+    known = isinstance(counted, int) and 0 < counted <= MAXIMUM_RATIO * window.pending[1]
+    window.overflowed = known
+    if usage is not None and usage.input > 0:
+        window.cache.hear(usage, int(window.settings.entry.get("cache_minimum", 0)))
+        window.last_usage = usage
+        window.used = added(window.used, usage)
+        _calibrate(window, usage.input)
+    elif isinstance(counted, int) and known:
+        _calibrate(window, counted)
+
+
+def _calibrate(window: Window, counted: int) -> None:
+    tokens, estimate = window.pending
+    if estimate > 0:
+        window.ratio = counted / estimate
+    if window.call_version == window.version:
+        window.anchor = (counted, tokens)
+
+
+def _expected_read(window: Window, at: float) -> int:
+    """Tokens that the provider's cache should hold for the call being made."""
+    last = window.last_call
+    ttl = float(window.settings.entry.get("cache_ttl", 0))
+    warm = last is not None and at - last.at <= ttl and window.call_version == window.version
+    return window.last_usage.input if warm and window.last_usage and not window.cold else 0

@@ -1,0 +1,279 @@
+"""A window lets go of what is hidden, and is taken up again from what it kept.
+
+A snapshot names the groups that are kept (all that is seen), the edits they are seen under and the
+totals of what left memory. From it and the events it names the same window comes to be as from the
+whole log: the same requests, the same decisions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trimtab.core.cache_meter import CacheMeter
+from trimtab.core.event import (
+    Body,
+    Call,
+    Edit,
+    Erase,
+    Event,
+    Pin,
+    Repair,
+    Retention,
+    Rewind,
+    Said,
+    Sent,
+    Settings,
+    Usage,
+    canonical,
+)
+from trimtab.core.message import Message
+from trimtab.core.rounds import Dropped, Entry, Group, TurnResults, has_thinking
+from trimtab.core.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from trimtab.core.window import Window
+
+REWINDS = 256
+"""Newest rewinds that are remembered."""
+
+_PLAIN = (
+    *("version", "epoch", "sent", "calls", "cold", "learned_limit", "ratio", "call_version"),
+    *("awaiting", "recounted", "overflowed", "started"),
+)
+"""What a snapshot takes from a window as it is."""
+
+
+class Forgotten(LookupError):
+    """What this needs has left memory: fold the log again from before it."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        """A fold from a snapshot at or before it has all that is needed."""
+        super().__init__(f"what happened after position {position} is no longer in memory")
+
+
+def refuse_forgotten(window: Window, body: Body) -> None:
+    """Whether an event can be folded: some name what may have left memory."""
+    match body:
+        case Rewind() if body.to < window.base.seq:
+            raise Forgotten(body.to)
+        case Edit(part=None, op="reveal") | Pin() if body.first <= window.gone_last:
+            raise Forgotten(body.first - 1)
+        case Edit(part=int()) if body.first not in window.entries:
+            if body.first <= window.gone_last:
+                raise Forgotten(body.first - 1)
+        case Erase():
+            _refuse_regrouping(window, body.message, body.message)
+        case Retention():
+            _refuse_regrouping(window, 1, body.before - 1)
+        case _:
+            pass
+
+
+def _refuse_regrouping(window: Window, first: int, last: int) -> None:
+    """An erase may take what held a group together: then it is grouped anew, from its start."""
+    for group in window.groups:
+        if group.first > min(last, window.base.seq):
+            return
+        if len(group.rounds) > 1 and group.last >= first:
+            raise Forgotten(group.first - 1)
+
+
+def snapshot_of(window: Window) -> Snapshot:
+    """The window's state, without what is hidden."""
+    kept = [group for group in window.groups if _stays(window, group)]
+    last = window.last_call
+    by_edit = [seq for group in kept for entry in group.entries() for seq in _edited(entry)]
+    hidden = [[group.first, group.hidden_by] for group in kept if group.hidden is not None]
+    named = {entry.seq for group in kept for entry in group.entries()}
+    named.update(by_edit, (by for _, by in hidden))
+    summary = window.summary_by if window.summary is not None else None
+    named.update(seq for seq in (summary, last.seq if last else None) if seq)
+    named.update({window.settings_by} - {0})
+    state: dict[str, Any] = {
+        **{name: getattr(window, name) for name in _PLAIN},
+        "settings": window.settings_by,
+        "last_call": last.seq if last else None,
+        "noted": window.note is not None,
+        "last_reply": [window.last_reply, window.last_reply_by],
+        "anchor": window.anchor,
+        "pending": window.pending,
+        "cache": [window.cache.miss_rate, window.cache.expected, window.cache.reports],
+        "last_usage": _usage(window.last_usage),
+        "used": _usage(window.used),
+        "erased": window.erased,
+        "rewinds": window.rewinds[-REWINDS:],
+        "groups": [[[e.seq for e in round.entries] for round in g.rounds] for g in kept],
+        "wire": _wire_ids(kept),
+        "edits": sorted(by_edit),
+        "hidden": hidden,
+        "pinned": [entry.seq for group in kept for entry in group.entries() if entry.pinned],
+        "summary": summary,
+        "turn": [window.turn_results.first, [*window.turn_results.last], window.turn_results.count],
+        **_gone(window, [group for group in window.groups if not _stays(window, group)]),
+    }
+    return Snapshot(seq=window.seq, spans=_spans(named), state=json.loads(canonical(state)))
+
+
+def needed(window: Window) -> dict[int, Event]:
+    """The events that the window's base names, by position."""
+    known = {**window.kept, **{event.seq: event for event in window.past}}
+    settings, last = window.settings, window.last_call
+    known[window.settings_by] = Event(seq=window.settings_by, at=0.0, body=settings)
+    if last is not None:
+        known[last.seq] = Event(seq=last.seq, at=last.at, body=last.body)
+    spans = window.base.spans
+    return {seq: known[seq] for first, last in spans for seq in range(first, last + 1)}
+
+
+def unfold(window: Window) -> None:
+    """Put the messages of the base into a window that was cleared."""
+    state, kept = window.base.state, window.kept
+    if not state:
+        return
+    for shape in state["groups"]:
+        group = window.new_group()
+        for seqs in shape:
+            thinks = any(_thinks(kept[seq]) for seq in seqs)
+            round = window.new_round(group, thinking=thinks)
+            for seq in seqs:
+                window.admit(seq, _said(kept[seq]), round)
+    for seq in state["edits"]:
+        edit = _edit(kept[seq])
+        if edit.part is not None:
+            window.edit_part(seq, edit, edit.part)
+    first = {group.first: group for group in window.groups}
+    messages, start, end = state["dropped"]
+    window.dropped = Dropped(messages, start, end)
+    for seq, by in state["hidden"]:
+        window.hide_group(by, _edit(kept[by]), first[seq])
+    for seq in state["pinned"]:
+        entry = window.entries[seq]
+        entry.pinned = True
+        entry.round.group.pinned += 1
+    if state["summary"] is not None:
+        window.summary, window.summary_by = _edit(kept[state["summary"]]), state["summary"]
+    _give_ids(window, {(seq, index): wire for seq, index, wire in state["wire"]})
+    firsts, lasts, count = state["turn"]
+    window.turn_results = TurnResults(_keys(firsts), _keys(lasts), count)
+    window.last_reply, window.last_reply_by = state["last_reply"]
+    window.gone = {op: (count, tokens) for op, (count, tokens) in state["gone"].items()}
+    window.gone_last = state["gone_last"]
+    window.recount_front()
+
+
+def resume(window: Window, snapshot: Snapshot, events: Iterable[Event]) -> None:
+    """Take a new window to where a snapshot was made."""
+    by_seq = {event.seq: event for event in events if event.seq <= snapshot.seq}
+    state = snapshot.state
+    window.seq = snapshot.seq
+    if state["settings"]:
+        settings = by_seq[state["settings"]].body
+        assert isinstance(settings, Settings)  # noqa: S101 - the snapshot names it so
+        window.use(settings, state["settings"])
+    if state["last_call"]:
+        made = by_seq[state["last_call"]]
+        assert isinstance(made.body, Call)  # noqa: S101 - the snapshot names it so
+        window.last_call = Sent(seq=made.seq, at=made.at, body=made.body)
+        window.note = made.body.note if state["noted"] else None
+    window.base, window.kept = snapshot, by_seq
+    for name in _PLAIN:
+        setattr(window, name, state[name])
+    unfold(window)
+    for name in _PLAIN:
+        setattr(window, name, state[name])
+    window.anchor = None if state["anchor"] is None else (state["anchor"][0], state["anchor"][1])
+    window.pending = (state["pending"][0], state["pending"][1])
+    miss_rate, expected, reports = state["cache"]
+    window.cache = CacheMeter(miss_rate=miss_rate, expected=expected, reports=reports)
+    window.last_usage = None if state["last_usage"] is None else _used(state["last_usage"])
+    window.used = _used(state["used"])
+    window.erased = [(a, b, part, by) for a, b, part, by in state["erased"]]
+    window.rewinds = [(at, to) for at, to in state["rewinds"]]
+
+
+def _stays(window: Window, group: Group) -> bool:
+    return group.hidden is None or window.protected(group)
+
+
+def _gone(window: Window, leaving: list[Group]) -> dict[str, Any]:
+    """Totals of what is hidden and not kept, what left before included."""
+    gone = dict(window.gone)
+    drops: list[Group] = []
+    for group in leaving:
+        op = group.hidden.op if group.hidden is not None else ""
+        count, tokens = gone.get(op, (0, 0))
+        whole = sum(size.tokens for entry in group.entries() for size in entry.sizes)
+        gone[op] = (count + group.messages, tokens + whole)
+        drops += [group] if op == "drop" else []
+    return {
+        "gone": gone,
+        "gone_last": max([window.gone_last, *(group.last for group in leaving)]),
+        "dropped": window.dropped.without(drops),
+    }
+
+
+def _edited(entry: Entry) -> list[int]:
+    return list(entry.edited_by.values())
+
+
+def _wire_ids(kept: list[Group]) -> list[list[Any]]:
+    """Ids that are sent other than their providers gave them: round, index there, id."""
+    return [
+        [round.entries[0].seq, index, call.wire_id]
+        for group in kept
+        for round in group.rounds
+        for index, call in enumerate(round.calls)
+        if call.wire_id != call.id
+    ]
+
+
+def _give_ids(window: Window, wire: Mapping[tuple[int, int], str]) -> None:
+    window.wire_ids.clear()
+    for round in window.rounds:
+        for index, call in enumerate(round.calls):
+            call.wire_id = wire.get((round.entries[0].seq, index), call.id)
+            if round.group.hidden is None:
+                window.wire_ids.add(call.wire_id)
+
+
+def _spans(named: set[int]) -> tuple[tuple[int, int], ...]:
+    spans: list[tuple[int, int]] = []
+    for seq in sorted(named):
+        if spans and spans[-1][1] == seq - 1:
+            spans[-1] = (spans[-1][0], seq)
+        else:
+            spans.append((seq, seq))
+    return tuple(spans)
+
+
+def _usage(usage: Usage | None) -> list[int] | None:
+    if usage is None:
+        return None
+    return [usage.input, usage.output, usage.cache_read, usage.cache_write]
+
+
+def _used(figures: list[int]) -> Usage:
+    fresh, output, read, write = figures
+    return Usage(input=fresh, output=output, cache_read=read, cache_write=write)
+
+
+def _keys(pairs: list[list[int]]) -> list[tuple[int, int]]:
+    return [(seq, part) for seq, part in pairs]
+
+
+def _said(event: Event) -> Said | Repair:
+    assert isinstance(event.body, Said | Repair)  # noqa: S101 - the snapshot names it so
+    return event.body
+
+
+def _edit(event: Event) -> Edit:
+    assert isinstance(event.body, Edit)  # noqa: S101 - the snapshot names it so
+    return event.body
+
+
+def _thinks(event: Event) -> bool:
+    message: Message = _said(event).message
+    return message.role == "assistant" and has_thinking(message)

@@ -1,0 +1,52 @@
+"""After a refusal for length: what is hidden at once, whatever the policy.
+
+All but the newest results become their first lines, the rest is cut to 1,000 characters; where
+that is not enough, the oldest half of the conversation goes, in whole groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trimtab.core.budget import Budget
+from trimtab.core.plan import Cap, Decision, Plan
+from trimtab.core.policies.knobs import Knobs
+from trimtab.core.policies.steps import mask_older
+from trimtab.core.window import Window
+
+KEEP = 3
+"""Newest results that keep more than a line."""
+CHARS = 1_000
+"""Of each of those."""
+BYTES = 30_000
+"""Of all messages, where the refusal named no limit and for `compact`."""
+WHY = "refused for its length"
+
+
+def aggressive(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
+    """The edits; at least some, wherever anything can be hidden: the same was refused already."""
+    plan = Plan(window, budget)
+    enough = _enough(plan)
+    if not enough():
+        mask_older(plan, knobs, KEEP, WHY)
+    if not enough():
+        for result in list(window.results.values()):
+            if plan.shows(result) and not result.entry.pinned:
+                plan.truncate(result.entry, result.part, Cap(amount=CHARS, unit="chars"), WHY)
+    if not enough() or plan.tokens >= window.tokens:
+        drop_half(plan)
+    return plan.decision()
+
+
+def drop_half(plan: Plan) -> None:
+    """The oldest half of what is seen, in whole groups."""
+    half = plan.messages // 2
+    with plan.if_smaller():
+        plan.drop_oldest(lambda: plan.messages <= half, WHY)
+
+
+def _enough(plan: Plan) -> Callable[[], bool]:
+    learned = plan.window.learned_limit is not None
+    if not learned or plan.window.settings.policy == "compact":
+        return lambda: plan.bytes <= BYTES
+    return lambda: plan.bound() <= plan.budget.limit - plan.budget.max_output

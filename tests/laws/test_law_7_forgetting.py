@@ -1,0 +1,95 @@
+"""What is hidden may leave memory: snapshot and tail give what the whole log gives."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.laws.picture import outlook
+from tests.strategies.life import Life
+from tests.strategies.logs import Setup, Step, setups, steps
+from trimtab import CannotFit, Context
+from trimtab.core.event import Edit, Event, Settings
+from trimtab.core.forgetting import Forgotten
+from trimtab.core.policies import POLICIES
+from trimtab.core.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
+
+
+class Forgetful(RuleBasedStateMachine):
+    """Beside a life that remembers all stands a context that lets go of what it may."""
+
+    @initialize(setup=setups())
+    def begin(self, setup: Setup) -> None:
+        self.life = Life(setup)
+        self.snapshots: list[Snapshot] = []
+        self.heard: list[Event] = []
+        self.short = self.life.loaded()
+
+    @rule(step=steps, then=st.sampled_from(["go on", "go on", "forget", "forget and restart"]))
+    def live(self, step: Step, then: str) -> None:
+        self.life.do(step)
+        self.follow()
+        if then != "go on" and self.life.events:
+            self.snapshots.append(round_trip(self.short.checkpoint()))
+        if then == "forget and restart":
+            self.restart(None)
+        if self.life.context.window.entries:
+            assert outlook(self.short) == outlook(self.life.context)
+            assert decided(self.short) == decided(self.life.context)
+
+    def follow(self) -> None:
+        """Fold what is new, from further back where it needs what has left memory."""
+        events, heard = self.life.events, self.heard
+        self.heard = list(events)
+        if [*map(place, events[: len(heard)])] != [*map(place, heard)]:  # a fork is another log
+            self.snapshots.clear()
+            self.restart(None)
+            return
+        new = [e for e in events if e.seq > self.short.window.seq]
+        if any(isinstance(e.body, Settings) and e.body.policy not in POLICIES for e in new):
+            self.restart(None)  # a function is not in the log
+            return
+        try:
+            self.short.apply(new)
+        except Forgotten as error:
+            self.restart(error.position)
+
+    def restart(self, upto: int | None) -> None:
+        """Open again as from a store: the newest snapshot with all that is needed, and its tail."""
+        usable = [s for s in self.snapshots if upto is None or s.seq <= upto]
+        if not usable:
+            self.short = self.life.loaded()
+            return
+        named = {seq for first, last in usable[-1].spans for seq in range(first, last + 1)}
+        known = [e for e in self.life.events if e.seq > usable[-1].seq or e.seq in named]
+        try:
+            self.short = self.life.loaded(known, snapshot=usable[-1])
+        except Forgotten as error:
+            self.restart(error.position)
+
+
+def round_trip(snapshot: Snapshot) -> Snapshot:
+    read = snapshot_from_json(json.loads(json.dumps(snapshot_to_json(snapshot))))
+    assert read == snapshot
+    return snapshot
+
+
+def place(event: Event) -> tuple[int, float, type]:
+    return (event.seq, event.at, type(event.body))
+
+
+def decided(context: Context) -> list[Edit] | str:
+    """What the policy wants now; `auto` looks at words that may have left memory."""
+    if context.window.settings.policy not in set(POLICIES) - {"auto"}:
+        return ""
+    try:
+        return [event.body for event in context.decide() if isinstance(event.body, Edit)]
+    except CannotFit as error:
+        return str(error)
+
+
+TestSnapshotAndTailGiveWhatTheWholeLogGives = Forgetful.TestCase
+TestSnapshotAndTailGiveWhatTheWholeLogGives.settings = settings(settings.get_profile("laws"))

@@ -1,0 +1,95 @@
+import pytest
+
+from trimtab.core.edits import ERASED, parse_handle
+from trimtab.core.erase import eraser, scrub, to_erase
+from trimtab.core.event import Edit, Erase, Event, Repair, Said, Size
+from trimtab.core.message import Message, Text, ToolCall, text_message
+
+SIZES = (Size(bytes=4, tokens=1),)
+
+
+def said(seq: int, text: str = "secret", *, recalled: bool = False) -> Event:
+    body = Said(message=text_message("user", text), sizes=SIZES, key=f"k{seq}", recalled=recalled)
+    return Event(seq=seq, at=1.0, body=body)
+
+
+def edit(seq: int, op, first: int, last: int, part: int | None = None) -> Event:
+    return Event(
+        seq=seq, at=1.0, body=Edit(op=op, first=first, last=last, part=part, text="a secret")
+    )
+
+
+def named(events, handle: str) -> list[tuple[int, int | None]]:
+    return [(e.message, e.part) for e in to_erase(events, parse_handle(handle), "asked")]
+
+
+def test_a_message_goes_with_every_later_answer_of_the_recall_tools():
+    log = [said(1), said(2, recalled=True), said(3), said(4), said(5, recalled=True)]
+    assert named(log, "m3") == [(3, None), (5, None)]
+    erases = to_erase(log, parse_handle("m3"), "asked")
+    assert [erase.why for erase in erases] == ["asked", "may repeat m3; asked"]
+
+
+def test_a_range_and_a_part_are_taken_as_they_are_named():
+    repaired = Event(seq=2, at=1.0, body=Repair(message=text_message("tool", "x"), sizes=SIZES))
+    log = [said(1), repaired, said(3), edit(4, "drop", 1, 1)]
+    assert named(log, "m1-m2") == [(1, None), (2, None)]
+    assert named(log, "m3.0") == [(3, 0)]
+
+
+@pytest.mark.parametrize("handle", ["m9", "m4", "m3.1"])
+def test_what_is_not_there_cannot_be_erased(handle):
+    log = [said(3), edit(4, "drop", 3, 3), said(5, recalled=True)]
+    with pytest.raises(LookupError, match=f"nothing was erased: nothing is called {handle}"):
+        to_erase(log, parse_handle(handle), "asked")
+
+
+def test_the_payload_goes_and_position_time_and_key_stay():
+    done = eraser([Erase(message=2)])(said(2))
+    assert isinstance(done.body, Said)
+    assert (done.seq, done.at, done.body.key) == (2, 1.0, "k2")
+    assert done.body.message.text == ERASED
+    assert done.body.sizes == ()
+    assert eraser([Erase(message=2)])(said(3)) == said(3)
+
+
+def test_a_call_keeps_its_name_and_id_so_that_its_result_has_a_partner():
+    call = ToolCall(id="c", name="read", arguments='{"a":1}', extra={"x": "secret"})
+    message = Message(role="assistant", parts=(Text(text="keep"), call), extra={"y": "secret"})
+    event = Event(seq=2, at=1.0, body=Said(message=message, sizes=SIZES))
+    done = eraser([Erase(message=2, part=1)])(event)
+    assert isinstance(done.body, Said)
+    assert done.body.message.parts == (
+        Text(text="keep"),
+        ToolCall(id="c", name="read", arguments="{}"),
+    )
+    assert "secret" not in str(done)
+
+
+@pytest.mark.parametrize(
+    ("op", "first", "last", "part", "erased"),
+    [
+        ("summarise", 1, 9, None, True),
+        ("summarise", 5, 5, None, True),
+        ("summarise", 6, 9, None, False),
+        ("mask", 5, 5, 0, True),
+        ("mask", 5, 5, 1, False),
+        ("mask", 4, 4, 0, False),
+        ("truncate", 5, 5, 0, True),
+    ],
+)
+def test_words_that_may_quote_it_go_and_others_stay(op, first, last, part, erased):
+    before = edit(9, op, first, last, part)
+    done = eraser([Erase(message=5, part=0)])(before)
+    assert isinstance(done.body, Edit)
+    assert done.body.text == (ERASED if erased else "a secret")
+    assert done == scrub(before, 5, 5, 0)
+
+
+def test_many_are_erased_at_once():
+    change = eraser([Erase(message=2), Erase(message=4, part=0), Erase(message=900)])
+    texts = [str(change(said(seq)).body).count("secret") for seq in range(1, 6)]
+    assert texts == [1, 0, 1, 0, 1]
+    done = change(edit(999, "summarise", 100, 901)).body
+    assert isinstance(done, Edit)
+    assert done.text == ERASED

@@ -1,0 +1,110 @@
+import json
+
+import pytest
+
+from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult, text_message
+from trimtab.redaction import PATTERNS, redacted, redactor
+
+NAMES = redactor(*PATTERNS)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Write to jane.q+x@mail.example.org!", "Write to [redacted: email]!"),
+        ("pay 4111 1111 1111 1111 now", "pay [redacted: card] now"),
+        ("pay 4111-1111-1111-1111 now", "pay [redacted: card] now"),
+        ("to DE89 3704 0044 0532 0130 00, please", "to [redacted: iban], please"),
+        ("key sk-abcdefghijklmnop1234", "key [redacted: secret]"),
+        ("id AKIAABCDEFGHIJKLMNOP", "id [redacted: secret]"),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----",
+            "[redacted: secret]",
+        ),
+        ("12 of 340 pages, a@b, sk-short, m12.0", "12 of 340 pages, a@b, sk-short, m12.0"),
+    ],
+)
+def test_what_a_name_stands_for_is_taken_out(text, kept):
+    assert NAMES(text) == kept
+
+
+def test_what_was_redacted_is_not_redacted_again():
+    text = "jane@example.org 4111111111111111 sk-abcdefghijklmnop1234"
+    assert NAMES(NAMES(text)) == NAMES(text)
+
+
+def test_an_expression_of_ones_own_leaves_a_sign_without_a_name():
+    assert redactor(r"ACC-\d+")("ACC-1 and ACC-22") == "[redacted] and [redacted]"
+
+
+def test_the_hook_sees_what_the_patterns_left():
+    seen: list[str] = []
+    redact = redactor("email", hook=lambda text: seen.append(text) or text.upper())
+    assert redact("a@b.org") == "[REDACTED: EMAIL]"
+    assert seen == ["[redacted: email]"]
+
+
+def test_arguments_stay_json_and_keep_what_is_no_text():
+    given = {"to": "a@b.org", "n": 5, "deep": [{"cc": ["c@d.org"]}], "e@f.org": True, "x": None}
+    call = ToolCall(id="c", name="send", arguments=json.dumps(given))
+    (part,) = redacted(Message(role="assistant", parts=(call,)), NAMES).parts
+    assert isinstance(part, ToolCall)
+    assert json.loads(part.arguments) == {
+        "to": "[redacted: email]",
+        "n": 5,
+        "deep": [{"cc": ["[redacted: email]"]}],
+        "[redacted: email]": True,
+        "x": None,
+    }
+
+
+def test_arguments_without_a_match_stay_to_the_byte():
+    written = '{ "path" : "a\\u00e9.py",  "n": 1.0 }'
+    call = ToolCall(id="c", name="read", arguments=written)
+    message = Message(role="assistant", parts=(call,))
+    assert redacted(message, NAMES) is message
+
+
+def test_arguments_that_are_no_json_are_redacted_as_text():
+    call = ToolCall(id="c", name="send", arguments='{"to": "a@b.org')
+    (part,) = redacted(Message(role="assistant", parts=(call,)), NAMES).parts
+    assert isinstance(part, ToolCall)
+    assert part.arguments == '{"to": "[redacted: email]'
+
+
+def test_quotes_in_json_that_a_pattern_would_swallow_stay():
+    greedy = redactor(r"secret.*")
+    call = ToolCall(id="c", name="send", arguments='{"a": "my secret", "b": "kept"}')
+    (part,) = redacted(Message(role="assistant", parts=(call,)), greedy).parts
+    assert isinstance(part, ToolCall)
+    assert json.loads(part.arguments) == {"a": "my [redacted]", "b": "kept"}
+
+
+def test_results_are_redacted_and_media_and_signed_blocks_stay():
+    image = Media(kind="image", data="a@b.org")
+    signed = Opaque(data={"type": "thinking", "thinking": "a@b.org", "signature": "x"})
+    result = ToolResult(call_id="c", content=(Text(text="a@b.org"), image), plain=False)
+    done = redacted(Message(role="user", parts=(result, signed)), NAMES)
+    assert done.parts == (
+        ToolResult(call_id="c", content=(Text(text="[redacted: email]"), image), plain=False),
+        signed,
+    )
+
+
+def test_what_the_wire_had_beside_a_text_is_redacted_but_for_its_keys():
+    quoted = {"citations": [{"cited_text": "a@b.org", "n": 1}]}
+    message = Message(
+        role="assistant",
+        parts=(Text(text="See.", extra=quoted),),
+        extra={"audio": {"t": "c@d.org"}},
+    )
+    done = redacted(message, redactor("email", "cit.*s"))
+    (part,) = done.parts
+    assert isinstance(part, Text)
+    assert part.extra == {"citations": [{"cited_text": "[redacted: email]", "n": 1}]}
+    assert done.extra == {"audio": {"t": "[redacted: email]"}}
+
+
+def test_without_a_redaction_a_message_is_itself():
+    message = text_message("user", "a@b.org")
+    assert redacted(message, None) is message
