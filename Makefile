@@ -2,7 +2,7 @@
 PYTHON ?= python
 BIN = $(dir $(shell command -v $(PYTHON)))
 
-.PHONY: install format lint types imports test docs-test bench-quick all
+.PHONY: install format lint types imports test docs-test cli-docs bench-quick all
 
 install:
 	$(PYTHON) -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[dev]'
@@ -26,6 +26,9 @@ test:
 
 docs-test:
 	$(PYTHON) -m pytest tests/contracts/test_docs.py
+
+cli-docs:
+	$(PYTHON) -m tests.contracts.cli_page
 
 bench-quick:
 	@if [ -f benchmarks/__main__.py ]; then $(PYTHON) -m benchmarks --quick; \

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from trimtab.cli.migrate import migrate
 from trimtab.cli.replay import replay
+from trimtab.cli.session import session
 
 app = typer.Typer(
     name="trimtab",
@@ -35,3 +37,5 @@ def options(
 
 
 app.command()(replay)
+app.command()(migrate)
+app.add_typer(session)

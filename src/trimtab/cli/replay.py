@@ -54,7 +54,9 @@ def replay(  # noqa: PLR0917 - typer reads the options from its signature
             _check_plots()
         found = _read(paths, notes)
     except (Unreadable, ValueError) as error:
-        notes.print(f"trimtab replay: {error}", style="red", markup=False, highlight=False)
+        notes.print(
+            f"trimtab replay: {error}", style="red", markup=False, highlight=False, soft_wrap=True
+        )
         raise typer.Exit(2) from error
     chosen = choose(found, min_calls=min_calls, half=half, limit=limit)
     if not chosen:
@@ -77,7 +79,9 @@ def _read(paths: list[Path], notes: Console) -> list[Conversation]:
     with notes.status("reading"):
         found = [one for path in paths for one in read(path, skipped.append)]
     for error in skipped[:3]:
-        notes.print(f"skipped {error}", style="yellow", markup=False, highlight=False)
+        notes.print(
+            f"skipped {error}", style="yellow", markup=False, highlight=False, soft_wrap=True
+        )
     if len(skipped) > 3:
         notes.print(f"skipped {len(skipped) - 3} more files", style="yellow")
     return found
@@ -119,9 +123,9 @@ def _write(study: Study, report: Path | None, png: Path | None, notes: Console) 
         from trimtab.replay.report import html
 
         report.write_text(html(study), encoding="utf-8")
-        notes.print(f"wrote {report}", markup=False, highlight=False)
+        notes.print(f"wrote {report}", markup=False, highlight=False, soft_wrap=True)
     if png is not None:
         from trimtab.replay.plots import write_png
 
         for path in write_png(study, png):
-            notes.print(f"wrote {path}", markup=False, highlight=False)
+            notes.print(f"wrote {path}", markup=False, highlight=False, soft_wrap=True)

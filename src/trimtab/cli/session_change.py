@@ -1,0 +1,246 @@
+"""The commands that take sessions elsewhere, copy them, or destroy what they hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from trimtab.cli.session_why import messages, named
+from trimtab.cli.storing import (
+    DEFAULT,
+    Doing,
+    HandleArgument,
+    SessionArgument,
+    StoreOption,
+    YesOption,
+    here,
+    known,
+    where,
+    work,
+)
+from trimtab.cli.words import brief, counted, listed, plain
+from trimtab.core.branching import branch
+from trimtab.core.edits import parse_handle
+from trimtab.core.event import Event
+from trimtab.core.recall import part_text
+from trimtab.session import Session, portable
+from trimtab.stores.errors import PositionTaken
+from trimtab.stores.store import Store
+
+EVERY = 1_000
+"""Events between two words on how far it is."""
+
+
+def export(
+    session: SessionArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file; unset, standard output.")
+    ] = None,
+    store: StoreOption = DEFAULT,
+) -> None:
+    """Write a session to one file, which `import` takes into any store."""
+
+    async def write(kept: Store, told: Doing) -> int:
+        total, lines = await known(kept, session) + 2, 0
+        with _into(output) as file:
+            async for line in portable.export(kept, session):
+                file.write(f"{line}\n")
+                lines += 1
+                if lines % EVERY == 0:
+                    told.count(lines, total, "lines")
+        return lines - 2
+
+    count = work(store, f"exporting {session}", write)
+    if output is not None:
+        _say(f"exported {counted(count, 'event')} of {session} to {output}")
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported session, - for stdin.")],
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="ID", help="Its new id; unset, the one it had.")
+    ] = None,
+    store: StoreOption = DEFAULT,
+) -> None:
+    """Take an exported session into a store: all of it, or nothing where the file is not whole."""
+
+    async def lines(told: Doing) -> AsyncIterator[str]:
+        with _from(file) as source:
+            total = 0
+            for number, line in enumerate(source, 1):
+                if number == 1:
+                    total = _promised(line)
+                if number % EVERY == 0:
+                    told.count(number, total, "lines")
+                yield line
+
+    done = work(
+        store,
+        f"importing {file}",
+        lambda kept, told: portable.import_session(kept, name, lines(told)),
+        new=True,
+    )
+    was = "" if done.session == done.exported else f", which was {done.exported},"
+    _say(
+        f"imported {counted(done.events, 'event')} as session {done.session}{was} into "
+        f"{where(store)}; see it with: trimtab session show {done.session}{here(store)}"
+    )
+
+
+def fork(
+    session: SessionArgument,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The id of the copy.")],
+    at: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Copy up to this event; unset, all.")
+    ] = None,
+    store: StoreOption = DEFAULT,
+) -> None:
+    """Begin a new session that shares the past of another up to a position."""
+
+    async def copy(kept: Store, _: Doing) -> tuple[int, int]:
+        position = await known(kept, session)
+        if at is not None and at > position:
+            raise ValueError(
+                f"session {session!r} has {position:,} events, so it cannot be forked at {at:,}; "
+                f"give --at 1 to {position}"
+            )
+        if taken := await kept.position(new):
+            raise _exists(new, taken)
+        # Not by way of a Session: it would ask for a policy that is a function of the caller's.
+        upto = at or position
+        events = [event async for event in kept.events(session)]
+        past, now = events[:upto], time.time()
+        for body in branch(events[upto:], parent=session, at=upto):
+            past.append(Event(seq=len(past) + 1, at=now, body=body))
+        try:
+            await kept.append(new, past)
+        except PositionTaken as error:
+            raise _exists(new, error.position) from error
+        return upto, position
+
+    upto, position = work(store, f"forking {session}", copy)
+    _say(
+        f"forked {session} at event {upto:,} of {position:,} as {new}; see it with: "
+        f"trimtab session show {new}{here(store)}"
+    )
+
+
+def erase(
+    session: SessionArgument,
+    handle: HandleArgument,
+    why: Annotated[str, typer.Option(help="Who asked, or which rule; it stays in the log.")] = "",
+    yes: YesOption = False,
+    store: StoreOption = DEFAULT,
+) -> None:
+    """Destroy a text in the store, with every summary, snapshot and answer made from it."""
+
+    async def look(kept: Store, _: Doing) -> tuple[int, str]:
+        first = await named(kept, session, handle)
+        wanted = parse_handle(handle)
+        count = 0
+        async for _event in messages(kept, session, wanted.first, wanted.last):
+            count += 1
+        parts = first.parts if wanted.part is None else first.parts[wanted.part :][:1]
+        return count, " ".join(part_text(part) for part in parts)
+
+    async def destroy(kept: Store, _: Doing) -> tuple[int, list[str]]:
+        before = await known(kept, session)
+        opened = await Session.open(kept, session, policy="full")
+        forks = await opened.erase(handle, why=why)
+        return await kept.position(session) - before, forks
+
+    count, text = work(store, f"reading {session}", look)
+    what = handle if count == 1 else f"{handle} ({counted(count, 'message')})"
+    if not yes:
+        _say(f"{what}: {brief(text, 200)}")
+        typer.confirm(f"Erase it from {session}? It cannot be brought back", abort=True, err=True)
+    erased, forks = work(store, f"erasing {handle} from {session}", destroy)
+    others = erased - count
+    _say(
+        f"erased {what}"
+        + (f" and {counted(others, 'later answer')} that may repeat it" if others > 0 else "")
+        + "; past calls that sent it can no longer be shown"
+    )
+    if forks:
+        _say(
+            f"not reached: {counted(len(forks), 'fork')} with copies of their own "
+            f"({listed(forks)}); erase it there too: "
+            f"trimtab session erase {forks[0]} {handle}{here(store)}"
+        )
+
+
+def delete(session: SessionArgument, yes: YesOption = False, store: StoreOption = DEFAULT) -> None:
+    """Remove a session with everything that was made from it."""
+
+    async def look(kept: Store, _: Doing) -> tuple[int, list[str]]:
+        return await known(kept, session), await kept.forks(session)
+
+    position, forks = work(store, f"reading {session}", look)
+    if not yes:
+        typer.confirm(
+            f"Delete {session} with its {counted(position, 'event')} from {where(store)}? It "
+            "cannot be brought back",
+            abort=True,
+            err=True,
+        )
+    work(store, f"deleting {session}", lambda kept, _: kept.delete(session))
+    _say(f"deleted {session}: {counted(position, 'event')}")
+    if forks:
+        _say(f"{listed(forks)} stay: forks have copies of their own")
+
+
+def _say(text: str) -> None:
+    typer.echo(plain(text), err=True)
+
+
+def _exists(session: str, position: int) -> ValueError:
+    return ValueError(
+        f"there is a session {session!r} with {position:,} events already; nothing was written: "
+        "choose another id"
+    )
+
+
+def _promised(line: str) -> int:
+    """How many lines an export says to have, for those who wait; it is checked elsewhere."""
+    try:
+        return int(json.loads(line)["events"]) + 2
+    except (LookupError, TypeError, ValueError):
+        return 0
+
+
+@contextmanager
+def _into(path: Path | None) -> Generator[TextIO]:
+    """A file that is there as a whole or not at all; without one, standard output."""
+    if path is None:
+        yield sys.stdout
+        return
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with new.open("w", encoding="ascii", newline="\n") as file:
+            yield file
+        new.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written ({error.strerror})", str(path)) from error
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextmanager
+def _from(path: Path) -> Generator[TextIO]:
+    if str(path) == "-":
+        yield sys.stdin
+        return
+    try:
+        file = path.open(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be read ({error.strerror})", str(path)) from error
+    with file:
+        yield file

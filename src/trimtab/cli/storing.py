@@ -1,0 +1,191 @@
+"""Which store a command works on, how long it takes, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from trimtab.cli.words import plain
+from trimtab.stores.errors import NoSession, StoreError, StoreUnavailable
+from trimtab.stores.files import FileStore
+from trimtab.stores.store import Store
+from trimtab.wire import RequestChanged
+
+T = TypeVar("T")
+
+DEFAULT = "./sessions"
+POSTGRES = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
+PATIENCE = 1.0
+"""Seconds after which a command says what it is doing."""
+PIPED = 160
+"""Characters of a line where nobody says how wide the paper is."""
+
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        envvar="TRIMTAB_STORE",
+        help="A folder of sessions, or a database: postgresql://user@host/name.",
+    ),
+]
+SessionArgument = Annotated[str, typer.Argument(metavar="ID", help="The session.")]
+HandleArgument = Annotated[
+    str, typer.Argument(metavar="HANDLE", help="A message m12, its part m12.0, or m3-m50.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+_CONNINFO = re.compile(r"postgres(?:ql)?://|\s*\w+\s*=")
+
+
+class Doing:
+    """What a command is about, for those who wait."""
+
+    def __init__(self, console: Console, text: str) -> None:
+        self._status = console.status(plain(text))
+        self._text = text
+
+    def start(self) -> None:
+        self._status.start()
+
+    def stop(self) -> None:
+        self._status.stop()
+
+    def count(self, done: int, of: int, noun: str) -> None:
+        """How far it is."""
+        self._status.update(f"{plain(self._text)}: {done:,} of {of:,} {noun}")
+
+
+def work(
+    place: str, doing: str, verb: Callable[[Store, Doing], Awaitable[T]], *, new: bool = False
+) -> T:
+    """Run a verb on a store; what cannot be done is one line on standard error and status 2.
+
+    `new` allows a folder that is not there yet.
+    """
+    with friendly(), waiting(doing) as told:
+        return asyncio.run(_run(place, verb, told, new=new))
+
+
+@contextmanager
+def friendly() -> Generator[None]:
+    """Turn errors that name their cause into one line each; a mistake of ours stays a traceback."""
+    try:
+        yield
+    except RequestChanged as error:
+        raise refused(str(error), status=1) from error
+    except (BrokenPipeError, KeyError, IndexError):
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise refused(f"{where}{error.strerror or error}") from error
+    except (LookupError, StoreError, ValueError) as error:
+        raise refused(str(error)) from error
+
+
+def refused(why: str, *, status: int = 2) -> typer.Exit:
+    """Say why not; the exit to raise."""
+    typer.echo(f"trimtab: {plain(why)}", err=True)
+    return typer.Exit(status)
+
+
+@contextmanager
+def waiting(doing: str) -> Generator[Doing]:
+    """Show what is being done once it takes a while, on standard error."""
+    told = Doing(Console(stderr=True), doing)
+    # A thread: folding a long log does not let the event loop in.
+    timer = threading.Timer(PATIENCE, told.start)
+    timer.start()
+    try:
+        yield told
+    finally:
+        timer.cancel()
+        timer.join()
+        told.stop()
+
+
+def page() -> Console:
+    """Where results go: as wide as the terminal, or plain and wide into a pipe."""
+    if sys.stdout.isatty():
+        return Console()
+    told = os.environ.get("COLUMNS", "")
+    width = int(told) if told.isdecimal() and int(told) else PIPED
+    return Console(color_system=None, force_terminal=False, width=width)
+
+
+def raw(text: str) -> None:
+    """A text exactly as it is, but for a terminal, which must not obey it."""
+    if sys.stdout.isatty():
+        typer.echo(plain(text))
+    else:
+        typer.echo(text.encode("utf-8", "surrogatepass"), nl=False)
+
+
+def here(place: str) -> str:
+    """What must be typed besides, so that a hint works when it is copied."""
+    # A database's address may hold a password, and comes from the environment as a rule.
+    return "" if place == DEFAULT or _CONNINFO.match(place) else f" --store {place}"
+
+
+def where(place: str) -> str:
+    """The store in words that tell no password."""
+    return "the database" if _CONNINFO.match(place) else place
+
+
+async def _run(
+    place: str, verb: Callable[[Store, Doing], Awaitable[T]], told: Doing, *, new: bool
+) -> T:
+    store = await _opened(place, new=new)
+    try:
+        return await verb(store, told)
+    finally:
+        await store.close()
+
+
+async def _opened(place: str, *, new: bool) -> Store:
+    if not _CONNINFO.match(place):
+        _check_folder(Path(place), new=new)
+        return FileStore(place)
+    try:
+        from psycopg import Error
+
+        from trimtab.stores.postgres import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name not in ("psycopg", "psycopg_pool"):
+            raise
+        raise StoreUnavailable(POSTGRES) from error
+    try:
+        return await PostgresStore.connect(place, max_size=2)
+    except Error as error:
+        why = str(error).strip()
+        raise StoreUnavailable(
+            f"this is no address of a database ({why}); write postgresql://user@host/name"
+        ) from error
+
+
+def _check_folder(path: Path, *, new: bool) -> None:
+    if path.is_dir() or (new and not path.exists()):
+        return
+    what = "is no folder" if path.exists() else "does not exist"
+    raise StoreUnavailable(
+        f"the store {str(path)!r} {what}; say where the sessions are with --store, or in the "
+        "environment as TRIMTAB_STORE"
+    )
+
+
+async def known(store: Store, session: str) -> int:
+    """The position of a session that must exist."""
+    position = await store.position(session)
+    if not position:
+        raise NoSession(session)
+    return position

@@ -1,0 +1,68 @@
+"""Numbers, times and texts as people read them on a terminal."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+_UNITS = (
+    ("year", 365 * 86_400),
+    ("month", 30 * 86_400),
+    ("day", 86_400),
+    ("hour", 3_600),
+    ("minute", 60),
+)
+# A tool's output must not move the cursor, recolour the screen or turn the writing around.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def age(at: float, now: float | None = None) -> str:
+    """How long ago something happened."""
+    passed = (time.time() if now is None else now) - at
+    for unit, seconds in _UNITS:
+        if passed >= seconds:
+            return f"{counted(int(passed // seconds), unit)} ago"
+    return "just now"
+
+
+def moment(at: float) -> str:
+    """When, to the second, the same on every machine."""
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, OSError, ValueError):
+        return f"{at:.0f} s"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 event`, `1,200 events`, `2 replies`."""
+    if count == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
+    return f"{count:,} {plural}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(
+        part for part in (", ".join(names[:-1]), names[-1] if names else "") if part
+    )
+
+
+def plain(text: str) -> str:
+    """The text without what a terminal would obey; what is taken out is seen."""
+    return _CONTROL.sub(_named, text.replace("\r\n", "\n"))
+
+
+def brief(text: str, most: int) -> str:
+    """The beginning of a text on one line."""
+    line = " ".join(plain(text[: 8 * most]).split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _named(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

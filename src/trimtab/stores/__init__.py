@@ -1,0 +1,1 @@
+"""Where logs live: one protocol, on files and in PostgreSQL."""

@@ -1,0 +1,112 @@
+"""What the file store asks of a disk: names, whole writes, and errors that say what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Generator
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from trimtab.stores.errors import StoreFull, StoreReadOnly, StoreUnavailable
+
+MAX_NAME = 255
+"""Bytes of a folder's name, which is what common file systems allow."""
+
+NEW = ".new"
+"""How a file's name ends until it is whole; one that is left over was never finished."""
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def folder_name(session: str) -> str:
+    """The id with all but letters, digits and `_-~.` percent-encoded, so that any id is safe.
+
+    An ASCII id keeps its length but for signs, which take three bytes each; a letter of another
+    script takes six or nine. Over 255 bytes is refused. Where a file system takes `A` for `a`, so
+    must whoever makes the ids.
+    """
+    name = quote(session, safe="")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if not name or len(name) > MAX_NAME:
+        raise ValueError(
+            f"the session id {session[:40]!r} makes a folder's name of {len(name)} bytes; it must "
+            f"be of 1 to {MAX_NAME}: give the session a shorter id"
+        )
+    return name
+
+
+def session_id(name: str) -> str:
+    """The inverse of `folder_name`."""
+    return unquote(name)
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Generator[None]:
+    """Turn what the disk refuses to write into an error that names its cause."""
+    try:
+        yield
+    except OSError as error:
+        where, why = error.filename or path, error.strerror or str(error)
+        if error.errno in _FULL:
+            raise StoreFull(
+                f"no space is left to write {where} ({why}); nothing was written: free some and "
+                "try again"
+            ) from error
+        if error.errno in _READ_ONLY:
+            raise StoreReadOnly(
+                f"{where} may not be written to ({why}); nothing was written: make it writable for "
+                f"user {os.getuid()}, or give the store another folder"
+            ) from error
+        raise StoreUnavailable(f"{where} cannot be written ({why}); nothing was written") from error
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Generator[None]:
+    """Turn what the disk refuses to read into an error that says so."""
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StoreUnavailable(f"{error.filename or path} cannot be read ({why})") from error
+
+
+def write_at(fd: int, offset: int, data: bytes) -> None:
+    """All of the bytes, however few the system takes at a time."""
+    view = memoryview(data)
+    while view:
+        done = os.pwrite(fd, view, offset)
+        view = view[done:]
+        offset += done
+
+
+def put_file(path: Path, data: bytes, *, fsync: bool) -> None:
+    """Write a file that is there as a whole or, after a crash, as it was before."""
+    new = path.with_name(path.name + NEW)
+    try:
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        try:
+            write_at(fd, 0, data)
+            if fsync:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+        new.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+    if fsync:
+        sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

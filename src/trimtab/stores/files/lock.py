@@ -1,0 +1,60 @@
+"""One process writes to a session: a lock that ends with its process, however that ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from trimtab.stores.errors import SessionBusy
+from trimtab.stores.files.disk import write_at, writing
+
+LOCK = "lock"
+
+
+class Lock:
+    """Held from construction until `release`. The file names its holder and is never removed."""
+
+    def __init__(self, folder: Path, session: str) -> None:
+        path = folder / LOCK
+        with writing(path):
+            self._fd = _locked(path, session)
+        try:
+            with writing(path):
+                os.ftruncate(self._fd, 0)
+                write_at(self._fd, 0, f"{os.getpid()}\n".encode())
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        os.close(self._fd)
+
+
+def _locked(path: Path, session: str) -> int:
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(fd, path):
+                return fd
+        except BlockingIOError:
+            holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+            os.close(fd)
+            raise SessionBusy(
+                f"session {session!r} is written to by process {holder or 'unknown'}, which holds "
+                f"{path}; one process at a time may: end that one, or let it release the session"
+            ) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Whether it is still that file: the session may have been deleted in between."""
+    try:
+        there = path.stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(fd), there)

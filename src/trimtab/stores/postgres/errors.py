@@ -1,0 +1,55 @@
+"""What psycopg raises, by its cause and with what to do."""
+
+from __future__ import annotations
+
+from psycopg import Error, errors
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import PoolTimeout
+
+from trimtab.stores.errors import (
+    NotMigrated,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+MIGRATE = "run `trimtab migrate`"
+
+
+def place_of(conninfo: str) -> str:
+    """Which database, without its password."""
+    told = conninfo_to_dict(conninfo)
+    host = told.get("host") or told.get("hostaddr") or "the local socket"
+    return f"database {told.get('dbname') or 'by default'} at {host}:{told.get('port') or 5432}"
+
+
+def translated(error: Error, place: str) -> StoreError | None:
+    """The error by its cause; None for one that is a mistake of ours."""
+    why = str(error).strip().replace("\n", " ") or type(error).__name__
+    match error:
+        case errors.DiskFull():
+            return StoreFull(
+                f"no space is left for {place} ({why}); free some and try again, nothing is lost"
+            )
+        case errors.ReadOnlySqlTransaction():
+            return StoreReadOnly(
+                f"{place} takes no writes ({why}); it is a standby or set to read only: connect to "
+                "the primary, for example with target_session_attrs=read-write"
+            )
+        case errors.UndefinedTable() | errors.InvalidSchemaName() | errors.UndefinedColumn():
+            return NotMigrated(f"{place} lacks tables of ours ({why}); {MIGRATE}")
+        case errors.InsufficientPrivilege():
+            return StoreReadOnly(f"{place} refuses this user ({why}); grant it what it needs")
+        case PoolTimeout():
+            return StoreUnavailable(
+                f"{place} gave no connection ({why}); see that the server runs and that the pool "
+                "is as large as the work"
+            )
+        case errors.OperationalError() | errors.InterfaceError():
+            return StoreUnavailable(
+                f"{place} cannot be reached ({why}); see that the server runs. Whether a write in "
+                "flight has landed is unknown: read the position before writing again"
+            )
+        case _:
+            return None

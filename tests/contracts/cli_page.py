@@ -1,0 +1,115 @@
+"""`docs/cli.md`, made from the commands' own help: `make cli-docs` writes it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+
+from trimtab.cli.app import app
+
+PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+
+HEAD = """\
+# Command line
+
+<!-- Made from the commands' help by `make cli-docs`; what is changed here is lost. -->
+
+```bash
+pip install 'trimtab[cli]'            # and 'trimtab[postgres]' for sessions in a database
+export TRIMTAB_STORE=./sessions       # or postgresql://user@host/name, or --store each time
+trimtab session list
+trimtab session show ID               # what the model sees now, and its last calls
+trimtab session show ID --call last   # what was sent, checked against its hash
+trimtab session why ID m12            # why m12 is not in the context
+```
+
+Results go to standard output, all else to standard error. The exit status is 0 where it was done,
+2 where it cannot be, with one line that says why, and 1 where the answer is no: a past request that
+is no longer as it was sent, a search that finds nothing, a question answered with no.
+
+All commands of `trimtab session` take `--store`, and those whose heading says so the others:
+"""
+
+PAGES = {"replay": "replay.md", "migrate": "migrate.md"}
+"""Commands that have a page of their own."""
+MANY = {"argument": 3, "option": 5}
+"""So many commands share what is explained once; headings name the arguments of each."""
+
+
+def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """Every command that does something, by its whole name."""
+    for part, child in getattr(command, "commands", {}).items():
+        yield from leaves(child, f"{name} {part}")
+    if not hasattr(command, "commands"):
+        yield name, command
+
+
+COMMANDS = dict(leaves(get_command(app), "trimtab"))
+
+
+TABLE = ["| | default | |", "|---|---|---|"]
+
+
+def page() -> str:
+    sections = [section(name, command) for name, command in COMMANDS.items()]
+    return "\n".join([HEAD, *TABLE, *shared().values(), "", *sections])
+
+
+def shared() -> dict[str, str]:
+    """What several commands take and explain alike, by its name: it is told once."""
+    params = [p for command in COMMANDS.values() for p in command.params]
+    counts = Counter(_row(param) for param in params)
+    return {p.name: _row(p) for p in params if counts[_row(p)] >= MANY[p.param_type_name]}
+
+
+def section(name: str, command: Any) -> str:
+    arguments = [_argument(p) for p in command.params if p.param_type_name == "argument"]
+    usage = " ".join([name, *arguments])
+    lines = [f"## `{usage}`", "", *_paragraphs(command.help)]
+    own = name.removeprefix("trimtab ")
+    if own in PAGES:
+        lines += [f"More in [{PAGES[own]}]({PAGES[own]}).", ""]
+    told = shared().values()
+    rows = [row for param in command.params if (row := _row(param)) not in told]
+    return "\n".join([*lines, *([*TABLE, *rows, ""] if rows else [])])
+
+
+def _row(param: Any) -> str:
+    if param.param_type_name == "argument":
+        name, default = f"`{_argument(param)}`", ""
+    else:
+        names = ", ".join(f"`{option}`" for option in param.opts)
+        name, default = names, _default(param)
+    return f"| {name} | {default} | {_cell(param.help)} |"
+
+
+def _default(param: Any) -> str:
+    told = [f"`{param.envvar}`"] if param.envvar else []
+    if param.required and not told:
+        return "required"
+    if param.is_flag:
+        return "off"
+    if param.default not in (None, ""):
+        told.append(f"`{param.default}`")
+    return ", else ".join(told)
+
+
+def _argument(param: Any) -> str:
+    return param.metavar or f"{param.name.upper()}..."
+
+
+def _paragraphs(text: str) -> list[str]:
+    found = [" ".join(part.split()) for part in text.strip().split("\n\n")]
+    return [line for part in found for line in (part, "")]
+
+
+def _cell(text: str | None) -> str:
+    return " ".join((text or "").split()).replace("|", r"\|")
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,79 @@
+"""A PostgreSQL server of one's own, to be stopped at will."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+USER = "postgres"
+
+
+class Cluster:
+    """A server in a folder, on a free port."""
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self._data = folder / "data"
+        self._programs = programs
+        self._folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port: int = free.getsockname()[1]
+        self._run("initdb", "-A", "trust", "-U", USER, "-N", "-D", str(self._data))
+
+    @property
+    def conninfo(self) -> str:
+        return f"host=127.0.0.1 port={self.port} user={USER} dbname=postgres"
+
+    def start(self) -> None:
+        settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder}"
+        log = str(self._folder / "log")
+        self._run("pg_ctl", "start", "-w", "-D", str(self._data), "-l", log, "-o", settings)
+
+    def stop(self) -> None:
+        """As a crash would: nothing is finished or written out."""
+        self._run("pg_ctl", "stop", "-m", "immediate", "-D", str(self._data))
+
+    def _run(self, program: str, *arguments: str) -> None:
+        # The server refuses to run as root.
+        other = ["runuser", "-u", USER, "--"] if os.geteuid() == 0 else []
+        command = [*other, str(self._programs / program), *arguments]
+        subprocess.run(
+            command,
+            check=True,
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
+
+
+@contextmanager
+def cluster() -> Generator[Cluster]:
+    """A running one, removed at the end; skips where the server's programs are not installed."""
+    config = shutil.which("pg_config")
+    if config is None:
+        pytest.skip("no pg_config: the programs of a PostgreSQL server are not installed")
+    asked = subprocess.run([config, "--bindir"], check=True, capture_output=True, text=True)
+    programs = Path(asked.stdout.strip())
+    if not (programs / "initdb").exists():
+        pytest.skip("no initdb: the programs of a PostgreSQL server are not installed")
+    folder = Path(tempfile.mkdtemp(prefix="trimtab-"))
+    try:
+        if os.geteuid() == 0:
+            shutil.chown(folder, USER)
+        made = Cluster(folder, programs)
+        made.start()
+        try:
+            yield made
+        finally:
+            if (folder / "data" / "postmaster.pid").exists():
+                made.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

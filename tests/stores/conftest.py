@@ -1,0 +1,29 @@
+"""One suite for every store: `store` is each in turn, `place` is where to open it again."""
+
+import pytest
+
+from tests.stores import places
+
+
+@pytest.fixture
+def anyio_backend():
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def template():
+    yield from places.template()
+
+
+@pytest.fixture(params=places.NAMES)
+def place(request, tmp_path):
+    copied = request.getfixturevalue("template") if request.param == "postgres" else ""
+    with places.made(request.param, tmp_path / "sessions", copied) as found:
+        yield found
+
+
+@pytest.fixture
+async def store(place):
+    opened = await place.open()
+    yield opened
+    await opened.close()

@@ -1,0 +1,61 @@
+"""Events by hand, and what stores hold of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trimtab.core.event import Event, Fork, Repair, Said, Size, Turn, dump
+from trimtab.core.message import Message, Role, Text, ToolCall, ToolResult, text_message
+from trimtab.stores.errors import PositionTaken
+from trimtab.stores.store import WHOLE, Span, Store
+
+SIZES = (Size(bytes=4, tokens=1),)
+
+
+def said(
+    seq: int, text: str = "hello", *, key: str | None = None, role: Role = "user", at: float = 0.0
+) -> Event:
+    body = Said(message=text_message(role, text), sizes=SIZES, key=key)
+    return Event(seq=seq, at=at or float(seq), body=body)
+
+
+def called(seq: int, name: str, arguments: str) -> Event:
+    call = ToolCall(id=f"c{seq}", name=name, arguments=arguments)
+    body = Said(message=Message(role="assistant", parts=(call,)), sizes=SIZES)
+    return Event(seq=seq, at=float(seq), body=body)
+
+
+def returned(seq: int, text: str, *, recalled: bool = False) -> Event:
+    result = ToolResult(call_id=f"c{seq - 1}", content=(Text(text=text),))
+    body = Said(message=Message(role="tool", parts=(result,)), sizes=SIZES, recalled=recalled)
+    return Event(seq=seq, at=float(seq), body=body)
+
+
+def repaired(seq: int, text: str) -> Event:
+    body = Repair(message=text_message("tool", text), sizes=SIZES, why="no result came")
+    return Event(seq=seq, at=float(seq), body=body)
+
+
+def claimed(seq: int, epoch: int) -> Event:
+    return Event(seq=seq, at=float(seq), body=Turn(state="claimed", epoch=epoch))
+
+
+def forked(seq: int, parent: str) -> Event:
+    return Event(seq=seq, at=float(seq), body=Fork(parent=parent, position=seq - 1))
+
+
+async def held(store: Store, session: str, spans: Sequence[Span] = WHOLE) -> list[str]:
+    """The events as `dump` has them."""
+    return [dump(event) async for event in store.events(session, spans)]
+
+
+async def append_next(store: Store, session: str, text: str, *, epoch: int | None = None) -> int:
+    """Append one message, deciding again as often as somebody else was first; its position."""
+    seq = await store.position(session) + 1
+    while True:
+        try:
+            await store.append(session, [said(seq, text)], epoch=epoch)
+        except PositionTaken:
+            seq += len(await held(store, session, [(seq, None)]))
+        else:
+            return seq

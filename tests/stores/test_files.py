@@ -1,0 +1,402 @@
+"""The store on files: what lies in a folder, and what becomes of it when something is missing."""
+
+import asyncio
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+from tests.stores.folders import SESSION, append, dumped, holding, lines
+from tests.stores.make import claimed, forked, held, said
+from trimtab.core.event import Said
+from trimtab.core.snapshot import NewerSnapshot, Snapshot
+from trimtab.stores.errors import Damaged, KeyTaken, StaleOwner
+from trimtab.stores.files import FileStore, reading
+from trimtab.stores.files.disk import folder_name, session_id
+from trimtab.stores.files.log import ENTRY
+from trimtab.stores.files.snapshots import from_yaml, to_yaml
+
+BATCH = [said(2, "two"), claimed(3, 4), said(4, "four", key="k")]
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A log of one event, and of a batch of three."""
+    append(tmp_path / "root", [said(1, "one")], BATCH)
+    return tmp_path / "root"
+
+
+def log_of(root):
+    return root / SESSION / "events.jsonl"
+
+
+def index_of(root):
+    return root / SESSION / "events.idx"
+
+
+def run(root, step):
+    """One step on a store that is closed behind it."""
+
+    async def go():
+        store = FileStore(root, fsync=False)
+        try:
+            return await step(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(go())
+
+
+def test_a_log_is_read_with_cat_and_grep(root):
+    whole = log_of(root).read_text("ascii")
+    assert [json.loads(line) for line in whole.splitlines()] == [
+        json.loads(line) for line in dumped(said(1, "one"), *BATCH)
+    ]
+    assert whole.splitlines()[0] == dumped(said(1, "one"))[0]
+
+
+def test_the_state_is_yaml_with_a_line_for_each_key(root):
+    state = {"epoch": 4, "ratio": 1.5, "on": None, "a: b": {"x": ["ü", "# no"]}, "10": True}
+    run(
+        root, lambda store: store.checkpoint(SESSION, Snapshot(seq=4, spans=((1, 4),), state=state))
+    )
+    text = (root / SESSION / "state.yaml").read_text("ascii")
+    assert text.splitlines()[:4] == ["v: 1", "seq: 4", "spans: [[1, 4]]", "epoch: 4"]
+    assert text.splitlines()[8:] == ["..."]
+    assert from_yaml(text) == {"v": 1, "seq": 4, "spans": [[1, 4]], **state}
+    yaml = pytest.importorskip("yaml", reason="no YAML parser is installed")
+    assert yaml.safe_load(text) == from_yaml(text)
+
+
+@pytest.mark.parametrize("text", ["seq", "seq: [", '"seq: 1', "seq: 1\n\n"])
+def test_a_state_that_was_edited_into_something_else_is_left_unused(root, text):
+    (root / SESSION / "state.yaml").write_text(text)
+    assert run(root, lambda store: store.snapshot(SESSION)) is None
+
+
+async def seen(root):
+    return await held(FileStore(root), SESSION)
+
+
+async def goes_on(root, event):
+    """Write to a log that needs repair; what there is then."""
+    store = FileStore(root, fsync=False)
+    await store.append(SESSION, [event])
+    await store.close()
+    return await seen(root)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("index", ["kept", "lost"])
+async def test_a_log_torn_at_any_byte_of_its_last_batch_is_as_before_that_batch(
+    root, tmp_path, index
+):
+    whole = log_of(root).read_bytes()
+    first = whole.index(b"\n") + 1
+    if index == "lost":
+        index_of(root).unlink()
+    for cut in range(first, len(whole)):
+        torn = tmp_path / str(cut)
+        shutil.copytree(root, torn)
+        log_of(torn).write_bytes(whole[:cut])
+        assert await seen(torn) == dumped(said(1, "one"))
+        assert log_of(torn).read_bytes() == whole[:cut], "a reader changes nothing"
+        again = said(2, "again", key="k")
+        assert await goes_on(torn, again) == dumped(said(1, "one"), again)
+        aside = torn / SESSION / "events.torn"
+        assert (aside.read_bytes() if aside.exists() else b"") == whole[first:cut]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("index", ["kept", "lost"])
+async def test_a_last_batch_with_any_byte_corrupted_is_cut_off_whole(root, tmp_path, index):
+    whole = log_of(root).read_bytes()
+    first = whole.index(b"\n") + 1
+    if index == "lost":
+        index_of(root).unlink()
+    for at in range(first, len(whole)):
+        bad = tmp_path / str(at)
+        shutil.copytree(root, bad)
+        log_of(bad).write_bytes(whole[:at] + b"\0" + whole[at + 1 :])
+        try:
+            assert await seen(bad) == dumped(said(1, "one"))
+        except Damaged:
+            # The index says that the batch was whole once; a reader does not decide.
+            assert index == "kept"
+        assert await goes_on(bad, said(2, "x")) == dumped(said(1, "one"), said(2, "x"))
+        assert (bad / SESSION / "events.torn").stat().st_size == len(whole) - first
+
+
+def test_garbage_of_many_lines_behind_the_last_batch_is_put_aside_with_a_word(root, caplog):
+    garbage = b"\x00\xff\n\n{}\n[1]\n{" * 100
+    with log_of(root).open("ab") as log:
+        log.write(garbage.replace(b"{}", b"{"))
+    append(root, [said(5)])
+    assert lines(root) == dumped(said(1, "one"), *BATCH, said(5))
+    assert "bytes of an unfinished write behind event 4 were moved to events.torn" in caplog.text
+
+
+@pytest.mark.parametrize("index", ["kept", "lost"])
+@pytest.mark.parametrize("line", [1, 3])
+def test_a_bad_line_in_the_middle_is_named_and_nothing_is_changed(root, index, line):
+    append(root, [said(5)], [said(6)])
+    rows = log_of(root).read_bytes().splitlines(keepends=True)
+    rows[line - 1] = rows[line - 1].replace(b'"kind"', b'"kin\0"')
+    log_of(root).write_bytes(b"".join(rows))
+    if index == "lost":
+        index_of(root).unlink()
+    with pytest.raises(Damaged, match=rf"events\.jsonl, line {line}: .* restore that line"):
+        lines(root)
+    with pytest.raises(Damaged, match=rf"line {line}"):
+        run(root, lambda store: store.rewrite(SESSION, [], lambda event: event))
+    if index == "lost":
+        with pytest.raises(Damaged, match=rf"line {line}"):
+            append(root, [said(7)])
+    else:
+        assert lines(root, (6, None)) == dumped(said(6))
+    assert log_of(root).read_bytes() == b"".join(rows)
+    run(root, lambda store: store.delete(SESSION))
+
+
+@pytest.mark.parametrize("index", ["kept", "lost"])
+def test_a_missing_line_is_damage(root, index):
+    append(root, [said(5)], [said(6)])
+    rows = log_of(root).read_bytes().splitlines(keepends=True)
+    log_of(root).write_bytes(b"".join(rows[:4] + rows[5:]))
+    if index == "lost":
+        index_of(root).unlink()
+    with pytest.raises(Damaged, match="line 5"):
+        lines(root)
+
+
+def spoil_index(root, how):
+    path = index_of(root)
+    data = path.read_bytes()
+    match how:
+        case "lost":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "behind":
+            path.write_bytes(data[: 2 * ENTRY])
+        case "torn":
+            path.write_bytes(data[:-5])
+        case "ahead":
+            path.write_bytes(data + data[-ENTRY:] * 3)
+        case "hole":
+            path.write_bytes(data[:ENTRY] + bytes(2 * ENTRY) + data[3 * ENTRY :])
+        case "end of zeros":
+            path.write_bytes(data[:ENTRY] + bytes(len(data) * 100))
+        case _:
+            shutil.copy(root / "other" / "events.idx", path)
+
+
+@pytest.mark.parametrize(
+    "how", ["lost", "empty", "behind", "torn", "ahead", "hole", "end of zeros", "another log's"]
+)
+def test_an_index_that_does_not_fit_is_made_again_from_the_log(root, how):
+    run(root, lambda store: store.append("other", [said(seq, "x" * seq) for seq in range(1, 9)]))
+    append(root, [forked(5, "other")], [said(6)])
+    right = index_of(root).read_bytes()
+    events = dumped(said(1, "one"), *BATCH, forked(5, "other"), said(6))
+    spoil_index(root, how)
+    for seq in (1, 2, 3, 4, 5, 6):
+        assert lines(root, (seq, seq)) == [events[seq - 1]]
+    assert lines(root) == events
+    with pytest.raises(StaleOwner):
+        run(root, lambda store: store.append(SESSION, [said(7)], epoch=3))
+    listed = run(root, lambda store: store.sessions(after="p"))
+    assert [(kept.position, kept.messages, kept.parent) for kept in listed] == [(6, 4, "other")]
+    if how != "hole":
+        assert index_of(root).read_bytes() == right
+    append(root, [said(7)])
+    assert lines(root) == [*events, *dumped(said(7))]
+
+
+def test_keys_snapshots_and_state_can_be_thrown_away(root):
+    async def step(store):
+        await store.checkpoint(SESSION, Snapshot(seq=2))
+        await store.checkpoint(SESSION, Snapshot(seq=4))
+
+    run(root, step)
+    assert run(root, lambda store: store.find_key(SESSION, "k")) == 4
+    for name in ("keys.idx", "state.yaml", "snapshots.jsonl"):
+        (root / SESSION / name).unlink()
+    assert run(root, lambda store: store.find_key(SESSION, "k")) == 4
+    assert run(root, lambda store: store.snapshot(SESSION)) is None
+    with pytest.raises(KeyTaken):
+        append(root, [said(5, key="k")])
+
+
+def test_a_log_that_lost_its_end_forgets_the_snapshots_and_keys_behind_it(root):
+    run(root, lambda store: store.checkpoint(SESSION, Snapshot(seq=4)))
+    whole = log_of(root).read_bytes()
+    log_of(root).write_bytes(whole[: whole.index(b"\n") + 1])
+    assert run(root, lambda store: store.snapshot(SESSION)) is None
+    assert run(root, lambda store: store.find_key(SESSION, "k")) is None
+    append(root, [said(2), said(3, key="k"), said(4, key="later")])
+    assert run(root, lambda store: store.find_key(SESSION, "k")) == 3
+    assert run(root, lambda store: store.find_key(SESSION, "later")) == 4
+
+
+def test_many_keys_are_found_in_a_table_that_grew(root):
+    async def step(store):
+        for first in range(5, 3_005, 300):
+            keyed = [said(seq, key=f"key {seq}") for seq in range(first, first + 300)]
+            await store.append(SESSION, keyed)
+            await store.checkpoint(SESSION, Snapshot(seq=first))
+        return [await store.find_key(SESSION, f"key {seq}") for seq in range(5, 3_006)]
+
+    assert run(root, step) == [*range(5, 3_005), None]
+
+
+def test_a_torn_last_line_of_earlier_snapshots_is_ignored_and_then_replaced(root):
+    async def keep(store, *seqs):
+        for seq in seqs:
+            await store.checkpoint(SESSION, Snapshot(seq=seq, state={"large": ["x" * 40_000]}))
+
+    run(root, lambda store: keep(store, 1, 2, 3))
+    path = root / SESSION / "snapshots.jsonl"
+    path.write_bytes(path.read_bytes()[:-7])
+    assert run(root, lambda store: store.snapshot(SESSION, upto=1)).seq == 1
+    assert run(root, lambda store: store.snapshot(SESSION, upto=2)).seq == 1
+    run(root, lambda store: keep(store, 4))
+    found = [
+        run(root, lambda store, n=n: store.snapshot(SESSION, upto=n)).seq for n in (1, 2, 3, 4)
+    ]
+    assert found == [1, 1, 3, 4]
+
+
+def test_a_snapshot_of_a_later_release_is_refused_and_one_of_an_earlier_left_unused(root):
+    state = root / SESSION / "state.yaml"
+    state.write_text(to_yaml({"v": 2, "seq": 3, "spans": []}))
+    with pytest.raises(NewerSnapshot, match="upgrade trimtab"):
+        run(root, lambda store: store.snapshot(SESSION))
+    state.write_text(to_yaml({"v": 0, "seq": 3, "spans": []}))
+    assert run(root, lambda store: store.snapshot(SESSION)) is None
+
+
+def test_a_large_text_is_kept_once_and_compressed(root):
+    text = "a large text " * 10_000
+    append(root, [said(5, text)], [said(6, text), said(7, text + "!")])
+    blobs = list((root / SESSION / "blobs").iterdir())
+    assert len(blobs) == 2
+    assert sum(blob.stat().st_size for blob in blobs) < 10_000
+    assert log_of(root).stat().st_size < 3_000
+    assert lines(root, (5, 7)) == dumped(said(5, text), said(6, text), said(7, text + "!"))
+
+
+def test_a_blob_that_is_missing_or_spoilt_is_named(root):
+    append(root, [said(5, "a large text " * 10_000)])
+    (blob,) = (root / SESSION / "blobs").iterdir()
+    blob.write_bytes(b"")
+    with pytest.raises(Damaged, match="does not hold the text it is named by"):
+        lines(root)
+    blob.unlink()
+    with pytest.raises(Damaged, match=r"event 5 of .* names .*blobs"):
+        lines(root)
+    append(root, [said(6, "a large text " * 10_000)])
+    assert lines(root, (5, 5)) == dumped(said(5, "a large text " * 10_000))
+
+
+@pytest.mark.parametrize("size", [10, 100_000])
+def test_an_erased_text_is_nowhere_in_the_folder(root, size):
+    word = "the-hidden-word"
+    text = (word + " ") * (size // 10)
+
+    async def step(store):
+        await store.append(SESSION, [said(5, text), said(6, "x" + text), said(7, "y" * 100_000)])
+        await store.checkpoint(SESSION, Snapshot(seq=7))
+        await store.append(SESSION, [said(8, text, key=word)])
+
+    run(root, step)
+    with log_of(root).open("ab") as log:
+        log.write(b' {"v":1,"seq":9,"torn":"' + word.encode())
+    append(root, [said(9)])
+    assert "events.torn" in holding(root, word)
+
+    def change(event):
+        if isinstance(event.body, Said) and word in event.body.message.text:
+            return replace(event, body=said(1, "[gone]").body)
+        return event
+
+    run(root, lambda store: store.rewrite(SESSION, [said(10)], change))
+    assert holding(root, word) == []
+    kept = lines(root)
+    assert len(kept) == 10
+    assert kept[6] == dumped(said(7, "y" * 100_000))[0]
+
+
+def test_what_is_read_and_searched_in_pieces_is_the_whole(root, monkeypatch):
+    monkeypatch.setattr(reading, "CHUNK", 300)
+    append(root, [said(seq, f"word{seq % 7} common") for seq in range(5, 60)])
+    assert len(lines(root)) == 59
+    spans = [(1, 3), (10, 40), (59, None)]
+    assert len(lines(root, *spans)) == 35
+    found = run(root, lambda store: store.search(SESSION, "word3 common", limit=100))
+    assert found[:8] == [59, 52, 45, 38, 31, 24, 17, 10]
+    assert len(found) == 55
+
+
+@pytest.mark.parametrize(
+    ("session", "name"),
+    [
+        ("telegram:12", "telegram%3A12"),
+        ("../x", "%2E./x".replace("/", "%2F")),
+        (".", "%2E"),
+        ("ü", "%C3%BC"),
+        ("plain-id_1.2~", "plain-id_1.2~"),
+    ],
+)
+def test_a_folder_is_named_by_its_session(session, name):
+    assert folder_name(session) == name
+    assert session_id(name) == session
+
+
+@pytest.mark.parametrize("session", ["", "x" * 256, ":" * 86])
+def test_an_id_that_makes_no_folders_name_is_refused(session):
+    with pytest.raises(ValueError, match="must be of 1 to 255"):
+        folder_name(session)
+
+
+def test_a_session_whose_deletion_was_cut_short_is_gone_and_its_rest_goes_with_the_next_write(root):
+    (root / ".deleted").mkdir()
+    (root / SESSION).rename(root / ".deleted" / "1")
+    assert run(root, lambda store: store.sessions()) == []
+    append(root, [said(1)])
+    assert list((root / ".deleted").iterdir()) == []
+    run(root, lambda store: store.delete(SESSION))
+    assert [path.name for path in root.rglob("*")] == [".deleted"]
+
+
+def test_a_reader_goes_on_through_a_rewrite(root):
+    append(root, [said(seq, "large " * 20_000 + str(seq)) for seq in range(5, 30)])
+
+    def change(event):
+        large = isinstance(event.body, Said) and len(event.body.message.text) > 1_000
+        return replace(event, body=said(1, "[gone]").body) if large else event
+
+    async def step(store):
+        other, seen = FileStore(root), []
+        async for event in other.events(SESSION):
+            seen.append(event.seq)
+            if event.seq == 2:
+                await store.rewrite(SESSION, [], change)
+        return seen, await held(other, SESSION, [(29, 29)])
+
+    seen, last = run(root, step)
+    assert seen == list(range(1, 30))
+    assert "[gone]" in last[0]
+
+
+@pytest.mark.parametrize("name", ["keys.idx", "state.yaml", "snapshots.jsonl", "events.idx"])
+def test_what_is_made_from_the_log_is_left_unused_where_it_was_cut(root, name):
+    run(root, lambda store: store.checkpoint(SESSION, Snapshot(seq=2, state={"a": 1, "b": [2]})))
+    run(root, lambda store: store.checkpoint(SESSION, Snapshot(seq=4, state={"a": 1, "b": [2]})))
+    whole = (root / SESSION / name).read_bytes()
+    for kept in range(0, len(whole), max(len(whole) // 50, 1)):
+        (root / SESSION / name).write_bytes(whole[:kept])
+        snapshot = run(root, lambda store: store.snapshot(SESSION))
+        assert snapshot is None or snapshot.state == {"a": 1, "b": [2]}
+        assert run(root, lambda store: store.find_key(SESSION, "k")) == 4

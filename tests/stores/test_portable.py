@@ -1,0 +1,112 @@
+"""A session goes from any store to any other as one file, whole or not at all."""
+
+import json
+from hashlib import sha256
+
+import pytest
+
+from tests.stores.make import called, claimed, held, returned, said
+from trimtab.session.portable import (
+    ChecksumWrong,
+    CutOff,
+    ImportRefused,
+    NewerExport,
+    NotAnExport,
+    SessionExists,
+    export,
+    import_session,
+)
+from trimtab.stores.errors import NoSession
+
+pytestmark = pytest.mark.anyio
+
+EVENTS = [
+    said(1, "hällo 🙂", key="k"),
+    called(2, "read", "{}"),
+    returned(3, "x" * 99_999),
+    claimed(4, 7),
+]
+
+
+async def lines_of(store, session="a"):
+    return [line async for line in export(store, session)]
+
+
+def sealed(body, **header):
+    """An export by hand, with the sum that belongs to it."""
+    summed = sha256("".join(f"{line}\n" for line in body).encode()).hexdigest()
+    head = {"trimtab": "session", "v": 1, "id": "a", "events": len(body), **header}
+    return [
+        json.dumps(head),
+        *body,
+        json.dumps({"trimtab": "end", "events": len(body), "sha256": summed}),
+    ]
+
+
+async def test_a_session_comes_back_byte_for_byte(store):
+    await store.append("a", EVENTS)
+    lines = await lines_of(store)
+    assert lines[1:-1] == await held(store, "a")
+    assert (
+        json.loads(lines[-1])["sha256"]
+        == sha256("".join(f"{line}\n" for line in lines[1:-1]).encode()).hexdigest()
+    )
+    done = await import_session(store, "b", lines)
+    assert (done.session, done.exported, done.events) == ("b", "a", 4)
+    assert await held(store, "b") == await held(store, "a")
+    assert (await lines_of(store, "b"))[1:] == lines[1:]
+    assert await store.find_key("b", "k") == 1
+
+
+async def test_it_goes_straight_from_one_store_to_another(store, tmp_path):
+    from trimtab.testing import MemoryStore
+
+    other = MemoryStore()
+    await other.append("a", EVENTS)
+    assert (await import_session(store, None, export(other, "a"))).session == "a"
+    assert await lines_of(store) == await lines_of(other)
+
+
+async def test_what_is_not_there_cannot_be_exported(store):
+    with pytest.raises(NoSession):
+        await lines_of(store)
+
+
+async def test_a_session_that_exists_is_left_as_it_is(store):
+    await store.append("a", EVENTS)
+    lines = await lines_of(store)
+    await store.append("a", [said(5)])
+    with pytest.raises(SessionExists, match="with 5 events already"):
+        await import_session(store, None, lines)
+    assert await store.position("a") == 5
+
+
+@pytest.mark.parametrize("kept", range(6))
+async def test_a_file_cut_after_any_line_is_refused(store, kept):
+    await store.append("a", EVENTS)
+    lines = (await lines_of(store))[:kept]
+    with pytest.raises(CutOff if kept else NotAnExport):
+        await import_session(store, "b", lines)
+    assert await store.position("b") == 0
+
+
+@pytest.mark.parametrize(
+    ("broken", "error"),
+    [
+        (["{}"], NotAnExport),
+        (['{"trimtab":"session","v":1,"id":"a"}'], NotAnExport),
+        (["[]", "[]"], NotAnExport),
+        (sealed([]), NotAnExport),
+        (sealed([], v=2), NewerExport),
+        (sealed(['{"v":99,"seq":1,"at":1.0,"kind":"message"}']), NewerExport),
+        (sealed(['{"v":1,"seq":1,"at":1.0,"kind":"what"}']), NotAnExport),
+        (sealed(['{"v":1,"seq":2,"at":1.0,"kind":"turn","state":"ended","epoch":1}']), NotAnExport),
+        (sealed(["hello"]), NotAnExport),
+        (sealed(["hello"])[:2] + sealed(["hallo"])[-1:], ChecksumWrong),
+    ],
+)
+async def test_what_is_no_export_is_refused_by_its_cause(store, broken, error):
+    with pytest.raises(error) as refused:
+        await import_session(store, "b", broken)
+    assert isinstance(refused.value, ImportRefused)
+    assert await store.position("b") == 0

@@ -1,0 +1,472 @@
+"""The store in PostgreSQL: its tables, what is made from the log, and writers that meet."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Literal
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from psycopg import AsyncConnection, AsyncRawCursor, conninfo, sql
+from typer.testing import CliRunner
+
+from tests.stores import places
+from tests.stores.make import called, claimed, forked, held, returned, said
+from trimtab.cli.app import app
+from trimtab.core.erase import scrub
+from trimtab.core.event import Call, Edit, Event, Outcome, Usage
+from trimtab.core.search import asked, best, score, searchable, words_of
+from trimtab.core.snapshot import Snapshot
+from trimtab.stores.blobs import unpack
+from trimtab.stores.errors import (
+    KeyTaken,
+    NewerSchema,
+    NotMigrated,
+    PositionTaken,
+    StaleOwner,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+from trimtab.stores.postgres import PostgresStore
+from trimtab.stores.postgres.append import statement_of
+from trimtab.stores.postgres.migrations import known, migrate
+from trimtab.stores.postgres.names import partition_of, read, uuid_of, written
+from trimtab.stores.postgres.queries import QUERIES
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def empty(template):
+    """A database without tables; the template says whether there is a server."""
+    with places.database("") as made:
+        yield made
+
+
+@pytest.fixture
+def migrated(template):
+    with places.database(template) as made:
+        yield made
+
+
+@pytest.fixture
+async def store(migrated):
+    async with opened(migrated) as made:
+        yield made
+
+
+@asynccontextmanager
+async def opened(database, **options):
+    made = await PostgresStore.connect(database, **options)
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+@asynccontextmanager
+async def raw(database, *, autocommit=False):
+    async with await AsyncConnection.connect(
+        database, autocommit=autocommit, cursor_factory=AsyncRawCursor
+    ) as connection:
+        yield connection
+
+
+async def rows(database, query, *parameters):
+    async with raw(database, autocommit=True) as connection:
+        return await (await connection.execute(query, parameters)).fetchall()
+
+
+async def somebody_waits(database):
+    """Return once a statement waits for a lock; each look is a round trip."""
+    query = """SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+    async with asyncio.timeout(20), raw(database, autocommit=True) as connection:
+        while not await (await connection.execute(query)).fetchall():
+            pass
+
+
+def call(seq, size):
+    return Event(seq=seq, at=float(seq), body=Call(position=seq - 1, max_output=9, bytes=size))
+
+
+def outcome(seq, of, usage=None, status: Literal["ok", "error"] = "ok"):
+    return Event(seq=seq, at=float(seq), body=Outcome(call=of, usage=usage, status=status))
+
+
+def summary(seq, text, first=1, last=1):
+    return Event(
+        seq=seq, at=1e9 + seq, body=Edit(op="summarise", first=first, last=last, text=text)
+    )
+
+
+async def test_a_fresh_database_is_migrated_once(empty):
+    names = [migration.name for migration in known()]
+    assert await migrate(empty) == names
+    assert await migrate(empty) == []
+    found = await rows(empty, "SELECT name, checksum FROM trimtab.migrations ORDER BY version")
+    assert found == [(migration.name, migration.checksum) for migration in known()]
+
+
+async def test_many_may_migrate_at_once_and_one_does(empty):
+    done = await asyncio.gather(*(migrate(empty) for _ in range(4)))
+    assert sorted(map(len, done)) == [0, 0, 0, len(known())]
+
+
+def test_the_command_migrates_and_says_what_was_done(empty):
+    def run(*arguments, env=None):
+        done = CliRunner().invoke(app, ["migrate", *arguments], env=env)
+        return done.exit_code, done.output
+
+    assert run("--database", empty) == (0, "applied 0001_logs\n")
+    assert run(env={"TRIMTAB_DATABASE": empty}) == (
+        0,
+        "nothing to do: the database is up to date\n",
+    )
+    assert run("--database", empty, "--json") == (0, '{"applied": []}\n')
+
+
+async def test_a_database_without_tables_says_to_migrate(empty):
+    with pytest.raises(NotMigrated, match="has no tables of ours; run `trimtab migrate`"):
+        await PostgresStore.connect(empty)
+
+
+async def test_a_database_of_a_later_release_is_refused(migrated):
+    await rows_none(migrated, "INSERT INTO trimtab.migrations VALUES (99, '0099_later', 'x')")
+    for step in (migrate, PostgresStore.connect):
+        with pytest.raises(NewerSchema, match=r"version 99 \(0099_later\).*upgrade trimtab"):
+            await step(migrated)
+
+
+async def test_a_migration_that_was_another_is_refused(migrated):
+    await rows_none(migrated, "UPDATE trimtab.migrations SET checksum = 'x'")
+    for step in (migrate, PostgresStore.connect):
+        with pytest.raises(NewerSchema, match=r"version 1 of database .* another release"):
+            await step(migrated)
+
+
+async def rows_none(database, query):
+    async with raw(database, autocommit=True) as connection:
+        await connection.execute(query)
+
+
+async def test_a_database_that_is_down_at_start_is_named():
+    with pytest.raises(StoreUnavailable, match=r"database nowhere at 127\.0\.0\.1:1 cannot be"):
+        await PostgresStore.connect("host=127.0.0.1 port=1 user=u password=hush dbname=nowhere")
+
+
+async def test_the_growth_of_the_context_is_one_query(store, migrated):
+    await store.append("s", [said(1), call(2, 100)])
+    await store.append("s", [outcome(3, 2, Usage(input=30, output=4, cache_read=5, cache_write=6))])
+    await store.append("s", [said(4), call(5, 250), outcome(6, 5, status="error"), call(7, 300)])
+    found = await rows(
+        migrated,
+        """SELECT seq, bytes, prompt_tokens, completion_tokens, cache_read_tokens,
+            cache_write_tokens, status, extract(epoch FROM created_at)::int
+        FROM trimtab.llm_calls ORDER BY created_at DESC LIMIT 20""",
+    )
+    assert found == [
+        (7, 300, None, None, None, None, "sent", 7),
+        (5, 250, None, None, None, None, "error", 5),
+        (2, 100, 30, 4, 5, 6, "ok", 2),
+    ]
+
+
+async def test_calls_that_a_fork_inherits_stay_the_parents(store, migrated):
+    await store.append("child", [said(1), call(2, 100), outcome(3, 2)])
+    await store.append("child", [call(4, 150), forked(5, "parent"), call(6, 200)])
+    assert await rows(migrated, "SELECT seq FROM trimtab.llm_calls") == [(6,)]
+
+
+async def test_conversation_context_has_the_summary_and_counts_all_messages(store, migrated):
+    session = str(uuid4())
+    await store.append(session, [said(1), said(2)])
+    await store.append(session, [summary(3, "first"), said(4)])
+    await store.checkpoint(session, Snapshot(seq=3))
+    await store.append(session, [summary(5, "second \x00"), said(6, at=2e9)])
+    found = await rows(
+        migrated,
+        """SELECT conversation_id, summary, message_count,
+            extract(epoch FROM last_summarised_at)::float8, extract(epoch FROM updated_at)::float8
+        FROM trimtab.conversation_context""",
+    )
+    assert found == [(UUID(session), "second \x01\x01", 4, 1e9 + 5, 2e9)]
+
+
+async def test_a_clock_that_is_far_off_spoils_no_view(store, migrated):
+    await store.append("s", [said(1, at=1e300), replace(call(2, 1), at=-1e300)])
+    found = await rows(migrated, "SELECT message_count FROM trimtab.conversation_context")
+    assert found == [(1,)]
+    assert [stored.updated for stored in await store.sessions()] == [-1e300]
+
+
+async def test_a_large_text_is_kept_once_in_each_session_and_compressed(store, migrated):
+    text = "la " * 10_000
+    for session in ("one", "two"):
+        await store.append(session, [said(1, text), said(2, text)])
+    found = await rows(migrated, "SELECT length(data) FROM trimtab.blobs")
+    assert len(found) == 2
+    assert max(found)[0] < 1_000
+
+
+async def test_a_read_only_database_is_named(migrated):
+    limited = conninfo.make_conninfo(migrated, options="-c default_transaction_read_only=on")
+    async with opened(limited) as made:
+        with pytest.raises(StoreReadOnly, match="takes no writes"):
+            await made.append("s", [said(1)])
+
+
+async def test_of_ten_connections_at_one_position_one_wins(migrated):
+    async with opened(migrated, min_size=10, max_size=10) as made:
+        for seq in range(1, 21):
+            tries = (made.append("s", [said(seq, f"writer {n}")]) for n in range(10))
+            results = await asyncio.gather(*tries, return_exceptions=True)
+            lost = [result for result in results if isinstance(result, PositionTaken)]
+            assert (len(lost), results.count(None)) == (9, 1)
+            assert {(error.wanted, error.position) for error in lost} == {(seq, seq)}
+        assert len(await held(made, "s")) == 20
+
+
+async def test_a_key_is_taken_once_by_ten_connections(migrated):
+    async with opened(migrated, min_size=10, max_size=10) as made:
+
+        async def send():
+            while True:
+                seq = await made.position("s") + 1
+                try:
+                    return await made.append("s", [said(seq, key="k")])
+                except PositionTaken:
+                    continue
+
+        results = await asyncio.gather(*(send() for _ in range(10)), return_exceptions=True)
+        assert results.count(None) == 1
+        assert {error.position for error in results if isinstance(error, KeyTaken)} == {1}
+        assert await made.position("s") == 1
+
+
+async def test_an_append_that_meets_a_claim_in_flight_is_stale(store, migrated):
+    await store.append("s", [claimed(1, 1)])
+    async with raw(migrated) as other:
+        await other.execute(*statement_of("s", [claimed(2, 2)], 2))
+        with pytest.raises(PositionTaken):
+            await store.append("s", [said(3)], epoch=1)
+        stale = asyncio.create_task(store.append("s", [said(2)], epoch=1))
+        await somebody_waits(migrated)
+        await other.commit()
+    with pytest.raises(StaleOwner) as refused:
+        await stale
+    assert (refused.value.epoch, refused.value.newest) == (1, 2)
+    with pytest.raises(StaleOwner):
+        await store.append("s", [said(3)], epoch=1)
+
+
+async def test_a_claim_that_meets_an_append_in_flight_decides_again(store, migrated):
+    await store.append("s", [claimed(1, 1)])
+    async with raw(migrated) as other:
+        await other.execute(*statement_of("s", [said(2)], 1))
+        claim = asyncio.create_task(store.append("s", [claimed(2, 2)]))
+        await somebody_waits(migrated)
+        await other.commit()
+    with pytest.raises(PositionTaken):
+        await claim
+    await store.append("s", [said(3)], epoch=1)  # the claim has left no trace
+
+
+async def test_a_claim_survives_a_checkpoint_in_flight(store, migrated):
+    await store.append("s", [said(1)])
+    async with raw(migrated) as other:
+        await other.execute(QUERIES["move_checkpoint"], [uuid_of("s"), 1])
+        claim = asyncio.create_task(store.append("s", [claimed(2, 7), call(3, 5)]))
+        await somebody_waits(migrated)
+        await other.commit()
+    await claim
+    with pytest.raises(StaleOwner):
+        await store.append("s", [said(4)], epoch=6)
+    assert await rows(migrated, "SELECT epoch, checkpoint FROM trimtab.sessions") == [(7, 1)]
+
+
+async def test_a_session_is_begun_by_one(migrated):
+    async with opened(migrated, min_size=10, max_size=10) as made:
+        for round_ in range(5):
+            tries = (made.append(f"s{round_}", [said(1, f"{n}")]) for n in range(10))
+            results = await asyncio.gather(*tries, return_exceptions=True)
+            assert results.count(None) == 1
+            assert len(await held(made, f"s{round_}")) == 1
+
+
+async def test_nothing_of_a_deleted_session_is_left_by_an_append_in_flight(store, migrated):
+    await store.append("s", [said(1, "word " * 5_000), call(2, 5)])
+    await store.checkpoint("s", Snapshot(seq=2))
+    async with raw(migrated) as other:
+        await other.execute(*statement_of("s", [said(3)], None))
+        deletion = asyncio.create_task(store.delete("s"))
+        await somebody_waits(migrated)
+        await other.commit()
+    await deletion
+    for table in ("sessions", "events", "blobs", "words", "snapshots", "llm_calls"):
+        assert await rows(migrated, f"SELECT FROM trimtab.{table}") == [], table
+
+
+async def test_an_append_that_meets_a_deletion_in_flight_is_refused(store, migrated):
+    await store.append("s", [said(1)])
+    async with raw(migrated) as other:
+        for name in ("delete_session", "delete_events"):
+            await other.execute(QUERIES[name], [uuid_of("s")])
+        late = asyncio.create_task(store.append("s", [said(2)]))
+        await somebody_waits(migrated)
+        await other.commit()
+    with pytest.raises(PositionTaken) as refused:
+        await late
+    assert refused.value.position == 0
+    await store.append("s", [said(1, "anew")])
+
+
+async def everything(database):
+    """All that the tables hold, as COPY says it, and large texts as they were."""
+    query = "SELECT relname FROM pg_stat_user_tables WHERE schemaname = 'trimtab'"
+    tables = await rows(database, query)
+    told: list[bytes] = []
+    async with raw(database) as connection:
+        for (table,) in tables:
+            copied = sql.SQL("COPY (SELECT * FROM trimtab.{}) TO STDOUT").format(
+                sql.Identifier(table)
+            )
+            async with connection.cursor().copy(copied) as copy:
+                told += [bytes(block) async for block in copy]
+    for (data,) in await rows(database, "SELECT data FROM trimtab.blobs"):
+        told.append(unpack(data).encode("utf-8", "surrogatepass"))
+    return b"\n".join(told)
+
+
+async def test_an_erased_text_is_nowhere_in_the_database(store, migrated):
+    secret, large = "hunter2secret", "hunter2secret " * 2_000
+    events = [said(1, "hello"), said(2, secret), said(3, large), said(4, "other " * 3_000)]
+    await store.append("s", [*events, summary(5, f"said {secret}", 1, 3), call(6, 5)])
+    await store.checkpoint("s", Snapshot(seq=6))
+    await store.append("s", [said(7, f"again {large}")])
+    assert b"hunter2secret" in await everything(migrated)
+
+    def change(event):
+        for first, last in ((2, 3), (7, 7)):
+            event = scrub(event, first, last)
+        return event
+
+    await store.rewrite("s", [said(8, "done")], change)
+    assert b"hunter2" not in await everything(migrated)
+    assert await store.search("s", "hunter", limit=5) == []
+    assert await store.search("s", "other erased done", limit=5) == [8, 7, 4, 3, 2]
+    assert len(await rows(migrated, "SELECT FROM trimtab.blobs")) == 1
+    assert [event.seq async for event in store.events("s")] == list(range(1, 9))
+
+
+async def test_a_change_of_calls_changes_their_rows(store, migrated):
+    await store.append("s", [said(1), call(2, 100), outcome(3, 2, Usage(input=1)), call(4, 200)])
+
+    def change(event):
+        match event.body:
+            case Call(bytes=100) as body:
+                return replace(event, body=replace(body, bytes=101))
+            case Outcome() as body:
+                return replace(event, body=replace(body, usage=Usage(input=2)))
+            case Call():
+                return said(event.seq)
+            case _:
+                return event
+
+    await store.rewrite("s", [], change)
+    found = await rows(migrated, "SELECT seq, bytes, prompt_tokens FROM trimtab.llm_calls")
+    assert found == [(2, 101, 2)]
+
+
+async def test_a_rewrite_that_fails_changes_nothing(store):
+    await store.append("s", [said(1, "one", key="k"), said(2, "two")])
+    before = await held(store, "s")
+    with pytest.raises(KeyTaken):
+        await store.rewrite("s", [said(3, key="k")], lambda event: said(event.seq, "x"))
+    with pytest.raises(PositionTaken):
+        await store.rewrite("s", [said(9)], lambda event: said(event.seq, "x"))
+    with pytest.raises(ValueError, match="event 2 was changed into one at 3"):
+        await store.rewrite("s", [], lambda event: said(event.seq if event.seq == 1 else 3, "x"))
+    assert await held(store, "s") == before
+
+
+async def test_a_message_of_very_many_words_is_found_by_each(store):
+    words = " ".join(f"w{number:07}" for number in range(150_000))
+    await store.append("s", [said(1, words), said(2, "w0000001")])
+    await store.checkpoint("s", Snapshot(seq=2))
+    assert await store.search("s", "w0000001 w0149999", limit=5) == [1, 2]
+
+
+@pytest.fixture(scope="module")
+def runner(template):
+    """One loop and one store for all examples of a property."""
+    with places.database(template) as database, asyncio.Runner() as loop:
+        made = loop.run(PostgresStore.connect(database))
+        yield loop, made
+        loop.run(made.close())
+
+
+WILD = st.text(st.sampled_from("aAbBéİſß'\\:*&|!() <->%_0١漢字ひカ한\n\x00\ud800🙂"), max_size=12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts=st.lists(WILD, min_size=1, max_size=8), query=WILD, at=st.integers(0, 8))
+def test_a_search_finds_what_the_definition_finds(runner, texts, query, at):
+    loop, made = runner
+    session = str(uuid4())
+    events = [said(seq, text) for seq, text in enumerate(texts, 1)]
+    events += [called(len(events) + 1, "f", texts[0]), returned(len(events) + 2, texts[-1])]
+
+    async def search():
+        await made.append(session, events)
+        if at:
+            await made.checkpoint(session, Snapshot(seq=min(at, len(events))))
+        return await made.search(session, query, limit=5)
+
+    wanted = asked(query)
+    pure = best(((score(wanted, words_of(searchable(e))), e.seq) for e in events), 5)
+    assert loop.run(search()) == pure
+
+
+@given(st.lists(st.text(st.characters(), max_size=4), max_size=6))
+def test_names_are_written_so_that_their_order_stays(names):
+    stored = [written(name) for name in names]
+    assert [read(name) for name in stored] == names
+    assert all("\x00" not in name for name in stored)
+    assert [read(n) for n in sorted(stored, key=str.encode)] == sorted(names)
+
+
+def test_no_two_names_meet_in_one_id():
+    made = uuid_of("a")
+    assert uuid_of(str(made)) != made
+    own = uuid4()
+    assert uuid_of(str(own)) == own
+    assert uuid_of(str(own).upper()) != own
+
+
+async def test_the_partition_is_the_one_that_postgresql_reckons(migrated):
+    query = """SELECT n FROM generate_series(0, 15) AS n
+        WHERE satisfies_hash_partition('trimtab.events'::regclass, 16, n, $1)"""
+    async with raw(migrated, autocommit=True) as connection:
+        for number in range(100):
+            name = f"session {number}"
+            found = await (await connection.execute(query, [uuid_of(name)])).fetchall()
+            assert found == [(partition_of(name),)]
+
+
+async def test_no_connection_is_held_by_a_reader_that_pauses(migrated):
+    async with opened(migrated, min_size=1, max_size=1, wait=5) as made:
+        await made.append("s", [said(seq) for seq in range(1, 1_200)])
+        reader = made.events("s")
+        assert (await anext(reader)).seq == 1
+        assert await made.position("s") == 1_199
+        assert [event.seq async for event in reader] == list(range(2, 1_200))
+
+
+def test_psycopg_errors_that_are_no_ones_fault_but_ours_stay_themselves():
+    from trimtab.stores.postgres.errors import translated
+
+    assert translated(psycopg.errors.SyntaxError("x"), "here") is None

@@ -1,0 +1,492 @@
+"""`trimtab session`, on files."""
+
+import asyncio
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from tests.conversations import prose, user
+from tests.unit.cli.converse import HIDDEN, TURNS, converse
+from trimtab.cli.app import app
+from trimtab.cli.session_show import show_list, show_view
+from trimtab.cli.session_view import view
+from trimtab.cli.storing import Doing, waiting
+from trimtab.core.event import canonical
+from trimtab.session import Session
+from trimtab.stores.files import FileStore
+from trimtab.stores.store import Stored
+
+
+def session(*arguments, store="", stdin=None):
+    env = {"TRIMTAB_STORE": str(store), "COLUMNS": "120"}
+    return CliRunner().invoke(app, ["session", *map(str, arguments)], env=env, input=stdin)
+
+
+def answer(*arguments, **options):
+    done = session(*arguments, **options)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    root = tmp_path_factory.mktemp("cli") / "sessions"
+
+    async def make():
+        store = FileStore(root, fsync=False)
+        made = await converse(store, "alpha")
+        await (await Session.open(store, "alpha")).fork("beta", at=30)
+        await store.close()
+        return made
+
+    return replace(asyncio.run(make()), root=str(root))
+
+
+@pytest.fixture
+def own(kept, tmp_path):
+    """A store of one's own that may be changed."""
+    answer("export", "alpha", "-o", tmp_path / "alpha.jsonl", store=kept.root)
+    answer("import", tmp_path / "alpha.jsonl", store=tmp_path / "own")
+    return tmp_path / "own"
+
+
+@contextmanager
+def locked(root, name):
+    with (root / name / "lock").open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def test_a_past_request_is_printed_byte_for_byte_as_it_was_returned(kept):
+    assert len(kept.requests) == 2 * TURNS
+    for seq, made in kept.requests.items():
+        assert answer("show", "alpha", "--call", seq, "--json", store=kept.root) == made
+
+
+def test_another_process_prints_the_same(kept):
+    seq, made = list(kept.requests.items())[33]
+    command = [sys.executable, "-m", "trimtab.cli", "session", "show", "alpha", "--json"]
+    done = subprocess.run(
+        [*command, "--call", str(seq), "--store", kept.root], capture_output=True, check=True
+    )
+    assert done.stdout == made.encode()
+
+
+def test_the_conversation_knows_edits(kept):
+    seen = json.loads(answer("show", "alpha", "--json", "--last", 200, store=kept.root))
+    ops = {op for call in seen["last_calls"] for op in call["edits"]}
+    assert {"mask", "summarise", "drop"} <= ops
+    assert [call["call"] for call in seen["last_calls"]] == list(kept.requests)
+    assert seen["events"] == kept.events
+
+
+def test_calls_are_counted_from_the_last(kept):
+    *_, before, last = kept.requests.values()
+    assert answer("show", "alpha", "--call", "last", "--json", store=kept.root) == last
+    assert answer("show", "alpha", "--call", "last-1", "--json", store=kept.root) == before
+
+
+def test_a_past_request_is_shown_whole_with_its_check(kept):
+    seq = list(kept.requests)[3]
+    told = answer("show", "alpha", "--call", seq, store=kept.root)
+    assert told.startswith(f"call {seq} ")
+    assert "as sent: rendered from the log, SHA-256" in told
+    for text in ("Be careful.", "Question 1: where is symbol_1?", "src/file_1.py", PROSE_END):
+        assert text in told
+
+
+PROSE_END = prose(1_500, "symbol_1 ")[-60:]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("2", r"event 2 is not a call of session 'alpha', which has \d+; the nearest: --call \d+"),
+        ("99999", r"there is no event 99999 of session 'alpha', which has \d+; the nearest"),
+        ("soon", r"'soon' names no call; give its position"),
+        ("last-500", r"session 'alpha' has made 80 calls, so there is no last-500"),
+    ],
+)
+def test_a_call_that_is_none_says_which_are(kept, call, said):
+    done = session("show", "alpha", "--call", call, "--json", store=kept.root)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert re.match(f"trimtab: {said}", done.stderr)
+
+
+def test_the_list_has_numbers_ages_and_parents(kept):
+    told = answer("list", store=kept.root).splitlines()
+    assert told[0].split() == ["session", "events", "messages", "updated", "forked", "from"]
+    assert told[2].split()[:2] == ["alpha", str(kept.events)]
+    assert "ago" in told[2]
+    assert told[3].split()[0] == "beta"
+    assert told[3].split()[-1] == "alpha"
+
+
+def test_the_list_goes_page_by_page(kept):
+    first = json.loads(answer("list", "--json", "--limit", 1, store=kept.root))
+    assert ([s["session"] for s in first["sessions"]], first["after"]) == (["alpha"], "alpha")
+    rest = json.loads(answer("list", "--json", "--after", "alpha", store=kept.root))
+    assert ([s["session"] for s in rest["sessions"]], rest["after"]) == (["beta"], None)
+    told = answer("list", "--limit", 1, store=kept.root)
+    assert "more: trimtab session list --after 'alpha' --store" in told
+    assert answer("list", "--after", "beta", store=kept.root) == "no sessions behind 'beta'\n"
+
+
+def test_a_session_is_shown_with_its_bar_its_messages_and_its_calls(kept):
+    told = answer("show", "alpha", store=kept.root)
+    assert "Context Usage" in told
+    assert "Free space:" in told
+    assert re.search(r"The model sees \d+ of 160 messages\.", told)
+    assert re.search(r"  summarised  \d+ messages, ~[\d,]+ tokens less: m2-m\d+", told)
+    assert f"symbol_{TURNS - 1} is in src/file_{TURNS - 1}.py." in told
+    assert f"\n {list(kept.requests)[-1]}  " in told
+    assert "the last 10 of 80 calls" in told
+    assert "trimtab session show alpha --call last --store" in told
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_what_is_shown_fits_a_terminal(kept, width):
+    async def look():
+        return await view(FileStore(kept.root), "alpha", 10)
+
+    console = Console(width=width, force_terminal=True, record=True, file=StringIO())
+    with console.file:
+        show_view(asyncio.run(look()), console, [])
+        one = Stored(
+            session="x" * 36, position=1_234_567, messages=612_345, updated=0, parent="y" * 36
+        )
+        show_list([one], console)
+        plain = console.export_text(clear=False)
+    assert max(len(line) for line in plain.splitlines()) <= width
+    assert "m" in plain
+
+
+def test_a_pipe_gets_no_colours(kept):
+    for arguments in (["list"], ["show", "alpha"], ["why", "alpha", "m4"]):
+        assert "\x1b" not in answer(*arguments, store=kept.root)
+
+
+def test_why_says_since_when_by_what_and_shows_it(kept):
+    told = answer("why", "alpha", "m2", store=kept.root)
+    assert told.startswith("m2 is not in the context: a summary tells of it.\n  since: ")
+    assert re.search(r"  by: event \d+, a summarise edit\n  why: \S", told)
+    assert "│ Question 0: where is symbol_0?" in told
+
+
+def test_why_is_told_to_programs(kept):
+    told = json.loads(answer("why", "alpha", "m2", "--json", store=kept.root))
+    assert (told["handle"], told["state"]) == ("m2", "summarised")
+    assert told["event"] > 2
+    assert "Question 0" in told["text"]
+
+
+def test_what_is_in_the_context_is_said_to_be_there(kept):
+    last = json.loads(answer("show", "alpha", "--json", store=kept.root))["messages"][-1]["handle"]
+    assert answer("why", "alpha", last, store=kept.root).startswith(
+        f"{last} is in the context, as it was said."
+    )
+
+
+def test_what_a_rewind_undid_names_the_rewind(kept):
+    lines = (Path(kept.root) / "alpha" / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    undone = next(seq for seq, line in enumerate(lines, 1) if "Never mind." in line)
+    told = answer("why", "alpha", f"m{undone}", store=kept.root)
+    assert told.startswith(f"m{undone} is not in the context: a rewind has undone it.")
+    assert f"by: event {undone + 1}, a rewind\n" in told
+    assert "│ Never mind." in told
+
+
+@pytest.mark.parametrize("handle", ["m1", "m99999", "m2.7"])
+def test_a_handle_that_names_nothing_is_refused(kept, handle):
+    for command in ("why", "recall", "erase"):
+        done = session(command, "alpha", handle, store=kept.root)
+        assert done.exit_code == 2
+        assert f"nothing is called {handle}" in done.stderr
+
+
+def test_a_handle_that_is_none_says_how_they_look(kept):
+    done = session("why", "alpha", "12", store=kept.root)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "trimtab: '12' is not a handle; handles look like m12.0, m12 or m3-m50\n",
+    )
+
+
+def test_search_finds_what_is_hidden_and_recall_prints_it(kept):
+    told = answer("search", "alpha", "the-vault-code", "4711", store=kept.root)
+    handle = told.partition(":")[0]
+    assert HIDDEN in told
+    assert answer("recall", "alpha", handle, store=kept.root) == prose(1_500, f"symbol_2 {HIDDEN}")
+
+
+def test_a_search_without_a_match_says_so(kept):
+    done = session("search", "alpha", "xylophone", store=kept.root)
+    assert (done.exit_code, done.stdout) == (
+        1,
+        "nothing in alpha holds 'xylophone'; words match by how they begin\n",
+    )
+
+
+def test_reading_goes_on_while_another_process_writes(own):
+    with locked(own, "alpha"):
+        for arguments in (
+            ["list"],
+            ["show", "alpha"],
+            ["show", "alpha", "--call", "last"],
+            ["why", "alpha", "m2"],
+            ["search", "alpha", "symbol_3"],
+            ["recall", "alpha", "m2"],
+            ["export", "alpha"],
+            ["fork", "alpha", "gamma"],
+        ):
+            answer(*arguments, store=own)
+        for arguments in (["delete", "alpha", "--yes"], ["erase", "alpha", "m2", "--yes"]):
+            done = session(*arguments, store=own)
+            assert done.exit_code == 2
+            assert f"trimtab: session 'alpha' is written to by process {os.getpid()}" in done.stderr
+
+
+def test_export_import_export_is_identical(kept, tmp_path):
+    first = answer("export", "alpha", store=kept.root)
+    done = session("import", "-", store=tmp_path / "new", stdin=first)
+    assert done.exit_code == 0, done.output
+    assert f"imported {kept.events} events as session alpha into" in done.stderr
+    assert answer("export", "alpha", store=tmp_path / "new") == first
+    assert json.loads(first.splitlines()[0]) == {
+        "trimtab": "session",
+        "v": 1,
+        "id": "alpha",
+        "events": kept.events,
+    }
+
+
+def test_an_imported_session_has_the_same_requests(kept, own):
+    for seq in list(kept.requests)[::16]:
+        assert answer("show", "alpha", "--call", seq, "--json", store=own) == kept.requests[seq]
+
+
+def test_an_import_may_take_another_name_but_not_one_that_is_taken(kept, tmp_path, own):
+    file = tmp_path / "alpha.jsonl"
+    assert (
+        "as session omega, which was alpha,"
+        in session("import", file, "--as", "omega", store=own).stderr
+    )
+    done = session("import", file, store=own)
+    assert done.exit_code == 2
+    assert f"there is a session 'alpha' with {kept.events} events already" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda lines: lines[:-1], "is cut off: it should hold"),
+        (lambda lines: [*lines[:-1], lines[-1][:20]], "is cut off: it should hold"),
+        (lambda lines: lines[:9], "is cut off: it should hold"),
+        (lambda lines: [*lines[:9], *lines[10:]], "events; export the session again"),
+        (lambda lines: [lines[0], lines[1], lines[1], *lines[3:]], "the file was changed"),
+        (lambda lines: lines[1:], "this is no exported session"),
+        (lambda lines: [], "this is no exported session"),
+        (lambda lines: [lines[0].replace('"v":1', '"v":2'), *lines[1:]], "upgrade trimtab"),
+    ],
+)
+def test_a_file_that_is_not_whole_is_refused_and_nothing_is_written(kept, tmp_path, change, said):
+    lines = answer("export", "alpha", store=kept.root).splitlines()
+    file = tmp_path / "broken.jsonl"
+    file.write_text("\n".join(change(lines)), encoding="utf-8")
+    done = session("import", file, store=tmp_path / "new")
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_file_that_cannot_be_written_or_read_is_named(kept, tmp_path):
+    file = tmp_path / "no" / "file"
+    why = "(No such file or directory)"
+    done = session("export", "alpha", "-o", file, store=kept.root)
+    assert (done.exit_code, done.stderr) == (2, f"trimtab: {file}: cannot be written {why}\n")
+    done = session("import", file, store=kept.root)
+    assert (done.exit_code, done.stderr) == (2, f"trimtab: {file}: cannot be read {why}\n")
+
+
+def test_whoever_waits_is_told_what_for(capfd, monkeypatch):
+    monkeypatch.setattr("trimtab.cli.storing.PATIENCE", 0)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    started = threading.Event()
+    monkeypatch.setattr(Doing, "start", lambda told: (Doing_start(told), started.set()))
+    with waiting("exporting alpha") as told:
+        assert started.wait(10)
+        told.count(1_000, 5_000, "lines")
+    assert "exporting alpha" in capfd.readouterr().err
+
+
+Doing_start = Doing.start
+
+
+def test_a_failed_export_leaves_the_file_as_it_was(kept, tmp_path):
+    file = tmp_path / "out"
+    file.write_text("before", encoding="utf-8")
+    assert session("export", "nobody", "-o", file, store=kept.root).exit_code == 2
+    assert file.read_text(encoding="utf-8") == "before"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_deletion_is_asked_for_first(own):
+    done = session("delete", "alpha", store=own, stdin="n\n")
+    assert done.exit_code == 1
+    assert "Delete alpha with its" in done.stderr
+    assert session("list", store=own).stdout.count("alpha")
+    done = session("delete", "alpha", store=own, stdin="y\n")
+    assert done.exit_code == 0
+    assert re.search(r"deleted alpha: \d+ events", done.stderr)
+    assert answer("list", store=own) == "no sessions\n"
+
+
+def test_an_erased_text_is_gone_and_forks_are_named(own):
+    answer("fork", "alpha", "copy", store=own)
+    handle = answer("search", "alpha", HIDDEN, store=own).partition(":")[0]
+    done = session("erase", "alpha", handle, "--why", "a user asked", store=own, stdin="y\n")
+    assert done.exit_code == 0, done.output
+    assert f"erased {handle}" in done.stderr
+    assert "not reached: 1 fork with copies of their own (copy)" in done.stderr
+    held = b"".join(path.read_bytes() for path in (own / "alpha").rglob("*") if path.is_file())
+    assert HIDDEN.encode() not in held
+    told = answer("why", "alpha", handle, store=own)
+    assert told.startswith(f"{handle} is not in the context: its text was erased")
+    assert "why: a user asked" in told
+
+
+def test_a_call_that_cannot_be_shown_any_more_says_so(kept, own):
+    handle = answer("search", "alpha", HIDDEN, store=own).partition(":")[0]
+    sent = next(seq for seq, made in kept.requests.items() if HIDDEN in made)
+    answer("erase", "alpha", handle, "--yes", store=own)
+    done = session("show", "alpha", "--call", sent, "--json", store=own)
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"trimtab: the request of call {sent} cannot be shown as it was sent" in done.stderr
+
+
+def test_a_fork_shares_the_past_up_to_a_position(kept, own):
+    done = session("fork", "alpha", "gamma", "--at", 20, store=own)
+    assert f"forked alpha at event 20 of {kept.events} as gamma" in done.stderr
+    (row,) = json.loads(answer("list", "--json", "--after", "alpha", store=own))["sessions"]
+    assert (row["session"], row["position"], row["parent"]) == ("gamma", 21, "alpha")
+    assert session("fork", "alpha", "gamma", store=own).exit_code == 2
+    done = session("fork", "alpha", "delta", "--at", 9_999, store=own)
+    assert done.exit_code == 2
+    assert f"give --at 1 to {kept.events}" in done.stderr
+
+
+def test_a_policy_of_the_callers_own_is_not_needed(tmp_path):
+    def mine(window, budget):
+        from trimtab.core.plan import Decision
+
+        return Decision()
+
+    async def make():
+        store = FileStore(tmp_path, fsync=False)
+        talk = await Session.create(store, "own", model="gpt-4o", policy=mine)
+        await talk.add(user("hello"))
+        made = canonical(await talk.request())
+        await store.close()
+        return made
+
+    made = asyncio.run(make())
+    assert answer("show", "own", "--call", "last", "--json", store=tmp_path) == made
+    assert "hello" in answer("show", "own", store=tmp_path)
+    assert "in the context" in answer("why", "own", "m2", store=tmp_path)
+    answer("fork", "own", "twin", store=tmp_path)
+    answer("erase", "own", "m2", "--yes", store=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show"],
+        ["show", "--call", "last"],
+        ["export"],
+        ["delete", "--yes"],
+        ["search", "word"],
+        ["recall", "m2"],
+        ["why", "m2"],
+        ["erase", "m2"],
+        ["fork", "new"],
+    ],
+)
+def test_a_session_that_is_not_there_is_one_line(kept, arguments):
+    command, *rest = arguments
+    done = session(command, "nobody", *rest, store=kept.root)
+    assert (done.exit_code, done.stdout, done.stderr) == (
+        2,
+        "",
+        "trimtab: there is no session 'nobody'; `trimtab session list` shows all\n",
+    )
+
+
+def test_a_store_that_is_not_there_says_how_to_name_one(tmp_path):
+    done = session("list", store=tmp_path / "none")
+    assert done.exit_code == 2
+    assert "does not exist; say where the sessions are with --store" in done.stderr
+
+
+def test_a_damaged_log_and_a_newer_snapshot_are_one_line_each(own):
+    (own / "alpha" / "state.yaml").write_text("v: 99\nseq: 3\nspans: []\n...\n", encoding="utf-8")
+    done = session("show", "alpha", store=own)
+    assert done.exit_code == 2
+    assert "upgrade trimtab to open this session" in done.stderr
+    (own / "alpha" / "state.yaml").unlink()
+    log = own / "alpha" / "events.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join([*lines[:5], b"what?\n", *lines[6:]]))
+    done = session("show", "alpha", store=own)
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("trimtab: ")
+
+
+def test_without_psycopg_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    done = session("list", store="postgresql://nobody@127.0.0.1:1/none")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "trimtab: PostgreSQL needs two more packages: pip install 'trimtab[postgres]'\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("postgresql://nobody:hush@127.0.0.1:1/none", "cannot be reached"),
+        ("postgresql://nobody@[::1", "no address of a database"),
+    ],
+)
+def test_a_database_that_is_not_there_is_one_line_without_its_password(place, said):
+    done = session("list", store=place)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "hush" not in done.output
+
+
+def test_what_a_tool_printed_does_not_reach_the_terminal_as_commands(tmp_path):
+    async def make():
+        store = FileStore(tmp_path, fsync=False)
+        talk = await Session.create(store, "x", model="gpt-4o")
+        await talk.add(user("a\x1b[2Jb\u202ec\ud800"))
+        await talk.request()
+        await store.close()
+
+    asyncio.run(make())
+    for arguments in (["show", "x"], ["why", "x", "m2"], ["show", "x", "--call", "last"]):
+        told = answer(*arguments, store=tmp_path)
+        assert r"a\x1b[2Jb\u202ec\ud800" in told
