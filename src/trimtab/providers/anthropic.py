@@ -1,0 +1,57 @@
+"""Anthropic's Messages API, and servers that speak it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trimtab.providers.exchange import Exchange, MissingSDK
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+
+
+class Anthropic:
+    """Sends requests of the `anthropic` dialect through the official SDK, without its retries.
+
+    A client of the caller's own is used as it is set up, and left open by `close`. `timeout` is
+    in seconds without a sign of life, not for the whole reply.
+    """
+
+    dialect = "anthropic"
+
+    def __init__(
+        self,
+        client: AsyncAnthropic | None = None,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        try:
+            import anthropic
+        except ModuleNotFoundError as error:
+            raise MissingSDK("anthropic") from error
+        self._own: AsyncAnthropic | None = None
+        if client is None:
+            client = self._own = anthropic.AsyncAnthropic(
+                api_key=api_key, base_url=base_url, timeout=timeout, max_retries=0
+            )
+        self._client = client.with_options(max_retries=0)
+        self._exchange = Exchange(
+            anthropic, self._client.messages.create, name=self.dialect, ends=_ends
+        )
+
+    def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        """See `Provider`."""
+        # Said with the request, the timeout keeps the SDK from refusing a long unstreamed reply.
+        return self._exchange.send({"timeout": self._client.timeout, **request})
+
+    async def close(self) -> None:
+        """See `Provider`."""
+        if self._own is not None:
+            await self._own.close()
+
+
+def _ends(event: Mapping[str, Any]) -> bool:
+    return event.get("type") == "message_stop"

@@ -1,0 +1,117 @@
+"""OpenAI's two APIs. Chat Completions is also what most other servers speak: give `base_url`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trimtab.dialects.shapes import objects
+from trimtab.providers.exchange import Ends, Exchange, MissingSDK
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+
+class OpenAIChat:
+    """Sends requests of the `openai_chat` dialect through the official SDK, without its retries.
+
+    `base_url` names another server that speaks it: vLLM, llama.cpp, Ollama, OpenRouter, DeepSeek,
+    Groq. A client of the caller's own is used as it is set up, and left open by `close`. `timeout`
+    is in seconds without a sign of life, not for the whole reply.
+    """
+
+    dialect = "openai_chat"
+
+    def __init__(
+        self,
+        client: AsyncOpenAI | None = None,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        self._line = _Line(client, api_key, base_url, timeout)
+        create = self._line.client.chat.completions.create
+        self._exchange = self._line.exchange(create, self.dialect, _chat_ends)
+
+    def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        """See `Provider`."""
+        return self._exchange.send(request)
+
+    async def close(self) -> None:
+        """See `Provider`."""
+        await self._line.close()
+
+
+class OpenAIResponses:
+    """Sends requests of the `openai_responses` dialect; all else is as with `OpenAIChat`."""
+
+    dialect = "openai_responses"
+
+    def __init__(
+        self,
+        client: AsyncOpenAI | None = None,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        self._line = _Line(client, api_key, base_url, timeout)
+        create = _as_it_is(self._line.client.responses.create)
+        self._exchange = self._line.exchange(create, self.dialect, _response_ends)
+
+    def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        """See `Provider`."""
+        return self._exchange.send(request)
+
+    async def close(self) -> None:
+        """See `Provider`."""
+        await self._line.close()
+
+
+class _Line:
+    """A client of the SDK, and whether it is ours to close."""
+
+    def __init__(
+        self, client: AsyncOpenAI | None, api_key: str | None, base_url: str | None, timeout: float
+    ) -> None:
+        try:
+            import openai
+        except ModuleNotFoundError as error:
+            raise MissingSDK("openai") from error
+        self._sdk = openai
+        self._own: AsyncOpenAI | None = None
+        if client is None:
+            client = self._own = openai.AsyncOpenAI(
+                api_key=api_key, base_url=base_url, timeout=timeout, max_retries=0
+            )
+        self.client = client.with_options(max_retries=0)
+
+    def exchange(self, create: Any, name: str, ends: Ends) -> Exchange:
+        return Exchange(self._sdk, create, name=name, ends=ends)
+
+    async def close(self) -> None:
+        if self._own is not None:
+            await self._own.close()
+
+
+def _as_it_is(create: Any) -> Any:
+    """Hand the body over as it is: the SDK walks through every item by its types, which takes a
+    third of a second for a long history, and changes nothing."""
+
+    async def send(**request: Any) -> Any:
+        typed = ("model", "stream", "extra_headers", "extra_query", "timeout")
+        options = {name: request.pop(name) for name in typed if name in request}
+        more: dict[str, Any] = request.pop("extra_body", {})
+        return await create(**options, extra_body={**request, **more})
+
+    return send
+
+
+def _chat_ends(event: Mapping[str, Any]) -> bool:
+    # The usage follows in a chunk of its own, and `[DONE]`; some servers send neither.
+    return any(choice.get("finish_reason") for choice in objects(event.get("choices")))
+
+
+def _response_ends(event: Mapping[str, Any]) -> bool:
+    return event.get("type") in ("response.completed", "response.incomplete")

@@ -1,0 +1,127 @@
+"""The one layer that sends a request again."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, cast
+
+from trimtab.dialects.shapes import as_dict, objects
+from trimtab.providers.provider import TRANSIENT, Failure, Provider, ProviderError
+
+FIRST_WAIT = 0.5
+"""Seconds; the longest that the first wait may be, doubled with each further one."""
+
+_BEFORE_CONTENT = frozenset(
+    {"message_start", "ping", "response.created", "response.in_progress", "response.queued"}
+)
+
+
+def retrying(
+    provider: Provider,
+    *,
+    attempts: int = 5,
+    longest: float = 60.0,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    chance: Callable[[], float] = random.random,
+) -> Provider:
+    """The provider, asked up to `attempts` times where its failure may pass.
+
+    Between them it waits as long as the provider asks, else a random part of a time that doubles;
+    never more than `longest` seconds. Once something of the reply was passed on it asks no more:
+    what came cannot be taken back, so whoever reads the stream decides.
+    """
+    if attempts < 1:
+        raise ValueError(f"attempts is {attempts}; it must be 1 or more")
+    return _Retrying(provider, attempts, longest, sleep, chance)
+
+
+class _Retrying:
+    def __init__(
+        self,
+        provider: Provider,
+        attempts: int,
+        longest: float,
+        sleep: Callable[[float], Awaitable[object]],
+        chance: Callable[[], float],
+    ) -> None:
+        self._provider = provider
+        self._attempts = attempts
+        self._longest = longest
+        self._sleep = sleep
+        self._chance = chance
+
+    @property
+    def dialect(self) -> str:
+        return self._provider.dialect
+
+    async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        for attempt in range(1, self._attempts + 1):
+            passed_on = False
+            try:
+                async with aclosing(_held_back(self._provider.send(request))) as events:
+                    async for event in events:
+                        passed_on = True
+                        yield event
+            except ProviderError as error:
+                last = attempt == self._attempts
+                if passed_on or last or error.failure.kind not in TRANSIENT:
+                    if attempt > 1:
+                        error.add_note(f"this was attempt {attempt} of {self._attempts}")
+                    raise
+                wait = self._wait(error.failure, attempt)
+            else:
+                return
+            await self._sleep(wait)
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+    def _wait(self, failure: Failure, attempt: int) -> float:
+        # Full jitter: clients that failed together must not come back together. On top of what
+        # the provider asks for it is the first step only, for that is no guess.
+        if failure.retry_after is not None:
+            return min(failure.retry_after + self._chance() * FIRST_WAIT, self._longest)
+        return self._chance() * min(FIRST_WAIT * 2.0 ** (attempt - 1), self._longest)
+
+
+async def _held_back(
+    events: AsyncIterator[Mapping[str, Any]],
+) -> AsyncGenerator[Mapping[str, Any]]:
+    """The events; those that say nothing yet are kept until one does.
+
+    Anthropic reports an overload inside a stream that has just begun. Had its first event been
+    passed on, that could not be tried again.
+    """
+    held: list[Mapping[str, Any]] | None = []
+    try:
+        async for event in events:
+            if held is not None:
+                held.append(event)
+                if not _says_something(event):
+                    continue
+                for early in held:
+                    yield early
+                held = None
+            else:
+                yield event
+        for early in held or ():
+            yield early
+    finally:
+        if hasattr(events, "aclose"):
+            await cast("Any", events).aclose()
+
+
+def _says_something(event: Mapping[str, Any]) -> bool:
+    if event.get("object") != "chat.completion.chunk":
+        return event.get("type") not in _BEFORE_CONTENT
+    return any(
+        choice.get("finish_reason") or _any_content(as_dict(choice.get("delta")) or {})
+        for choice in objects(event.get("choices"))
+    )
+
+
+def _any_content(delta: Mapping[str, Any]) -> bool:
+    return any(value for key, value in delta.items() if key != "role")

@@ -1,0 +1,133 @@
+"""What was sent, and why something was not: answered from the store, long after."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trimtab.core.edits import Handle, parse_handle
+from trimtab.core.event import Call, Edit, Event, Outcome, Repair, Said
+from trimtab.core.message import Message
+from trimtab.core.recall import erased_by, recalled
+from trimtab.core.rewinding import undone_by
+from trimtab.core.window import Window
+from trimtab.session.opening import window_at
+from trimtab.stores.store import Store
+from trimtab.wire import call_at, sent_in
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Why the model sees something as it does."""
+
+    handle: str
+    """What was asked about."""
+    state: str
+    """`shown`, `truncated`, `masked`, `summarised`, `dropped`, `undone` or `erased`."""
+    since: float | None = None
+    """When that was decided, in seconds since the epoch; None where nothing was."""
+    event: int | None = None
+    """The position of the edit, the rewind or the erasure; None where nothing was decided."""
+    why: str = ""
+    """The rule that decided it, with its numbers."""
+    stands: str = ""
+    """What the model sees in its place; empty for nothing."""
+    text: str = ""
+    """What was said; empty where it was erased."""
+
+
+async def rebuild(store: Store, session: str, seq: int) -> dict[str, Any]:
+    """The exact request of a past call, checked against its hash."""
+    found = [event async for event in store.events(session, [(seq, seq)])]
+    call = call_at(found[0] if found else None, seq)
+    return sent_in(await window_at(store, session, call.position), seq, call)
+
+
+async def calls(store: Store, session: str) -> AsyncIterator[tuple[Event, Call, Outcome | None]]:
+    """Every call of a session with its outcome, in order; the outcome of a call follows it."""
+    waiting: dict[int, tuple[Event, Call]] = {}
+    async for event in store.events(session):
+        match event.body:
+            case Call() as call:
+                for made in waiting.values():
+                    yield (*made, None)
+                waiting = {event.seq: (event, call)}
+            case Outcome() as outcome if outcome.call in waiting:
+                yield (*waiting.pop(outcome.call), outcome)
+            case _:
+                pass
+    for made in waiting.values():
+        yield (*made, None)
+
+
+async def why(store: Store, session: str, handle: str) -> Why:
+    """Why something is not in the context, since when, and by which edit."""
+    named = parse_handle(handle)
+    position = await store.position(session)
+    message = await _said(store, session, named)
+    if message is None:
+        raise LookupError(f"nothing is called {handle}; positions go up to m{position}")
+    # From before it was said on, so that it is still in memory however it was hidden.
+    window = await window_at(store, session, position, since=named.first - 1)
+    gone = erased_by(window, named.first, named.part)
+    if gone is not None:
+        return await _by(store, session, Why(handle=handle, state="erased", event=gone))
+    entry = window.entries.get(named.first)
+    if entry is None:
+        text = recalled(window, handle, {named.first: message})
+        undone = undone_by(named.first, window.rewinds)
+        by, reason = (undone[0], f"rewound to {undone[1]}") if undone else (None, "")
+        found = Why(handle=handle, state="undone", event=by, why=reason, text=text)
+        return await _by(store, session, found)
+    text = recalled(window, handle, {s: e.message for s, e in window.entries.items()})
+    part = 0 if named.part is None and len(entry.message.parts) == 1 else named.part
+    group = entry.round.group
+    edit, by = group.hidden, group.hidden_by
+    if edit is None and part is not None:
+        edit, by = entry.edits.get(part), entry.edited_by.get(part, 0)
+    if edit is None:
+        return Why(handle=handle, state="shown", text=text)
+    stands = _stands(window, edit)
+    state = _STATES[edit.op]
+    found = Why(handle=handle, state=state, event=by, why=edit.why, stands=stands, text=text)
+    return await _by(store, session, found)
+
+
+_STATES = {
+    "truncate": "truncated",
+    "mask": "masked",
+    "summarise": "summarised",
+    "drop": "dropped",
+    "reveal": "shown",
+}
+
+
+def _stands(window: Window, edit: Edit) -> str:
+    match edit.op:
+        case "drop":
+            return window.notice()
+        case "summarise":
+            return window.summary.text if window.summary is not None else ""
+        case _:
+            return edit.text
+
+
+async def _said(store: Store, session: str, named: Handle) -> Message | None:
+    """The message that a handle names first; None where it names none, or a part it has not."""
+    span = (named.first, named.first)
+    found = [event.body async for event in store.events(session, [span])]
+    if not found or not isinstance(found[0], Said | Repair):
+        return None
+    message = found[0].message
+    return message if (named.part or 0) < max(1, len(message.parts)) else None
+
+
+async def _by(store: Store, session: str, found: Why) -> Why:
+    """The same with what the event that decided it says of itself."""
+    if found.event is None:
+        return found
+    span = (found.event, found.event)
+    made = [event async for event in store.events(session, [span])]
+    own: str = getattr(made[0].body, "why", "")
+    return replace(found, since=made[0].at, why=found.why or own)

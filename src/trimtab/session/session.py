@@ -1,0 +1,340 @@
+"""Session: a durable context.
+
+Each verb is drafted from the window, put into the store, and folded only then. Whoever loses the
+race for a position reads what is new and decides again; whoever lost a turn's ownership stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from trimtab.context import Context
+from trimtab.core.branching import branch
+from trimtab.core.budget import Budget
+from trimtab.core.edits import parse_handle
+from trimtab.core.erase import eraser, to_erase
+from trimtab.core.event import Body, Event, Settings, Turn
+from trimtab.core.forgetting import Forgotten
+from trimtab.core.ledger import Ledger, Preview
+from trimtab.core.message import Message, Text, ToolCall, ToolResult
+from trimtab.core.plan import Policy, Span
+from trimtab.core.policies.summaries import WantedSummary
+from trimtab.core.window import Window
+from trimtab.dialects import dialect, read_call, to_wire
+from trimtab.dialects.dialect import Wire
+from trimtab.options import Options, Tokenizer, options_after
+from trimtab.redaction import Redact
+from trimtab.session import audit, lookup
+from trimtab.session.audit import Why
+from trimtab.session.opening import due, opened
+from trimtab.stores.errors import KeyTaken, PositionTaken, StaleOwner, StoreError
+from trimtab.stores.store import Store
+
+T = TypeVar("T")
+
+log = logging.getLogger("trimtab.session")
+
+
+class Session:
+    """A context whose events are in a store. Open it with `Session.create` or `Session.open`."""
+
+    def __init__(self, store: Store, session: str, context: Context) -> None:
+        self.store = store
+        self.id = session
+        self.epoch: int | None = None
+        """Of the turn that this process has claimed; None where it owns none."""
+        self._context = context
+        self._lock = asyncio.Lock()
+        self._unsure = False
+
+    @classmethod
+    async def create(cls, store: Store, session: str, **options: Any) -> Session:
+        """A new session. The options are those of `Context`."""
+        context = Context(**options)
+        await store.append(session, context.events)
+        return cls(store, session, context)
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        session: str,
+        *,
+        policy: str | Policy | None = None,
+        tokenizer: Tokenizer | None = None,
+        redact: Redact | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> Session:
+        """A session that is in the store; what is not in its log is given again."""
+        own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
+        return cls(store, session, await opened(store, session, clock=clock, **own))
+
+    async def close(self) -> None:
+        """Leave the session to others; what was done in it is in the store."""
+        await self.store.release(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id}: {self._context!r}>"
+
+    @property
+    def options(self) -> Options:
+        """What is set now."""
+        return self._context.options
+
+    @property
+    def window(self) -> Window:
+        """What the model sees now; only what is in the store is in it."""
+        return self._context.window
+
+    async def add(self, item: Any, *, key: str | None = None) -> str:
+        """Append what was said; a key that the session knows is not added again."""
+        try:
+            return await self._write(lambda: self._context.add(item, key=key))
+        except KeyTaken as known:
+            if known.position > self.window.seq:
+                await self.refresh()  # somebody else added it: the next request must hold it
+            return f"m{known.position}"
+
+    async def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
+        """Keyword arguments for the model's SDK; the call is in the store when it returns."""
+        async with self._lock:
+            while True:
+                await self._be_sure()
+                new = False
+                try:
+                    for events in self._context.steps(stream=stream, volatile=volatile):
+                        new = True
+                        await self._put(events)
+                except PositionTaken:
+                    await self._catch_up()
+                else:
+                    # The last call stands for this one only where nobody has written since.
+                    if new or await self.store.position(self.id) == self.window.seq:
+                        return self._context.render()
+                    await self._catch_up()
+
+    async def fail(self, kind: str, **told: int | None) -> None:
+        """Record that the last call ended in an error; `overflow` with a limit teaches it."""
+        await self._write(lambda: self._context.fail(kind, **told))
+
+    async def watch(self, stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
+        """Pass a stream on and add its reply, with usage, when it ends."""
+        gathering = dialect(self.window.settings.dialect).gather()
+        async for event in stream:
+            gathering.feed(to_wire(event))
+            yield event
+        reply = gathering.reply()
+        if reply is not None:
+            await self.add(reply)
+
+    def preview(self, *, stream: bool = False, volatile: str | None = None) -> Preview:
+        """What the next call would send and cost; changes nothing."""
+        return self._context.preview(stream=stream, volatile=volatile)
+
+    def report(self) -> Ledger:
+        """Where the tokens of the next call would go."""
+        return self._context.report()
+
+    def budget(self) -> Budget:
+        """The terms of the next call's limit."""
+        return self._context.budget()
+
+    async def recall(self, handle: str) -> str:
+        """The text behind a handle, exactly as it was said, however long ago."""
+        return await lookup.recall(self.store, self.id, self.window, handle)
+
+    async def search(self, query: str) -> str:
+        """The messages that hold most of the words, with their handles."""
+        return await lookup.search(self.store, self.id, self.window, query)
+
+    async def answer(self, call: ToolCall | Wire) -> str:
+        """Answer a call of a recall tool and add the result; returns its text."""
+        asked = call if isinstance(call, ToolCall) else read_call(call)
+        text = await lookup.answer(self.store, self.id, self.window, asked)
+        result = ToolResult(call_id=asked.id, content=(Text(text=text),))
+        await self.add(Message(role="tool", parts=(result,)))
+        return text
+
+    def wanted_summary(self) -> WantedSummary | None:
+        """What should be summarised now; None for nothing."""
+        return self._context.wanted_summary()
+
+    async def add_summary(self, text: str, *, span: Span | None = None) -> None:
+        """Replace what `wanted_summary` named; refused where that was undone or erased since."""
+        await self._write(lambda: self._context.add_summary(text, span=span))
+
+    async def reveal(self, handle: str) -> None:
+        """Show again what an edit hid."""
+        await self._write(lambda: self._context.reveal(handle))
+
+    async def pin(self, handle: str, *, pinned: bool = True) -> None:
+        """Keep a message from being hidden, or no longer."""
+        await self._write(lambda: self._context.pin(handle, pinned=pinned))
+
+    async def why(self, handle: str) -> Why:
+        """Why something is not in the context, since when, and by which edit."""
+        return await audit.why(self.store, self.id, handle)
+
+    async def rebuild(self, seq: int) -> dict[str, Any]:
+        """The exact request of a past call, checked against its hash."""
+        return await audit.rebuild(self.store, self.id, seq)
+
+    async def configure(self, **changes: Any) -> None:
+        """Change the model, the system prompt, the tools or any other option from now on."""
+        await self._write(lambda: self._context.configure(**changes))
+
+    async def equip(self, tools: Sequence[Wire]) -> None:
+        """Let these be the tools; nothing changes where they are already."""
+        if self._context.would_change(tools=tools):
+            await self.configure(tools=tools)
+
+    async def apply_policy(self, policy: Policy) -> None:
+        """Make the edits that a policy wants now, whatever the session's own policy is."""
+
+        def edit() -> None:
+            for body in policy(self.window, self.budget()).edits:
+                self._context.append(body)
+
+        await self._write(edit)
+
+    async def rewind(self, to: int | str) -> None:
+        """Go back to a position, or to just behind the message that a handle names."""
+        await self._write(lambda: self._context.rewind(to))
+
+    async def fork(self, session: str, *, at: int | None = None) -> Session:
+        """A new session that shares the past up to a position, and nothing after."""
+        at = self.window.seq if at is None else at
+        events = [event async for event in self.store.events(self.id)]
+        if not 0 < at <= len(events):
+            raise ValueError(f"cannot fork at {at}; positions go from 1 to {len(events)}")
+        past = events[:at]
+        settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
+        own = self._context.own(options_after(settings, self._context.options))
+        for body in branch(events[at:], parent=self.id, at=at):
+            past.append(replace(self._context.event(body), seq=len(past) + 1))
+        await self.store.append(session, past)
+        context = await opened(self.store, session, **own)
+        return Session(self.store, session, context)
+
+    async def erase(self, handle: str, *, why: str = "") -> list[str]:
+        """Destroy the payload of a message or a part, in the store and in all made from it.
+
+        Returns the sessions that were forked from this one: their copies are not reached.
+        """
+        named = parse_handle(handle)
+        async with self._lock:
+            while True:
+                await self._be_sure()
+                span = (named.first, None)
+                later = [event async for event in self.store.events(self.id, [span])]
+                erases = to_erase(later, named, why)
+                events = [self._context.event(body, n) for n, body in enumerate(erases)]
+                self._unsure = True
+                try:
+                    await self.store.rewrite(self.id, events, eraser(erases))
+                except PositionTaken:
+                    await self._catch_up()
+                else:
+                    await self._take(events)
+                    self._context.events[:] = map(eraser(erases), self._context.events)
+                    self._unsure = False
+                    return await self.store.forks(self.id)
+
+    async def claim(self) -> int:
+        """Begin a turn: whoever owned the last one can write no more."""
+        await self._write(lambda: self._context.append(self._claim()), epoch=False)
+        self.epoch = self.window.epoch
+        return self.epoch
+
+    def _claim(self) -> Turn:
+        return Turn(state="claimed", epoch=self.window.epoch + 1)
+
+    async def begin_tool(self, key: str) -> None:
+        """Record that a tool was started, by its idempotency key."""
+        await self._note(Turn(state="tool_started", epoch=self.epoch or 0, key=key))
+
+    async def end(self) -> None:
+        """End the turn."""
+        await self._note(Turn(state="ended", epoch=self.epoch or 0))
+        self.epoch = None
+
+    async def refresh(self) -> None:
+        """Fold what others have written."""
+        async with self._lock:
+            await self._catch_up()
+
+    async def reload(self) -> None:
+        """Fold the session anew from the store."""
+        async with self._lock:
+            self._context = await opened(self.store, self.id, **self._context.own())
+
+    async def checkpoint(self) -> None:
+        """Let go of what is hidden and keep a snapshot, so that the next opening is short."""
+        async with self._lock:
+            await self._checkpoint()
+
+    async def _note(self, body: Body) -> None:
+        await self._write(lambda: self._context.append(body))
+
+    async def _write(self, verb: Callable[[], T], *, epoch: bool = True) -> T:
+        """Draft, store, fold; again from the start where somebody else was faster."""
+        async with self._lock:
+            while True:
+                await self._be_sure(epoch=epoch)
+                with self._context.drafting() as events:
+                    result = verb()
+                try:
+                    await self._put(events, epoch=epoch)
+                except PositionTaken:
+                    await self._catch_up(epoch=epoch)
+                else:
+                    return result
+
+    async def _put(self, events: list[Event], *, epoch: bool = True) -> None:
+        if not events:
+            return
+        # Until it is folded nobody knows: it may land although we are cancelled or cut off.
+        self._unsure = True
+        try:
+            await self.store.append(self.id, events, epoch=self.epoch if epoch else None)
+        except (PositionTaken, StaleOwner, KeyTaken):
+            self._unsure = False
+            raise
+        await self._take(events)
+        self._unsure = False
+        if due(self.window):
+            await self._checkpoint()
+
+    async def _take(self, events: Iterable[Event]) -> None:
+        """Fold what is in the store; from further back where it needs what has left memory."""
+        try:
+            self._context.apply(events)
+        except Forgotten as error:
+            own = self._context.own()
+            if own["policy"] == self.window.settings.policy:
+                own["policy"] = None  # the log names it, and what follows may name another
+            self._context = await opened(self.store, self.id, upto=error.position, keep=True, **own)
+
+    async def _be_sure(self, *, epoch: bool = True) -> None:
+        if self._unsure:
+            await self._catch_up(epoch=epoch)
+
+    async def _catch_up(self, *, epoch: bool = True) -> None:
+        span = (self.window.seq + 1, None)
+        await self._take([event async for event in self.store.events(self.id, [span])])
+        self._unsure = False
+        if epoch and self.epoch is not None and self.window.epoch > self.epoch:
+            raise StaleOwner(self.id, self.epoch, self.window.epoch)
+
+    async def _checkpoint(self) -> None:
+        snapshot = self._context.checkpoint()
+        try:
+            await self.store.checkpoint(self.id, snapshot)
+        except StoreError as error:
+            # The log has everything: without this snapshot the next opening only reads more.
+            log.warning("session %s: no snapshot at %d: %s", self.id, snapshot.seq, error)

@@ -1,0 +1,287 @@
+"""Errors as providers put them: the same words, statuses and bodies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from trimtab.providers.provider import Kind
+from trimtab.testing.server.refusals import anthropic_body, openai_body
+
+_LONGEST = (
+    "This model's maximum context length is {limit} tokens. However, you requested {total} tokens "
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An error to be returned. Its words may hold {limit}, {input}, {requested}, {total}."""
+
+    kind: Kind
+    """What it means."""
+    status: int = 400
+    """Of the HTTP response."""
+    message: str = ""
+    """The provider's words."""
+    type: str | None = None
+    """The error's type, where it is not the status's usual one."""
+    code: str | int | None = None
+    """The error's code, in OpenAI's form."""
+    body: Mapping[str, Any] | str | None = None
+    """A body in no API's usual form; a text is sent as it is."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Sent along."""
+
+    def payload(self, dialect: str, numbers: Mapping[str, int]) -> dict[str, Any] | str:
+        """The body that an endpoint of a dialect returns."""
+        if isinstance(self.body, str):
+            return _filled(self.body, numbers)
+        if self.body is not None:
+            return _filled(dict(self.body), numbers)
+        message = _filled(self.message, numbers)
+        if dialect == "anthropic":
+            return anthropic_body(self.status, message, self.type)
+        return openai_body(self.status, message, kind=self.type, code=self.code)
+
+
+def _filled(value: Any, numbers: Mapping[str, int]) -> Any:
+    if isinstance(value, str):
+        name = value.removeprefix("{").removesuffix("}")
+        if value == f"{{{name}}}" and name in numbers:
+            # Alone it is a number in the JSON, too.
+            return numbers[name]
+        for name, number in numbers.items():
+            value = value.replace(f"{{{name}}}", str(number))
+        return value
+    if isinstance(value, dict):
+        told = cast("dict[str, Any]", value)
+        return {key: _filled(inner, numbers) for key, inner in told.items()}
+    return value
+
+
+def _over(message: str, status: int = 400, **rest: Any) -> Fault:
+    return Fault(kind="overflow", status=status, message=message, **rest)
+
+
+OVERFLOWS: Mapping[str, Fault] = {
+    "anthropic": _over("prompt is too long: {input} tokens > {limit} maximum"),
+    "anthropic_sum": _over(
+        "input length and `max_tokens` exceed context limit: {input} + {requested} > {limit}, "
+        "decrease input length or `max_tokens` and try again"
+    ),
+    "anthropic_413": _over("Request exceeds the maximum size", 413, type="request_too_large"),
+    "openai_chat": _over(
+        _LONGEST + "({input} in the messages, {requested} in the completion). Please reduce the "
+        "length of the messages or completion.",
+        code="context_length_exceeded",
+    ),
+    "openai_functions": _over(
+        _LONGEST + "({messages} in the messages, {functions} in the functions, and {requested} in "
+        "the completion). Please reduce the length of the messages, functions, or completion.",
+        code="context_length_exceeded",
+    ),
+    "openai_responses": _over(
+        "Your input exceeds the context window of this model. Please adjust your input and try "
+        "again.",
+        code="context_length_exceeded",
+    ),
+    "azure": _over(
+        "Input tokens exceed the configured limit of {limit} tokens. Your messages resulted in "
+        "{input} tokens. Please reduce the length of the messages.",
+        code="context_length_exceeded",
+    ),
+    "gemini": _over(
+        "The input token count ({input}) exceeds the maximum number of tokens allowed ({limit}).",
+        code=400,
+        type="INVALID_ARGUMENT",
+    ),
+    "vertex": _over(
+        "The input token count is {input} but model only supports up to {limit}.",
+        code=400,
+        type="INVALID_ARGUMENT",
+    ),
+    "bedrock": _over("Input is too long for requested model.", type="ValidationException"),
+    "bedrock_exceeds": _over(
+        "The input exceeds the maximum number of input tokens", type="ValidationException"
+    ),
+    "openrouter": _over(
+        "This endpoint's maximum context length is {limit} tokens. However, you requested about "
+        "{total} tokens ({input} of text input, {requested} in the output). Please reduce the "
+        "length of either one.",
+        code=400,
+    ),
+    "openrouter_nested": _over(
+        "",
+        body={
+            "error": {
+                "message": "Provider returned error",
+                "code": 400,
+                "metadata": {
+                    "provider_name": "Anthropic",
+                    "raw": json.dumps(
+                        {
+                            "type": "error",
+                            "error": {
+                                "type": "invalid_request_error",
+                                "message": "prompt is too long: {input} tokens > {limit} maximum",
+                            },
+                        }
+                    ),
+                },
+            }
+        },
+    ),
+    "xai": _over(
+        "This model's maximum prompt length is {limit} but the request contains {input} tokens."
+    ),
+    "groq": _over(
+        "Please reduce the length of the messages or completion.", code="context_length_exceeded"
+    ),
+    "deepseek": _over(
+        _LONGEST + "({input} in the messages, {requested} in the completion). Please reduce the "
+        "length of the messages or completion.",
+        code="invalid_request_error",
+    ),
+    "mistral": _over(
+        "Prompt contains {input} tokens and 0 draft tokens, too large for model with {limit} "
+        "maximum context length",
+        code="3051",
+    ),
+    "vllm": _over(
+        _LONGEST + "({input} in the messages, {requested} in the completion). Please reduce the "
+        "length of the messages or completion.",
+        type="BadRequestError",
+        code=400,
+    ),
+    "vllm_newer": _over(
+        "This model's maximum context length is {limit} tokens. However, your request has {input} "
+        "input tokens plus {requested} 'max_tokens'. Please reduce the length of the input "
+        "messages.",
+        type="BadRequestError",
+        code=400,
+    ),
+    "vllm_wrong_limit": _over(
+        "This model's maximum context length is 3 tokens. However, you requested {total} tokens "
+        "({input} in the messages, {requested} in the completion).",
+        type="BadRequestError",
+        code=400,
+    ),
+    "llama_cpp": _over(
+        "",
+        body={
+            "error": {
+                "code": 400,
+                "message": "the request exceeds the available context size, try increasing it",
+                "type": "exceed_context_size_error",
+                "n_prompt_tokens": "{input}",
+                "n_ctx": "{limit}",
+            }
+        },
+    ),
+    "llama_cpp_python": _over("Requested tokens ({total}) exceed context window of {limit}"),
+    "lm_studio": _over(
+        "The number of tokens to keep from the initial prompt is greater than the context length."
+    ),
+    "ollama": _over("prompt too long; exceeded max context length by 100 tokens"),
+    "tgi": _over(
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= {limit}. Given: "
+        "{input} `inputs` tokens and {requested} `max_new_tokens`",
+        422,
+    ),
+    "copilot": _over(
+        "prompt token count of {input} exceeds the limit of {limit}",
+        code="model_max_prompt_tokens_exceeded",
+    ),
+    "minimax": _over("invalid params, context window exceeds limit"),
+    "kimi": _over(
+        "Invalid request: Your request exceeded model token limit: {limit} (requested: {total})"
+    ),
+    "cerebras": _over(
+        "Please reduce the length of the messages or completion. Current length is {input} while "
+        "limit is {limit}",
+        code="context_length_exceeded",
+    ),
+    "cerebras_400": _over("", 400, body=""),
+    "cerebras_413": _over("", 413, body=""),
+}
+"""Too long, as each provider says it."""
+
+OTHERS: Mapping[str, Fault] = {
+    "rate_limit": Fault(
+        kind="rate_limit",
+        status=429,
+        message="Rate limit reached on tokens per min (TPM): Limit 30000, Used 29000, Requested "
+        "{total}. Please try again in 1s.",
+        code="rate_limit_exceeded",
+        headers={"retry-after": "1"},
+    ),
+    "rate_limit_long": Fault(
+        kind="rate_limit",
+        status=429,
+        message="This request would exceed your organization's rate limit of 40,000 input tokens "
+        "per minute. Please reduce the prompt length or the maximum tokens requested.",
+        headers={"retry-after": "30"},
+    ),
+    "too_many_requests": Fault(kind="rate_limit", status=429, message="Too many requests"),
+    "overloaded": Fault(kind="overloaded", status=529, message="Overloaded"),
+    "unavailable": Fault(
+        kind="overloaded",
+        status=503,
+        message="The engine is currently overloaded, please try again later",
+    ),
+    "server_error": Fault(kind="server", status=500, message="Internal server error"),
+    "bad_gateway": Fault(kind="server", status=502, body="<html>502 Bad Gateway</html>"),
+    "deadline": Fault(kind="timeout", status=504, message="context deadline exceeded"),
+    "timed_out": Fault(kind="timeout", status=408, message="The request timed out"),
+    "auth_token": Fault(
+        kind="auth",
+        status=401,
+        message="Invalid token: the access token exceeds its maximum lifetime",
+        code="invalid_api_key",
+    ),
+    "forbidden": Fault(
+        kind="auth", status=403, message="Your token does not have access to this model"
+    ),
+    "unsupported_max_tokens": Fault(
+        kind="refused",
+        message="Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+        "'max_completion_tokens' instead.",
+        code="unsupported_parameter",
+    ),
+    "string_above_max_length": Fault(
+        kind="refused",
+        message="Invalid 'messages[0].content': string too long. Expected a string with maximum "
+        "length 10485760, but got a string with length 12000000 instead.",
+        code="string_above_max_length",
+    ),
+    "image_too_large": Fault(
+        kind="refused",
+        message="messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6291456 "
+        "bytes > 5242880 bytes",
+    ),
+    "not_found": Fault(kind="refused", status=404, message="model: no-such-model"),
+    "calls_without_results": Fault(
+        kind="malformed",
+        message="messages.2: `tool_use` ids were found without `tool_result` blocks immediately "
+        "after: toolu_1. Each `tool_use` block must have a corresponding `tool_result` block in "
+        "the next message.",
+    ),
+    "tool_calls_without_messages": Fault(
+        kind="malformed",
+        message="An assistant message with 'tool_calls' must be followed by tool messages "
+        "responding to each 'tool_call_id'. The following tool_call_ids did not have response "
+        "messages: call_1",
+    ),
+    "results_without_calls": Fault(
+        kind="malformed",
+        message="messages.0.content.0: unexpected `tool_use_id` found in `tool_result` blocks: "
+        "toolu_1. Each `tool_result` block must have a corresponding `tool_use` block in the "
+        "previous message.",
+    ),
+}
+"""Not overflow, whatever words they contain."""
+
+FAULTS: Mapping[str, Fault] = {**OVERFLOWS, **OTHERS}
+"""Every fault that a script can name."""

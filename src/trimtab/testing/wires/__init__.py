@@ -1,0 +1,44 @@
+"""Answers as each API puts them on the wire, whole and as a stream's events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from trimtab.testing.answer import Answer, Frame
+
+
+class Wire(Protocol):
+    """How one API replies; implementations are modules of functions."""
+
+    def reply(self, answer: Answer, frame: Frame) -> dict[str, Any]:
+        """The whole body of an unstreamed reply."""
+        ...
+
+    def events(
+        self, reply: Mapping[str, Any], request: Mapping[str, Any]
+    ) -> Iterator[dict[str, Any]]:
+        """The events that stream the same reply to a request."""
+        ...
+
+
+def wire(dialect: str) -> Wire:
+    """The wire of that dialect."""
+    match dialect:
+        case "anthropic":
+            from trimtab.testing.wires import anthropic
+
+            return anthropic
+        case "openai_chat":
+            from trimtab.testing.wires import openai_chat
+
+            return openai_chat
+        case "openai_responses":
+            from trimtab.testing.wires import openai_responses
+
+            return openai_responses
+        case _:
+            raise ValueError(
+                f"no dialect is called {dialect!r}; choose anthropic, openai_chat or "
+                "openai_responses"
+            )

@@ -1,0 +1,268 @@
+"""The providers through the official SDKs, over a socket."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from contextlib import aclosing
+
+import anthropic
+import openai
+import pytest
+
+from tests.providers.canned import Answer, serving, sse
+from tests.providers.scripts import APIS
+from trimtab.dialects import dialect
+from trimtab.providers.anthropic import Anthropic
+from trimtab.providers.openai import OpenAIChat
+from trimtab.providers.provider import ProviderError
+from trimtab.providers.retrying import retrying
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=APIS)
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def api(name):
+    return APIS[name]
+
+
+async def sent(provider, request):
+    async with asyncio.timeout(20):
+        return [event async for event in provider.send(request)]
+
+
+async def asked(api, *answers, stream=False):
+    """What comes of one request."""
+    async with serving(*answers) as server:
+        provider = api.make(server.url)
+        try:
+            return await sent(provider, {**api.request, **({"stream": True} if stream else {})})
+        finally:
+            await provider.close()
+            assert len(server.requests) == 1  # it never retries by itself
+
+
+async def failure(api, *answers, stream=False):
+    with pytest.raises(ProviderError) as caught:
+        await asked(api, *answers, stream=stream)
+    return caught.value.failure
+
+
+async def test_a_whole_reply_comes_back_as_the_server_sent_it(api):
+    assert await asked(api, Answer(body=api.reply)) == [api.reply]
+
+
+async def test_a_stream_comes_back_event_by_event_as_the_server_sent_it(api, name):
+    events = await asked(api, Answer(events=api.lines()), stream=True)
+    assert events == list(api.events)
+    gathering = dialect(name).gather()
+    for event in events:
+        gathering.feed(event)
+    assert gathering.reply() is not None
+
+
+async def test_the_request_goes_out_as_it_was_given(api):
+    async with serving(Answer(body=api.reply)) as server:
+        provider = api.make(server.url)
+        await sent(provider, api.request)
+        await provider.close()
+    assert server.requests[0]["path"] == api.path
+    assert server.requests[0]["body"] == api.request
+    headers = server.requests[0]["headers"]
+    assert "k" in (
+        headers.get("x-api-key"),
+        headers.get("authorization", "").removeprefix("Bearer "),
+    )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_overflow_is_read_from_the_response(api, stream):
+    read = await failure(api, Answer(status=400, body=api.overflow), stream=stream)
+    assert (read.kind, read.status, read.limit, read.input) == ("overflow", 400, 8_192, 9_000)
+
+
+async def test_a_bare_413_is_an_overflow(api):
+    assert (await failure(api, Answer(status=413, body=""))).kind == "overflow"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after-ms": "1500"}, 1.5),
+        (
+            {
+                "retry-after": "Fri, 31 Jan 2025 10:00:30 GMT",
+                "date": "Fri, 31 Jan 2025 10:00:00 GMT",
+            },
+            30.0,
+        ),
+    ],
+)
+async def test_a_rate_limit_says_how_long_to_wait(api, headers, seconds):
+    read = await failure(api, Answer(status=429, body={}, headers=headers))
+    assert (read.kind, read.status, read.retry_after) == ("rate_limit", 429, seconds)
+
+
+async def test_an_error_within_a_stream_is_a_failure_without_a_status(api):
+    lines = (*api.lines(first=1), *sse(api.failed, named=api.named))
+    read = await failure(api, Answer(events=lines), stream=True)
+    assert (read.kind, read.status) == ("overloaded", None)
+
+
+async def test_an_overflow_within_a_stream_is_read(api):
+    event = {"type": "error", **api.overflow}
+    lines = (*api.lines(first=1), *sse(event, named=api.named))
+    read = await failure(api, Answer(events=lines), stream=True)
+    assert (read.kind, read.limit, read.input) == ("overflow", 8_192, 9_000)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_stream_that_ends_without_its_last_event_is_a_servers_failure(api, whole):
+    read = await failure(api, Answer(events=api.lines(first=2), whole=whole), stream=True)
+    assert read.kind == "server"
+
+
+async def test_a_connection_that_breaks_behind_the_last_event_costs_nothing(api):
+    lines = api.lines()[: len(api.events)]
+    events = await asked(api, Answer(events=lines, whole=False), stream=True)
+    assert events == list(api.events)
+
+
+async def test_a_stream_that_cannot_be_read_is_a_servers_failure(api):
+    broken = (*api.lines(first=1), 'event: x\ndata: {"type": \n\n')
+    assert (await failure(api, Answer(events=broken), stream=True)).kind == "server"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(body="<html>hello</html>", kind="text/html"),
+        Answer(body='{"id": ', kind="application/json"),
+        Answer(body={"hello": 1}),
+    ],
+)
+async def test_a_reply_that_is_none_is_a_servers_failure(api, answer):
+    assert (await failure(api, answer)).kind == "server"
+
+
+async def test_an_error_behind_a_200_is_read(api):
+    assert (await failure(api, Answer(body=api.overflow))).kind == "overflow"
+
+
+async def test_nobody_there_is_a_failure_of_the_network(api):
+    async with serving() as server:
+        provider = api.make(server.url)
+    with pytest.raises(ProviderError) as caught:
+        await sent(provider, api.request)
+    await provider.close()
+    assert (caught.value.failure.kind, caught.value.failure.status) == ("network", None)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda api: Answer(mute=True, hang=True),
+        lambda api: Answer(hang=True),
+        lambda api: Answer(events=api.lines(first=1), hang=True),
+    ],
+    ids=["at once", "behind the head", "behind an event"],
+)
+async def test_a_server_that_falls_silent_is_a_timeout(api, answer):
+    async with serving(answer(api)) as server:
+        provider = api.make(server.url)
+        with pytest.raises(ProviderError) as caught:
+            # The SDKs take a timeout of one request's own, too.
+            await sent(provider, {**api.request, "stream": True, "timeout": 0.05})
+        await provider.close()
+    assert caught.value.failure.kind == "timeout"
+
+
+@pytest.mark.parametrize("events", [0, 1])
+async def test_cancelling_closes_the_connection_at_once(api, events):
+    lines = api.lines(first=events) if events else ()
+    async with asyncio.timeout(20), serving(Answer(events=lines, hang=True)) as server:
+        provider = api.make(server.url)
+        task = asyncio.create_task(sent(provider, {**api.request, "stream": True}))
+        await server.arrived.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await server.gone.wait()
+        await provider.close()
+
+
+async def test_a_stream_that_is_left_closes_its_connection(api):
+    async with asyncio.timeout(20), serving(Answer(events=api.lines(first=2), hang=True)) as server:
+        provider = api.make(server.url)
+        async with aclosing(provider.send({**api.request, "stream": True})) as events:
+            assert await anext(events) == api.events[0]
+        await server.gone.wait()
+        await provider.close()
+
+
+async def test_an_overload_at_the_start_of_a_stream_is_tried_again(api):
+    waits: list[float] = []
+
+    async def sleep(seconds):
+        waits.append(seconds)
+
+    broken = Answer(events=(*api.lines(first=1), *sse(api.failed, named=api.named)))
+    async with serving(broken, Answer(status=529, body={}), Answer(events=api.lines())) as server:
+        provider = retrying(api.make(server.url), sleep=sleep)
+        assert await sent(provider, {**api.request, "stream": True}) == list(api.events)
+        await provider.close()
+    assert len(waits) == 2
+    assert [request["body"] for request in server.requests] == [{**api.request, "stream": True}] * 3
+
+
+async def test_a_wrong_argument_is_the_callers_error(api):
+    if api is APIS["openai_responses"]:
+        pytest.skip("its body goes out as it is: the server says what it does not know")
+    async with serving() as server:
+        provider = api.make(server.url)
+        with pytest.raises(TypeError):
+            await sent(provider, {**api.request, "nonsense": 1})
+        await provider.close()
+
+
+async def test_a_client_of_the_callers_own_is_used_without_retries_and_left_open():
+    answers = (Answer(status=500, body={}), Answer(body=APIS["anthropic"].reply))
+    async with serving(*answers) as server:
+        client = anthropic.AsyncAnthropic(api_key="k", base_url=server.url, max_retries=4)
+        provider = Anthropic(client)
+        with pytest.raises(ProviderError):
+            await sent(provider, APIS["anthropic"].request)
+        await provider.close()
+        assert await sent(provider, APIS["anthropic"].request) == [APIS["anthropic"].reply]
+        await client.close()
+    assert len(server.requests) == 2
+
+
+async def test_an_openai_client_of_the_callers_own_is_left_open():
+    api = APIS["openai_chat"]
+    async with serving(Answer(body=api.reply), Answer(body=api.reply)) as server:
+        client = openai.AsyncOpenAI(api_key="k", base_url=f"{server.url}/v1")
+        provider = OpenAIChat(client)
+        for _ in range(2):
+            assert await sent(provider, api.request) == [api.reply]
+            await provider.close()
+        await client.close()
+
+
+@pytest.mark.parametrize(
+    "module", ["provider", "errors", "retrying", "truncation", "choose", "anthropic", "openai"]
+)
+def test_importing_the_providers_loads_no_sdk(module):
+    code = (
+        "import sys, json; before = set(sys.modules);"
+        f"import trimtab.providers.{module}; print(json.dumps(sorted(set(sys.modules) - before)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    tops = {each.partition(".")[0] for each in json.loads(done.stdout)}
+    assert tops - sys.stdlib_module_names == {"trimtab"}

@@ -1,0 +1,14 @@
+"""The stores of `tests/stores`, with sessions in them."""
+
+import pytest
+
+from tests.stores.conftest import anyio_backend, place, store, template
+from trimtab.session import opening
+
+__all__ = ["anyio_backend", "place", "store", "template"]
+
+
+@pytest.fixture
+def often(monkeypatch):
+    """Checkpoints come often, so that a short conversation has many behind it."""
+    monkeypatch.setattr(opening, "EVERY", 24)

@@ -1,0 +1,182 @@
+"""What was erased or deleted is nowhere: not in the log, nor in anything made from it."""
+
+import pytest
+
+from tests.conversations import prose, user
+from tests.session.leftovers import places_of
+from tests.session.working import Worker, bodies, options, text, tool_use
+from trimtab import Erased
+from trimtab.core.event import Edit, Erase, canonical
+from trimtab.core.plan import Span
+from trimtab.session import Session
+from trimtab.stores.errors import NoSession
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
+
+NEEDLE = "xq7vault9needle"
+LARGE = f"{NEEDLE} and its brother {NEEDLE}2 were seen by the herons.\n" + prose(70_000)
+
+
+async def spread(store) -> tuple[Worker, str]:
+    """A session in which a large text has been copied to wherever texts are copied to."""
+    given = options(policy="layered", context_window=200_000, context={"max_history_tokens": 300})
+    worker = Worker(await Session.create(store, "s", **given))
+    session = worker.session
+    await worker.turn()
+    first = session.window.seq + 1
+    await worker.say("What do you see?")
+    await worker.ask()
+    handle = await worker.use(LARGE)
+    part = int(handle[1:])
+    await session._note(
+        Edit(op="mask", first=part, last=part, part=0, text=f"[Previously viewed: {NEEDLE}]")
+    )
+    await worker.answer(
+        tool_use("r1", "recall", handle=f"{handle}.0", lines="1"),
+        tool_use("r2", "search_history", query="herons brother"),
+    )
+    assert NEEDLE in await session.answer(tool_use("r1", "recall", handle=f"{handle}.0", lines="1"))
+    assert NEEDLE in await session.answer(tool_use("r2", "search_history", query="herons brother"))
+    await worker.ask()
+    await worker.answer(text("I see."))
+    await worker.turn()
+    last = session.window.seq - 10
+    await session.add_summary(f"They saw {NEEDLE}.", span=Span(first=first, last=last))
+    await session.checkpoint()
+    await worker.turn()
+    after = session.window.seq - 6
+    await session.add_summary(f"First {NEEDLE}; then more.", span=Span(first=last, last=after))
+    for _ in range(5):
+        await worker.turn(rounds=2)
+    await session.checkpoint()
+    assert int(handle[1:]) not in session.window.entries
+    return worker, handle
+
+
+async def test_an_erased_text_is_nowhere(place):
+    store = await place.open()
+    worker, handle = await spread(store)
+    before = await places_of(NEEDLE, place, store)
+    match place.name:
+        case "memory":
+            assert before == ["s"]
+        case "files":
+            assert {"s/events.jsonl"} < set(before)
+            assert any(path.startswith("s/blobs/") for path in before)
+        case _:
+            assert {name.rsplit("_", 1)[0] for name in before} >= {
+                *("trimtab.events", "trimtab.blobs", "trimtab.words", "trimtab.sessions")
+            }
+    copies = [b for b in await bodies(store, "s") if NEEDLE in str(b)]
+    assert len(copies) == 6  # said, masked, recalled, found, summarised twice
+
+    assert await worker.session.erase(handle, why="asked by the user") == []
+    assert await places_of(NEEDLE, place, store) == []
+    assert NEEDLE not in repr(worker.session._context.events)
+    assert NEEDLE not in str(worker.session.window.kept)
+    sent = canonical(await worker.ask())
+    assert NEEDLE not in sent
+    erased = [b for b in await bodies(store, "s") if isinstance(b, Erase)]
+    assert erased[0].message == int(handle[1:])
+    assert [b.why for b in erased] == [
+        "asked by the user",
+        *[f"may repeat {handle}; asked by the user"] * 2,
+    ]
+    await worker.session.close()
+    await store.close()
+
+    again = await Session.open(await place.open(), "s")
+    log = [event async for event in again.store.events("s")]
+    by = next(event.seq for event in log if isinstance(event.body, Erase))
+    for named in (handle, f"{handle}.0"):
+        with pytest.raises(Erased, match=f"{handle} was erased by event {by} and cannot be"):
+            await again.recall(named)
+    assert await again.search("herons brother") == "(nothing found)"
+    why = await again.why(handle)
+    assert (why.state, why.event, why.why, why.text) == ("erased", by, "asked by the user", "")
+    assert canonical(await again.request()) == sent
+    assert await places_of(NEEDLE, place, again.store) == []
+    await again.store.close()
+
+
+async def test_the_forks_that_keep_a_copy_are_named_and_can_be_erased_in(place):
+    store = await place.open()
+    worker, handle = await spread(store)
+    twin = await worker.session.fork("t")
+    await twin.fork("u")
+    assert await worker.session.erase(handle) == ["t"]
+    assert await places_of(NEEDLE, place, store) != []
+    assert await twin.erase(handle) == ["u"]
+    third = await Session.open(store, "u")
+    assert await third.erase(handle) == []
+    assert await places_of(NEEDLE, place, store) == []
+    await store.close()
+
+
+async def test_a_fork_of_the_time_before_an_erasure_says_what_is_missing(store):
+    worker = Worker(await Session.create(store, "s", **options()))
+    handle = await worker.say("My secret.")
+    at = worker.session.window.seq
+    await worker.session.erase(handle)
+    twin = await worker.session.fork("t", at=at)
+    with pytest.raises(Erased):
+        await twin.recall(handle)
+
+
+async def test_one_part_is_erased_and_the_others_stay(store):
+    session = await Session.create(store, "s", **options())
+    content = [text("Keep this."), text("Destroy this.")]
+    handle = await session.add({"role": "user", "content": content})
+    await session.erase(f"{handle}.1")
+    assert await session.recall(f"{handle}.0") == "Keep this."
+    with pytest.raises(Erased):
+        await session.recall(f"{handle}.1")
+    assert "Destroy" not in str(await bodies(store, "s"))
+    assert "Destroy" not in repr(session._context.events)
+
+
+async def test_what_was_undone_is_erased_too(place):
+    store = await place.open()
+    session = await Session.create(store, "s", **options())
+    start = await session.add(user("Hello."))
+    handle = await session.add(user(f"My {NEEDLE}."))
+    await session.rewind(start)
+    await session.erase(handle)
+    assert await places_of(NEEDLE, place, store) == []
+    await store.close()
+
+
+@pytest.mark.parametrize("handle", ["m1", "m2.7", "m99"])
+async def test_an_erasure_of_nothing_is_an_error_and_writes_nothing(store, handle):
+    session = await Session.create(store, "s", **options())
+    await session.add(user("Hello."))
+    with pytest.raises(LookupError, match=f"nothing was erased: nothing is called {handle}"):
+        await session.erase(handle)
+    assert await store.position("s") == 2
+
+
+async def test_an_erasure_meets_another_writer_and_is_made_again(store):
+    first = await Session.create(store, "s", **options())
+    handle = await first.add(user("My secret."))
+    second = await Session.open(store, "s")
+    await second.add(user("Meanwhile."))
+    await first.erase(handle)
+    await second.add(user("And on."))
+    assert [entry.message.text for entry in second.window.entries.values()] == [
+        *("[erased]", "Meanwhile.", "And on.")
+    ]
+    assert first.window.seq == 4
+
+
+async def test_a_deleted_session_leaves_nothing(place):
+    store = await place.open()
+    worker, _ = await spread(store)
+    await Session.create(store, "other", **options())
+    await worker.session.close()
+    await store.delete("s")
+    assert await places_of(NEEDLE, place, store) == []
+    assert await places_of("value_", place, store) == []
+    with pytest.raises(NoSession):
+        await Session.open(store, "s")
+    assert [found.session for found in await store.sessions()] == ["other"]
+    await store.close()

@@ -1,0 +1,221 @@
+"""The store is cut off, or holds what it should not: nothing is lost, doubled or made up."""
+
+import asyncio
+import logging
+
+import pytest
+
+from tests.agents import Clock
+from tests.conversations import user
+from tests.laws.picture import outlook
+from tests.session.working import Worker, bodies, options, text
+from tests.session.wrappers import Failing, Forgetful, Wrapped
+from trimtab.core.event import Call, Erase, Said, Turn, canonical
+from trimtab.core.policies import POLICIES
+from trimtab.core.snapshot import NewerSnapshot, Snapshot, snapshot_from_json, snapshot_to_json
+from trimtab.session import Session
+from trimtab.stores.errors import StoreUnavailable
+from trimtab.stores.files import FileStore
+
+pytestmark = pytest.mark.anyio
+
+WHEN = ["before", "after"]
+
+
+async def started(store) -> tuple[Worker, Failing]:
+    failing = Failing(store)
+    worker = Worker(await Session.create(failing, "s", **options()))
+    await worker.say("Hello.")
+    return worker, failing
+
+
+async def said(store) -> list[str]:
+    return [body.message.text for body in await bodies(store, "s") if isinstance(body, Said)]
+
+
+@pytest.mark.parametrize("when", WHEN)
+async def test_a_message_with_a_key_is_there_once_however_it_was_cut_off(store, when):
+    worker, failing = await started(store)
+    failing.fail("append", when)
+    with pytest.raises(StoreUnavailable):
+        await worker.session.add(user("Pay the bill."), key="k")
+    assert await store.position("s") == (3 if when == "after" else 2)
+    assert worker.session.window.seq == 2
+    tried = failing.tried
+    assert await worker.session.add(user("Pay the bill."), key="k") == "m3"
+    # It looks first: what has landed is not even tried again.
+    assert failing.tried - tried == (0 if when == "after" else 1)
+    assert await said(store) == ["Hello.", "Pay the bill."]
+    assert worker.session.window.seq == 3
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("which", [0, 1, 2])
+async def test_a_request_that_was_cut_off_at_any_step_is_asked_for_again(store, which, when):
+    worker, failing = await started(store)
+    await worker.ask()
+    await worker.answer({"type": "tool_use", "id": "lost", "name": "read", "input": {}})
+    count = 0
+    put = failing.append
+
+    async def cut_off_at(session, events, *, epoch=None):
+        nonlocal count
+        if count == which:
+            failing.fail("append", when)
+        count += 1
+        await put(session, events, epoch=epoch)
+
+    failing.append = cut_off_at
+    for _ in range(3):
+        try:
+            request = await worker.ask()
+        except StoreUnavailable:
+            continue
+        break
+    else:
+        raise AssertionError("it was never answered")
+    steady = await Session.open(store, "s", clock=Clock())
+    assert canonical(await steady.request()) == canonical(request)
+    log = [event async for event in store.events("s")]
+    assert [event.seq for event in log] == list(range(1, len(log) + 1))
+    asked = [event for event in log if isinstance(event.body, Call)]
+    assert canonical(await steady.rebuild(asked[-1].seq)) == canonical(request)
+
+
+@pytest.mark.parametrize("when", WHEN)
+async def test_a_claim_that_was_cut_off_can_be_made_again(store, when):
+    worker, failing = await started(store)
+    assert await worker.session.claim() == 1
+    failing.fail("append", when)
+    with pytest.raises(StoreUnavailable):
+        await worker.session.claim()
+    epoch = await worker.session.claim()
+    assert epoch == (3 if when == "after" else 2)
+    await worker.say("Still here.")
+    turns = [body.epoch for body in await bodies(store, "s") if isinstance(body, Turn)]
+    assert turns == list(range(1, epoch + 1))
+
+
+@pytest.mark.parametrize("when", WHEN)
+async def test_an_erasure_that_was_cut_off_can_be_made_again(store, when):
+    worker, failing = await started(store)
+    failing.fail("rewrite", when)
+    with pytest.raises(StoreUnavailable):
+        await worker.session.erase("m2")
+    await worker.session.erase("m2")
+    await worker.say("Go on.")
+    assert await said(store) == ["[erased]", "Go on."]
+    erased = [body for body in await bodies(store, "s") if isinstance(body, Erase)]
+    assert len(erased) == (2 if when == "after" else 1)
+
+
+async def test_whoever_is_cancelled_in_the_middle_of_a_write_looks_before_the_next(store):
+    landed, waiting = asyncio.Event(), asyncio.Event()
+
+    class Slow(Wrapped):
+        async def append(self, session, events, *, epoch=None):
+            await super().append(session, events, epoch=epoch)
+            if not landed.is_set() and any(isinstance(e.body, Said) for e in events):
+                landed.set()
+                await waiting.wait()
+
+    session = await Session.create(Slow(store), "s", **options())
+    adding = asyncio.create_task(session.add(user("Pay the bill."), key="k"))
+    await landed.wait()
+    adding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await adding
+    assert await session.add(user("Pay the bill."), key="k") == "m2"
+    assert await said(store) == ["Pay the bill."]
+    assert session.window.seq == await store.position("s")
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_checkpoint_that_fails_is_a_warning_and_costs_only_reading(store, caplog):
+    worker, failing = await started(store)
+    for _ in range(8):
+        failing.fail("checkpoint", "before")
+        await worker.turn(rounds=2)
+    failing.at.clear()
+    warned = [record for record in caplog.records if record.name == "trimtab.session"]
+    assert warned
+    assert {record.levelno for record in warned} == {logging.WARNING}
+    assert "session s: no snapshot at" in warned[0].getMessage()
+    await worker.say("And now?")
+    again = await Session.open(store, "s", clock=Clock())
+    assert canonical(await again.request()) == canonical(await worker.ask())
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_without_its_snapshots_a_session_has_the_same_window(store, policy):
+    worker = Worker(await Session.create(store, "s", **options(policy=policy)))
+    for _ in range(12):
+        await worker.turn(rounds=2)
+    assert await store.snapshot("s") is not None
+    with_them = await Session.open(store, "s", clock=Clock())
+    without = await Session.open(Forgetful(store), "s", clock=Clock())
+    assert outlook(without._context) == outlook(with_them._context)
+
+
+class Changed(Wrapped):
+    """A store whose snapshots another release has written."""
+
+    def __init__(self, store, version):
+        super().__init__(store)
+        self._version = version
+
+    async def snapshot(self, session, *, upto=None) -> Snapshot | None:
+        found = await self.inner.snapshot(session, upto=upto)
+        assert found is not None
+        return snapshot_from_json({**snapshot_to_json(found), "v": self._version})
+
+
+async def snapshotted(store) -> Worker:
+    worker = Worker(await Session.create(store, "s", **options(policy="layered")))
+    for _ in range(6):
+        await worker.turn(rounds=2)
+    await worker.session.checkpoint()
+    return worker
+
+
+async def test_a_snapshot_of_a_later_release_is_refused_with_what_to_do(store):
+    await snapshotted(store)
+    position = await store.position("s")
+    with pytest.raises(NewerSnapshot, match="format version 99; this release reads up to"):
+        await Session.open(Changed(store, 99), "s")
+    assert await store.position("s") == position
+
+
+@pytest.mark.parametrize("version", [0, None, "1"])
+async def test_a_snapshot_of_an_earlier_or_unknown_shape_is_left_unused(store, version):
+    worker = await snapshotted(store)
+    again = await Session.open(Changed(store, version), "s", clock=Clock())
+    assert again.window.base.seq == 0
+    await worker.say("And now?")
+    await again.refresh()
+    assert canonical(await again.request()) == canonical(await worker.ask())
+
+
+async def test_a_newer_snapshot_on_files_is_refused_and_stays(tmp_path):
+    store = FileStore(tmp_path, fsync=False)
+    await snapshotted(store)
+    await store.close()
+    state = tmp_path / "s" / "state.yaml"
+    newer = state.read_text().replace("v: 1\n", "v: 99\n")
+    state.write_text(newer)
+    with pytest.raises(NewerSnapshot):
+        await Session.open(FileStore(tmp_path), "s")
+    assert state.read_text() == newer
+
+
+async def test_a_window_is_never_ahead_of_the_store(store):
+    worker, failing = await started(store)
+    failing.fail("append", "before")
+    with pytest.raises(StoreUnavailable):
+        await worker.say("Not stored.")
+    assert "Not stored." not in str(worker.session.window.entries)
+    await worker.ask()
+    await worker.answer(text("Hi."))
+    assert await said(store) == ["Hello.", "Hi."]
+    assert not any("Not stored." in str(body) for body in await bodies(store, "s"))

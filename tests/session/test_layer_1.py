@@ -1,0 +1,124 @@
+"""What a live session keeps in memory is bounded, whatever the length of its log."""
+
+import json
+
+import pytest
+
+from tests.agents import Clock
+from tests.conversations import said, user
+from tests.session.working import Worker, edits, options
+from tests.session.wrappers import Counting
+from trimtab.core.budget import actor_message_limit
+from trimtab.core.event import canonical
+from trimtab.core.policies import POLICIES
+from trimtab.core.snapshot import snapshot_to_json
+from trimtab.session import Session
+from trimtab.session.opening import EVERY
+
+pytestmark = pytest.mark.anyio
+
+
+def sizes(session: Session) -> tuple[int, int, int]:
+    """Messages and events in memory, and bytes of the snapshot."""
+    window = session.window
+    stored = len(json.dumps(snapshot_to_json(window.base)))
+    return len(window.entries), len(session._context.events), stored
+
+
+async def chatter(session: Session, turns: int) -> tuple[int, int, int]:
+    """Tiny messages, each turn sent; the most that was ever in memory."""
+    most = (0, 0, 0)
+    for number in range(turns):
+        await session.add(user(f"q{number}"))
+        await session.request()
+        await session.add(said(f"a{number}"))
+        now = sizes(session)
+        most = (max(most[0], now[0]), max(most[1], now[1]), max(most[2], now[2]))
+    return most
+
+
+async def test_five_thousand_tiny_messages_stay_within_the_message_limit(place):
+    store = await place.open()
+    # 60,000 tokens hold them all: it is the number of messages that binds.
+    given = {"max_input_tokens": 60_000, "policy": "layered", "clock": Clock()}
+    session = await Session.create(store, "s", model="gpt-4o", dialect="openai_chat", **given)
+    turns = 2_500 if place.name == "memory" else 500
+    limit = actor_message_limit(60_000)
+    assert limit == 600 < turns * 2
+    entries, events, stored = await chatter(session, turns)
+    # Tiny messages that save less than the notice of their drop takes stay until there are more.
+    slack = 12
+    assert entries <= limit + limit // 10 + slack
+    assert events <= 2 * (EVERY + entries)
+    assert stored <= 40 * limit + 40_000
+    assert session.window.said == 2 * turns
+    await session.add(user("And now?"))
+    await session.request()
+    assert session.window.messages <= limit + slack
+    drops = await edits(store, "s")
+    assert {(edit.op, edit.why) for edit in drops} == {("drop", f"over {limit} messages")}
+    assert await session.recall("m2.0") == "q0"
+    await store.close()
+
+
+@pytest.mark.parametrize("policy", sorted({*POLICIES} - {"full"}))
+async def test_under_every_policy_memory_holds_what_is_seen_and_little_more(store, policy):
+    # Each of these hides by size, and what is hidden leaves memory.
+    worker = Worker(await Session.create(store, "s", **options(policy=policy)))
+    halves = [(0, 0, 0), (0, 0, 0)]
+    for number in range(120):
+        await worker.turn(rounds=1, size=400)
+        now, most = sizes(worker.session), halves[number // 60]
+        halves[number // 60] = (max(most[0], now[0]), max(most[1], now[1]), max(most[2], now[2]))
+        window = worker.session.window
+        assert len(window.entries) - window.messages <= actor_message_limit(8_000)
+    for first, second in zip(*halves, strict=True):
+        assert second <= 1.5 * first + 20
+    assert worker.session.window.said > halves[1][0]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "messages"),
+    [(None, 1_000), (1, 100), (10_000, 100), (60_000, 600), (200_000, 2_000), (10**7, 2_000)],
+)
+def test_the_message_limit_follows_from_the_token_limit_within_bounds(tokens, messages):
+    assert actor_message_limit(tokens) == messages
+
+
+@pytest.mark.usefixtures("often")
+async def test_opening_reads_the_snapshot_what_it_names_and_the_tail(store):
+    counting = Counting(store)
+    given = options(policy="layered", context={"max_history_tokens": 400})
+    worker = Worker(await Session.create(counting, "s", **given))
+    reads: dict[int, int] = {}
+    for number in range(1, 61):
+        await worker.turn()
+        if number % 20 == 0:
+            counting.read = 0
+            again = await Session.open(counting, "s")
+            position = await store.position("s")
+            snapshot = await store.snapshot("s")
+            assert snapshot is not None
+            named = sum(last - first + 1 for first, last in snapshot.spans)
+            assert counting.read == named + position - snapshot.seq
+            assert again.window.seq == position
+            reads[number] = counting.read
+    assert await store.position("s") > 400
+    assert reads[60] < 120
+    assert reads[60] <= 2 * reads[20]
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_long_tail_without_snapshots_is_folded_piece_by_piece(store, monkeypatch):
+    from trimtab.session import opening
+
+    given = options(policy="layered", context={"max_history_tokens": 400})
+    worker = Worker(await Session.create(store, "s", **given))
+    for _ in range(30):
+        await worker.turn()
+    events = [event async for event in store.events("s")]
+    await store.append("t", events)
+    monkeypatch.setattr(opening, "CHUNK", 50)
+    again = await Session.open(store, "t", clock=Clock())
+    assert len(again.window.entries) < worker.session.window.said / 2
+    assert canonical(await again.request()) == canonical(await worker.session.request())

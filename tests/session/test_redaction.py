@@ -1,0 +1,129 @@
+"""What must not be kept is taken out before it is an event: the model does not see it either."""
+
+import json
+
+import pytest
+
+from tests.conversations import user
+from tests.replies import DIALECTS, MODELS, REPLY, stream
+from tests.session.leftovers import places_of
+from tests.session.working import Worker, bodies, options, reply, text, tool_result, tool_use
+from trimtab import Context
+from trimtab.core.event import Rewind, Said, canonical
+from trimtab.redaction import redactor
+from trimtab.session import Session
+
+pytestmark = pytest.mark.anyio
+
+EMAIL = "jane.q@example.org"
+ACCOUNT = "ACC-778899"
+REDACT = redactor("email", r"ACC-\d+")
+
+
+async def test_what_is_redacted_is_in_no_store_and_the_model_does_not_see_it(place):
+    store = await place.open()
+    worker = Worker(await Session.create(store, "s", **options(redact=REDACT)))
+    session = worker.session
+    await worker.say(f"Write to {EMAIL} about {ACCOUNT}.")
+    first = await worker.ask()
+    await session.add(reply(1, text(f"To {EMAIL}:"), tool_use("c1", to=EMAIL, about=[ACCOUNT, 5])))
+    await session.add(tool_result("c1", f"sent to {EMAIL}"))
+    second = await worker.ask()
+    for request in (first, second):
+        assert EMAIL not in canonical(request)
+        assert ACCOUNT not in canonical(request)
+    assert "Write to [redacted: email] about [redacted]." in canonical(first)
+    blocks = second["messages"][1]["content"]
+    assert blocks[0]["text"] == "To [redacted: email]:"
+    assert blocks[1]["input"] == {"to": "[redacted: email]", "about": ["[redacted]", 5]}
+    await session.checkpoint()
+    for raw in (EMAIL, ACCOUNT):
+        assert await places_of(raw, place, store) == []
+    assert await places_of("[redacted: email]", place, store) != []
+    assert await session.search(EMAIL.split("@", maxsplit=1)[0]) == "(nothing found)"
+    await store.close()
+
+
+async def test_a_redaction_is_given_again_when_a_session_is_opened(place):
+    store = await place.open()
+    session = await Session.create(store, "s", **options(redact=REDACT))
+    await session.add(user(EMAIL))
+    with_it = await Session.open(store, "s", redact=REDACT)
+    await with_it.add(user(EMAIL))
+    assert await places_of(EMAIL, place, store) == []
+    twin = await with_it.fork("t")
+    await twin.add(user(EMAIL))
+    await with_it.rewind(1)
+    await with_it.add(user(EMAIL))
+    assert await places_of(EMAIL, place, store) == []
+    await store.close()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_streamed_reply_is_redacted_though_it_came_in_pieces(store, dialect):
+    async def sent():
+        for event in stream(dialect, f"Ask {EMAIL} now."):
+            yield event
+
+    given = {"model": MODELS[dialect], "dialect": dialect, "redact": REDACT}
+    session = await Session.create(store, "s", **given)
+    await session.add(user("Whom?"))
+    await session.request(stream=True)
+    async for _ in session.watch(sent()):
+        pass
+    said = [body for body in await bodies(store, "s") if isinstance(body, Said)]
+    assert said[-1].message.text == "Ask [redacted: email] now."
+    assert EMAIL not in str(said)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_reply_of_an_sdk_is_redacted_in_every_dialect(store, dialect):
+    given = {"model": MODELS[dialect], "dialect": dialect, "redact": REDACT}
+    session = await Session.create(store, "s", **given)
+    await session.add(user("Whom?"))
+    await session.request()
+    await session.add(REPLY[dialect](f"Ask {EMAIL}.", calls=("c1",)))
+    assert EMAIL not in str(await bodies(store, "s"))
+    assert EMAIL not in canonical(await session.request())
+
+
+def test_a_history_that_comes_again_is_matched_though_it_was_redacted():
+    context = Context("gpt-4o", redact=REDACT)
+    history = [
+        {"role": "user", "content": f"I am {EMAIL}."},
+        {"role": "assistant", "content": "Hello."},
+    ]
+    context.sync(history)
+    context.sync([*history, {"role": "user", "content": "Who am I?"}])
+    bodies = [event.body for event in context.events]
+    assert not [body for body in bodies if isinstance(body, Rewind)]
+    assert [body.message.text for body in bodies if isinstance(body, Said)] == [
+        *("I am [redacted: email].", "Hello.", "Who am I?")
+    ]
+
+
+def test_a_hook_is_asked_last_and_once_for_each_text():
+    asked: list[str] = []
+
+    def hook(text: str) -> str:
+        asked.append(text)
+        return text.replace("Rosebud", "[name]")
+
+    context = Context("gpt-4o", redact=redactor("email", hook=hook))
+    history = [{"role": "user", "content": f"Rosebud is {EMAIL}."}]
+    context.add(history[0])
+    assert asked == ["Rosebud is [redacted: email]."]
+    assert json.loads(context.dump()[-1])["message"]["parts"][0]["text"] == (
+        "[name] is [redacted: email]."
+    )
+    context.sync(history)
+    assert [type(event.body) for event in context.events].count(Said) == 1
+
+
+def test_what_a_history_adds_is_redacted_once():
+    context = Context("gpt-4o", redact=lambda text: f"<{text}>")
+    for _ in range(2):
+        context.sync([{"role": "user", "content": "Hello."}])
+    bodies = [event.body for event in context.events]
+    assert [body.message.text for body in bodies if isinstance(body, Said)] == ["<Hello.>"]
+    assert not [body for body in bodies if isinstance(body, Rewind)]

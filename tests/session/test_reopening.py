@@ -1,0 +1,209 @@
+"""A session that was closed goes on as if it had not been."""
+
+import pytest
+
+from tests.agents import Clock
+from tests.conversations import user
+from tests.laws.picture import outlook
+from tests.replies import DIALECTS, MODELS, REPLY, result, stream
+from tests.session.working import Worker, bodies, edits, options, text
+from trimtab import CannotFit
+from trimtab.core.event import Outcome, Said, Usage, canonical
+from trimtab.core.policies import POLICIES, preset
+from trimtab.core.policies.knobs import knobs_from
+from trimtab.session import Session
+from trimtab.stores.errors import NoSession, PositionTaken
+
+pytestmark = pytest.mark.anyio
+
+
+async def reopened(place, session: Session, clock: Clock) -> Session:
+    await session.close()
+    await session.store.close()
+    return await Session.open(await place.open(), session.id, clock=clock)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_reopening_changes_nothing_under_any_preset(place, policy):
+    clock = Clock()
+    given = options(policy=policy, clock=clock)
+    steady = Worker(await Session.create(await place.open(), "a", **given), clock)
+    broken = Worker(await Session.create(await place.open(), "b", **given), clock)
+    for number in range(18):
+        for worker in (steady, broken):
+            clock.now = 1_000.0 + number * 100
+            await worker.turn(rounds=2, size=1_200)
+        assert broken.sent == steady.sent
+        if number % 3 == 2:
+            broken.session = await reopened(place, broken.session, clock)
+            assert outlook(broken.session._context) == outlook(steady.session._context)
+    assert len(steady.sent) == 18 * 3
+    assert policy == "full" or await edits(steady.session.store, "a")
+    assert await edits(broken.session.store, "b") == await edits(steady.session.store, "a")
+    assert steady.session.window.base.seq > 0
+    await steady.session.store.close()
+    await broken.session.store.close()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_replies_of_the_sdks_are_stored_with_their_usage(place, dialect):
+    store = await place.open()
+    given = {"dialect": dialect, "clock": Clock()}
+    session = await Session.create(store, "s", model=MODELS[dialect], policy="layered", **given)
+    await session.add(user("What is in a.py?"))
+    await session.request()
+    handle = await session.add(REPLY[dialect](calls=("c1",)))
+    assert await session.add(REPLY[dialect](calls=("c1",))) == handle
+    await session.add(result(dialect, "c1", "nothing"))
+    request = await session.request()
+    found = await bodies(store, "s")
+    assert [body.usage for body in found if isinstance(body, Outcome)] == [
+        session.window.last_usage
+    ]
+    assert session.window.last_usage is not None
+    assert session.window.last_usage.input == 100
+    assert session.window.last_usage.output == 7
+    again = await reopened(place, session, Clock())
+    assert canonical(await again.request()) == canonical(request)
+    assert again.window.used == session.window.used != Usage(input=0)
+    await again.store.close()
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_a_watched_stream_is_passed_on_and_stored_with_its_usage(store, dialect):
+    async def sent():
+        for event in stream(dialect, "Hello there."):
+            yield event
+
+    session = await Session.create(store, "s", model=MODELS[dialect], dialect=dialect)
+    await session.add(user("Hi."))
+    await session.request(stream=True)
+    seen = [event async for event in session.watch(sent())]
+    assert seen == list(stream(dialect, "Hello there."))
+    said = [body for body in await bodies(store, "s") if isinstance(body, Said)]
+    assert said[-1].message.role == "assistant"
+    assert said[-1].message.text == "Hello there."
+    ended = [body for body in await bodies(store, "s") if isinstance(body, Outcome)]
+    assert [body.usage for body in ended] == [Usage(input=100, output=7, **caches(dialect))]
+
+
+def caches(dialect: str) -> dict[str, int]:
+    return {"cache_read": 50, **({"cache_write": 30} if dialect == "anthropic" else {})}
+
+
+async def test_a_stream_that_breaks_off_leaves_nothing_behind(store):
+    async def torn():
+        yield next(stream("anthropic"))
+        raise ConnectionError
+
+    session = await Session.create(store, "s", **options())
+    await session.add(user("Hi."))
+    await session.request(stream=True)
+    before = await store.position("s")
+    with pytest.raises(ConnectionError):
+        [event async for event in session.watch(torn())]
+    assert await store.position("s") == before
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_key_is_known_after_checkpoints_and_a_restart(place):
+    store = await place.open()
+    worker = Worker(await Session.create(store, "s", **options(policy="layered")))
+    first = await worker.session.add(user("Pay the bill."), key="order-1")
+    assert await worker.session.add(user("Pay the bill."), key="order-1") == first
+    for _ in range(8):
+        await worker.turn(rounds=2)
+    assert worker.session.window.base.seq > int(first[1:])
+    before = await store.position("s")
+    assert await worker.session.add(user("Pay the bill."), key="order-1") == first
+    again = await reopened(place, worker.session, Clock())
+    assert await again.add(user("Pay the bill."), key="order-1") == first
+    assert await again.store.position("s") == before
+    assert await again.add(user("Pay it again."), key="order-2") == f"m{before + 1}"
+    await again.store.close()
+
+
+async def test_a_session_is_created_once_and_opened_only_where_it_is(store):
+    await Session.create(store, "s", **options())
+    with pytest.raises(PositionTaken):
+        await Session.create(store, "s", **options())
+    with pytest.raises(NoSession):
+        await Session.open(store, "t")
+
+
+async def test_an_error_of_the_provider_is_kept_and_teaches_its_limit(place):
+    session = await Session.create(await place.open(), "s", **options(context_window=None))
+    await session.add(user("Hi."))
+    await session.request()
+    await session.fail("overflow", limit=5_000, input=6_000)
+    again = await reopened(place, session, Clock())
+    assert again.budget().limit == 5_000
+    with pytest.raises(ValueError, match="no call waits"):
+        await again.fail("overflow")
+    await again.store.close()
+
+
+async def test_another_model_other_tools_and_another_prompt_hold_after_a_restart(place):
+    session = await Session.create(await place.open(), "s", **options())
+    await session.add(user("Hi."))
+    await session.request()
+    await session.configure(model="gpt-4o", tools=[], system="Be brief.", recall=False)
+    request = await session.request()
+    assert request["model"] == "gpt-4o"
+    assert "tools" not in request
+    assert "Be brief." in canonical(request)
+    again = await reopened(place, session, Clock())
+    assert canonical(await again.request()) == canonical(request)
+    await again.store.close()
+
+
+async def test_a_policy_of_ones_own_is_given_again_and_the_audit_needs_none(place):
+    mine = preset("layered", knobs_from({}), goal="balanced", summaries="extractive")
+    session = await Session.create(await place.open(), "s", **options(policy=mine))
+    handle = await session.add(user("Hi."))
+    sent = canonical(await session.request())
+    call = session.window.seq
+    await session.close()
+    await session.store.close()
+    store = await place.open()
+    with pytest.raises(ValueError, match="unknown policy"):
+        await Session.open(store, "s")
+    again = await Session.open(store, "s", policy=mine)
+    assert canonical(await again.request()) == sent
+    assert canonical(await again.rebuild(call)) == sent
+    assert (await again.why(handle)).state == "shown"
+    await store.close()
+
+
+async def test_what_cannot_fit_is_said_and_what_was_said_stays(store):
+    session = await Session.create(
+        store, "s", **options(context_window=1_500, system="word " * 9_000)
+    )
+    await session.add(user("Hi."))
+    with pytest.raises(CannotFit):
+        await session.request()
+    assert [body for body in await bodies(store, "s") if isinstance(body, Said)]
+
+
+async def test_a_preview_is_what_the_next_request_is_and_writes_nothing(store):
+    worker = Worker(await Session.create(store, "s", **options(policy="layered")))
+    for _ in range(6):
+        await worker.turn(rounds=2)
+    await worker.session.checkpoint()
+    await worker.say("And now?")
+    before = await store.position("s")
+    shown = worker.session.preview()
+    assert await store.position("s") == before
+    assert canonical(await worker.ask()) == canonical(shown.request)
+
+
+async def test_a_request_asked_for_twice_is_recorded_once(store):
+    worker = Worker(await Session.create(store, "s", **options()))
+    await worker.say("Hi.")
+    once = await worker.ask()
+    position = await store.position("s")
+    assert await worker.ask() == once
+    assert await store.position("s") == position
+    await worker.answer(text("Hello."))
+    assert await store.position("s") == position + 2

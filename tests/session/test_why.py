@@ -1,0 +1,169 @@
+"""Why something is not in the context, since when, by which edit, and what it was."""
+
+import pytest
+
+from tests.agents import Clock
+from tests.conversations import prose
+from tests.session.working import Worker, edits, options, text
+from trimtab.core.event import Edit, Rewind
+from trimtab.core.plan import Span
+from trimtab.session import Session
+from trimtab.session.audit import Why, why
+from trimtab.stores.errors import NoSession
+
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
+
+
+async def begun(store, **own) -> Worker:
+    clock = Clock()
+    session = await Session.create(store, "s", **options(policy="layered", clock=clock, **own))
+    return Worker(session, clock)
+
+
+async def decided(store, op: str) -> tuple[int, float, Edit]:
+    """The first edit of a kind: its position, its time, itself."""
+    async for event in store.events("s"):
+        if isinstance(event.body, Edit) and event.body.op == op:
+            return event.seq, event.at, event.body
+    raise AssertionError(f"nothing was hidden by {op}")
+
+
+async def test_what_is_seen_is_shown(store):
+    worker = await begun(store)
+    handle = await worker.say("Hello.")
+    assert await worker.session.why(f"{handle}.0") == Why(
+        handle=f"{handle}.0", state="shown", text="Hello."
+    )
+    assert (await worker.session.why(handle)).text == f"[{handle} user]\nHello."
+
+
+async def test_what_was_truncated_names_its_cap(store):
+    worker = await begun(store, context={"max_tool_result_tokens": 50})
+    await worker.say("Read it.")
+    await worker.ask()
+    long = prose(3_000, "a file")
+    handle = await worker.use(long)
+    seq, at, edit = await decided(store, "truncate")
+    found = await worker.session.why(handle)
+    assert found == Why(
+        handle=handle,
+        state="truncated",
+        since=at,
+        event=seq,
+        why="read: over 50 bytes/4",
+        stands=edit.text,
+        text=f"[{handle} user]\n{long}",
+    )
+    assert "[truncated: kept first ~50 of ~750 tokens (head)" in found.stands
+    assert await worker.session.why(f"{handle}.0") == Why(
+        handle=f"{handle}.0",
+        state="truncated",
+        since=at,
+        event=seq,
+        why=found.why,
+        stands=edit.text,
+        text=long,
+    )
+
+
+async def test_what_was_masked_names_the_rule(store):
+    knobs = {"tool_result_keep_first": 0, "tool_result_keep_last": 1}
+    worker = await begun(store, context=knobs)
+    await worker.say("Read them.")
+    await worker.ask()
+    handle = await worker.use(prose(400, "first"))
+    await worker.use(prose(400, "second"))
+    await worker.use(prose(400, "third"))
+    seq, at, edit = await decided(store, "mask")
+    found = await worker.session.why(f"{handle}.0")
+    assert (found.state, found.since, found.event) == ("masked", at, seq)
+    assert (found.why, found.stands) == (edit.why, edit.text)
+    assert "middle of" in found.why
+    assert found.text == prose(400, "first")
+    await worker.session.reveal(f"{handle}.0")
+    assert (await worker.session.why(f"{handle}.0")).state == "shown"
+
+
+async def test_what_was_dropped_shows_the_notice_even_long_after(store):
+    worker = await begun(store, context={"max_history_tokens": 200})
+    handle = await worker.say(prose(300, "the first words"))
+    await worker.ask()
+    await worker.answer(text("Noted."))
+    for _ in range(12):
+        await worker.turn(rounds=2)
+    assert int(handle[1:]) not in worker.session.window.entries
+    seq, at, edit = await decided(store, "drop")
+    found = await worker.session.why(f"{handle}.0")
+    assert (found.state, found.since, found.event, found.why) == ("dropped", at, seq, edit.why)
+    assert found.why == "history over 200 tokens"
+    assert found.stands == worker.session.window.notice()
+    assert found.text == prose(300, "the first words")
+    again = await Session.open(store, "s")
+    assert await again.why(f"{handle}.0") == found
+
+
+async def test_what_was_summarised_shows_the_summary(store):
+    worker = await begun(store, context_window=100_000)
+    handle = await worker.say(prose(300, "the first words"))
+    await worker.ask()
+    await worker.answer(text("Noted."))
+    await worker.turn()
+    first = int(handle[1:])
+    await worker.session.add_summary("They spoke.", span=Span(first=first, last=first + 8))
+    seq, at, edit = await decided(store, "summarise")
+    found = await worker.session.why(handle)
+    assert (found.state, found.since, found.event) == ("summarised", at, seq)
+    assert (found.why, found.stands) == (edit.why, "They spoke.")
+
+
+async def test_what_was_undone_names_the_rewind_and_is_still_shown(store):
+    worker = await begun(store)
+    start = await worker.say("Keep this.")
+    handle = await worker.say("Undo this.")
+    worker.clock.now = 5_000.0
+    await worker.session.rewind(start)
+    await worker.say("Go on.")
+    by = [e.seq async for e in store.events("s") if isinstance(e.body, Rewind)]
+    assert await worker.session.why(f"{handle}.0") == Why(
+        handle=f"{handle}.0",
+        state="undone",
+        since=5_000.0,
+        event=by[0],
+        why=f"rewound to {start[1:]}",
+        text="Undo this.",
+    )
+    assert (await worker.session.why(start)).state == "shown"
+    await worker.session.rewind(handle)  # undoes the rewind itself
+    assert (await worker.session.why(handle)).state == "shown"
+    assert not await edits(store, "s")
+
+
+async def test_what_was_erased_names_the_erasure_and_shows_nothing(store):
+    worker = await begun(store)
+    handle = await worker.say("My secret.")
+    worker.clock.now = 7_000.0
+    await worker.session.erase(handle, why="asked by the user")
+    assert await worker.session.why(f"{handle}.0") == Why(
+        handle=f"{handle}.0",
+        state="erased",
+        since=7_000.0,
+        event=worker.session.window.seq,
+        why="asked by the user",
+    )
+
+
+@pytest.mark.parametrize("handle", ["m0", "m1", "m2.1", "m3", "m99"])
+async def test_what_is_no_message_is_not_found(store, handle):
+    worker = await begun(store)
+    await worker.say("Hello.")
+    await worker.ask()
+    with pytest.raises(LookupError, match=f"nothing is called {handle}; positions go up to m3"):
+        await worker.session.why(handle)
+
+
+async def test_what_is_no_handle_and_no_session_is_said(store):
+    worker = await begun(store)
+    with pytest.raises(ValueError, match="is not a handle"):
+        await worker.session.why("the first one")
+    with pytest.raises(NoSession):
+        await why(store, "t", "m1")

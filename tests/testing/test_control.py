@@ -1,0 +1,106 @@
+"""Scripts, records and control from within and from another process."""
+
+import json
+
+import openai
+import pytest
+
+from tests.testing.asking import CLAUDE, GPT, TOOLS, user
+from trimtab.testing.server import Remote, serve_process
+from trimtab.testing.server.script import steps_of
+
+HELLO = {"messages": [user("hello")]}
+
+
+def chat(client, **more):
+    return client.chat.completions.create(**{"model": GPT, **HELLO, **more}).choices[0].message
+
+
+def test_what_was_received_is_kept_byte_for_byte(served, gpt, claude):
+    chat(gpt, messages=[user("naïve 👍")])
+    claude.messages.create(model=CLAUDE, max_tokens=10, **HELLO)
+    first, second = served.simulator.records.all
+    assert first.body == {"messages": [user("naïve 👍")], "model": GPT}
+    assert second.body == {"max_tokens": 10, **HELLO, "model": CLAUDE}
+    assert (first.dialect, second.dialect) == ("openai_chat", "anthropic")
+    remote = Remote(url=served.url)
+    assert [each["body"] for each in remote.requests()] == [first.body, second.body]
+    assert remote.requests(since=first.number)[0]["body"] == second.body
+    assert json.loads(first.raw) == first.body
+
+
+def test_a_refused_request_is_recorded_with_the_reason(gpt, simulator):
+    with pytest.raises(openai.BadRequestError):
+        chat(gpt, messages=[{"role": "tool", "tool_call_id": "a", "content": "b"}])
+    record = simulator.records.all[-1]
+    assert (record.fate, record.status) == ("violation", 400)
+    assert "must be a response" in record.message
+
+
+def test_a_plan_is_calls_and_then_a_text(gpt, simulator):
+    simulator.script.set([{"tool_calls": 2, "parallel": 3, "then": "Done."}])
+    replies = [chat(gpt, tools=TOOLS["openai_chat"]) for _ in range(3)]
+    assert [len(reply.tool_calls or ()) for reply in replies] == [3, 3, 0]
+    assert replies[-1].content == "Done."
+
+
+def test_the_users_word_scripts_its_turn(gpt):
+    turn = user('simulate: {"tool_calls": 1, "then": "Done."}\nand now the rest')
+    replies = [chat(gpt, messages=[turn], tools=TOOLS["openai_chat"]) for _ in range(3)]
+    assert [bool(reply.tool_calls) for reply in replies] == [True, False, True]
+
+
+def test_a_header_scripts_its_own_request(gpt, simulator):
+    simulator.script.set(["queued"])
+    header = {"x-simulate": json.dumps({"text": "mine"})}
+    assert chat(gpt, extra_headers=header).content == "mine"
+    assert chat(gpt).content == "queued"
+
+
+def test_keys_have_scripts_of_their_own(served, gpt):
+    served.simulator.script.set(["for all"], repeat=True)
+    served.simulator.script.set(["for one"], key="one", repeat=True)
+    with openai.OpenAI(base_url=served.openai_url, api_key="one") as other:
+        assert chat(other).content == "for one"
+    assert [chat(gpt).content for _ in range(2)] == ["for all"] * 2
+
+
+def test_a_refused_request_takes_no_step(gpt, simulator):
+    simulator.script.set(["kept"])
+    with pytest.raises(openai.BadRequestError):
+        chat(gpt, messages=[{"role": "tool", "tool_call_id": "a", "content": "b"}])
+    assert chat(gpt).content == "kept"
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"txt": "a"}, {"fault": "none"}, None, {"then": "a", "rounds": 3}], ids=str
+)
+def test_a_step_that_makes_no_sense_is_refused_at_once(wrong, served):
+    with pytest.raises(ValueError, match=r"a step|no fault|a plan"):
+        steps_of(wrong)
+    with pytest.raises(ValueError, match="the simulator refused POST script"):
+        Remote(url=served.url).script([wrong])
+
+
+def test_options_and_the_clock_are_set_from_outside(served, simulator):
+    remote = Remote(url=served.url)
+    remote.configure(window=1_234, api_keys=["a"])
+    assert (simulator.options.window, simulator.options.api_keys) == (1_234, ("a",))
+    before = simulator.now()
+    remote.advance(1_000)
+    assert simulator.now() >= before + 1_000
+    with pytest.raises(ValueError, match="no option windows"):
+        remote.configure(windows=1)
+
+
+def test_a_process_of_its_own_is_started_controlled_and_ended():
+    with serve_process(window=2_000, seed="x") as remote:
+        remote.script(["Good morning."])
+        with openai.OpenAI(base_url=remote.openai_url, api_key="k", max_retries=0) as client:
+            assert chat(client).content == "Good morning."
+            with pytest.raises(openai.BadRequestError, match="length is 2000 tokens"):
+                chat(client, max_tokens=2_000)
+        assert remote.stats()["overflow"] == 1
+        assert remote.call("GET", "faults")["anthropic"] == "overflow"
+        remote.reset()
+        assert remote.stats()["requests"] == 0

@@ -1,0 +1,198 @@
+"""The retry layer, with a provider that fails as told and a sleep that does not."""
+
+import asyncio
+from typing import get_args
+
+import pytest
+
+from trimtab.providers.provider import TRANSIENT, Failure, Kind, ProviderError
+from trimtab.providers.retrying import retrying
+
+pytestmark = pytest.mark.anyio
+
+START = {"type": "message_start", "message": {}}
+TEXT = {"type": "content_block_delta", "delta": {"text": "a"}}
+STOP = {"type": "message_stop"}
+
+
+def failed(kind: Kind = "overloaded", after: float | None = None) -> ProviderError:
+    return ProviderError(Failure(kind=kind, message="no", retry_after=after))
+
+
+class Scripted:
+    """Each call takes the next script: events to pass on, errors to raise."""
+
+    dialect = "anthropic"
+
+    def __init__(self, *scripts):
+        self.scripts = list(scripts)
+        self.requests: list[object] = []
+        self.left = 0
+        self.closed = False
+
+    async def send(self, request):
+        self.requests.append(request)
+        try:
+            for step in self.scripts.pop(0):
+                if isinstance(step, BaseException):
+                    raise step
+                yield step
+        finally:
+            self.left += 1
+
+    async def close(self):
+        self.closed = True
+
+
+class Waits:
+    def __init__(self):
+        self.seconds: list[float] = []
+
+    async def __call__(self, seconds):
+        self.seconds.append(seconds)
+
+
+async def gathered(provider):
+    return [event async for event in provider.send({"model": "m"})]
+
+
+async def test_a_request_is_sent_again_until_it_is_answered():
+    inner = Scripted([failed()], [failed("network")], [START, TEXT, STOP])
+    waits = Waits()
+    provider = retrying(inner, sleep=waits, chance=lambda: 1.0)
+    assert await gathered(provider) == [START, TEXT, STOP]
+    assert inner.requests == [{"model": "m"}] * 3
+    assert waits.seconds == [0.5, 1.0]
+
+
+async def test_a_failure_that_stays_is_raised_after_the_last_attempt():
+    inner, waits = Scripted(*[[failed()]] * 5), Waits()
+    with pytest.raises(ProviderError) as caught:
+        await gathered(retrying(inner, sleep=waits, chance=lambda: 1.0))
+    assert caught.value.__notes__ == ["this was attempt 5 of 5"]
+    assert waits.seconds == [0.5, 1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize("kind", get_args(Kind))
+async def test_only_what_may_pass_is_tried_again(kind):
+    inner = Scripted([failed(kind)], [TEXT])
+    provider = retrying(inner, sleep=Waits())
+    if kind in TRANSIENT:
+        assert await gathered(provider) == [TEXT]
+    else:
+        with pytest.raises(ProviderError):
+            await gathered(provider)
+        assert len(inner.requests) == 1
+
+
+async def test_the_wait_is_a_random_part_of_the_step_and_never_above_the_longest():
+    inner, waits = Scripted(*[[failed()]] * 9, [TEXT]), Waits()
+    await gathered(retrying(inner, attempts=10, longest=8.0, sleep=waits, chance=lambda: 0.5))
+    assert waits.seconds == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+
+
+async def test_a_wait_that_the_provider_asks_for_is_honoured_up_to_the_longest():
+    inner, waits = Scripted([failed(after=7.0)], [failed(after=900.0)], [TEXT]), Waits()
+    await gathered(retrying(inner, longest=60.0, sleep=waits, chance=lambda: 0.5))
+    assert waits.seconds == [7.25, 60.0]
+
+
+async def test_a_stream_that_breaks_before_its_first_content_is_tried_again():
+    inner = Scripted([START, failed()], [START, TEXT, STOP])
+    assert await gathered(retrying(inner, sleep=Waits())) == [START, TEXT, STOP]
+
+
+async def test_a_stream_that_breaks_after_its_first_content_is_not():
+    inner = Scripted([START, TEXT, failed()], [START, TEXT, STOP])
+    events = retrying(inner, sleep=Waits()).send({})
+    assert [await anext(events), await anext(events)] == [START, TEXT]
+    with pytest.raises(ProviderError):
+        await anext(events)
+    assert len(inner.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("early", "content"),
+    [
+        (
+            [
+                {"object": "chat.completion.chunk", "choices": []},
+                {
+                    "object": "chat.completion.chunk",
+                    "choices": [{"delta": {"role": "assistant", "content": ""}}],
+                },
+            ],
+            {"object": "chat.completion.chunk", "choices": [{"delta": {"tool_calls": [{}]}}]},
+        ),
+        (
+            [{"type": "response.created"}, {"type": "response.in_progress"}],
+            {"type": "response.output_item.added"},
+        ),
+    ],
+)
+async def test_events_without_content_do_not_count_in_any_dialect(early, content):
+    again = Scripted([*early, failed()], [*early, content])
+    assert await gathered(retrying(again, sleep=Waits())) == [*early, content]
+    broken = Scripted([*early, content, failed()], [content])
+    with pytest.raises(ProviderError):
+        await gathered(retrying(broken, sleep=Waits()))
+
+
+async def test_a_stream_of_nothing_but_a_start_is_passed_on():
+    assert await gathered(retrying(Scripted([START]), sleep=Waits())) == [START]
+
+
+async def test_a_whole_reply_is_passed_on_as_it_is():
+    reply = {"type": "message", "content": []}
+    assert await gathered(retrying(Scripted([reply]), sleep=Waits())) == [reply]
+
+
+async def test_an_error_that_is_no_failure_of_the_provider_passes_through():
+    inner = Scripted([TypeError("a wrong argument")])
+    with pytest.raises(TypeError):
+        await gathered(retrying(inner, sleep=Waits()))
+    assert len(inner.requests) == 1
+
+
+async def test_cancelling_ends_a_wait_at_once():
+    waiting = asyncio.Event()
+
+    async def forever(_):
+        waiting.set()
+        await asyncio.Event().wait()
+
+    inner = Scripted([failed()], [TEXT])
+    task = asyncio.create_task(gathered(retrying(inner, sleep=forever)))
+    await waiting.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(inner.requests) == 1
+
+
+async def test_a_cancelled_call_is_not_tried_again():
+    inner = Scripted([asyncio.CancelledError()], [TEXT])
+    with pytest.raises(asyncio.CancelledError):
+        await gathered(retrying(inner, sleep=Waits()))
+    assert len(inner.requests) == 1
+
+
+async def test_a_stream_that_is_left_is_closed():
+    inner = Scripted([START, TEXT, STOP])
+    events = retrying(inner, sleep=Waits()).send({})
+    assert await anext(events) == START
+    await events.aclose()  # pyright: ignore[reportAttributeAccessIssue] - a generator behind the protocol
+    assert inner.left == 1
+
+
+async def test_it_stands_for_the_provider_in_all_else():
+    inner = Scripted()
+    provider = retrying(inner)
+    assert provider.dialect == "anthropic"
+    await provider.close()
+    assert inner.closed
+
+
+def test_no_attempt_at_all_is_refused():
+    with pytest.raises(ValueError, match="attempts is 0"):
+        retrying(Scripted(), attempts=0)
