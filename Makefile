@@ -34,4 +34,4 @@ bench-quick:
 	@if [ -f benchmarks/__main__.py ]; then $(PYTHON) -m benchmarks --quick; \
 	else echo 'no benchmarks yet'; fi
 
-all: lint types imports bench-quick test
+all: lint types imports test

@@ -17,6 +17,11 @@ COMMANDS = (
     ("benchmarks/token_estimates.py",),
     ("-m", "benchmarks.fit"),
     ("-m", "benchmarks.corpus_laws"),
+    ("-m", "benchmarks.store_crash"),
+    ("-m", "benchmarks.store_scale"),
+    ("-m", "benchmarks.long_chat"),
+    ("-m", "benchmarks.faults"),
+    ("-m", "benchmarks.turn_crash"),
 )
 """In the order they run. `fit_weights.py` is no benchmark: it writes the weights."""
 

@@ -13,6 +13,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from trimtab.core.branching import branch
@@ -125,7 +126,7 @@ class Context:
     def _use(self, options: Options) -> None:
         self._options = options
         self._policy = options.decide()
-        self._decision = Decision()
+        self._decision, self._decided = Decision(), 0
         self._rendering: Rendering | None = None
 
     @property
@@ -260,16 +261,9 @@ class Context:
         """Let a call pass that was made elsewhere: decide and record, but render nothing."""
         self.apply(self.repairs())
         self.apply(self.decide())
-        budget = self.budget()
-        tokens = budget.head.tokens + self.window.tokens
-        self.append(
-            Call(
-                position=self.window.seq,
-                max_output=budget.max_output,
-                tokens=tokens,
-                note=self._decision.note,
-            )
-        )
+        budget, note = self.budget(), self._decision.note
+        tokens, output = budget.head.tokens + self.window.tokens, budget.max_output
+        self.append(Call(position=self.window.seq, max_output=output, tokens=tokens, note=note))
 
     def repairs(self) -> list[Event]:
         """Results that stand in for those that open calls never got."""
@@ -281,7 +275,7 @@ class Context:
         Raises CannotFit where no edit would make the request fit.
         """
         budget = self.budget(volatile)
-        self._decision = self._wanted(budget)
+        self._decision, self._decided = self._wanted(budget), self.window.seq
         edits = guarded(self.window, budget, self._decision.edits)
         return [self.event(edit, offset) for offset, edit in enumerate(edits)]
 
@@ -292,6 +286,9 @@ class Context:
     def call(self, *, stream: bool = False, volatile: str | None = None) -> Event:
         """The record of the call that the window would make now; changes nothing."""
         budget = self.budget(volatile)
+        if self.window.seq != self._decided:
+            # What the guard has hidden beside the policy's edits may have moved the frontier.
+            self._decision = replace(self._decision, frontier=self._wanted(budget).frontier)
         made = call_of(
             self.window, budget, self.rendering, self._decision, stream=stream, volatile=volatile
         )
@@ -418,7 +415,7 @@ class Context:
         at = self.window.seq if at is None else at
         past, later = self.events[:at], self.events[at:]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
-        twin = Context.load(past, **self.own(options_after(settings, self.options)))
+        twin = Context.load(past, **self.own(options_after(settings, self.options, earlier=True)))
         for body in branch(later, parent=name, at=at):
             twin.append(body)
         return twin
@@ -478,7 +475,9 @@ class Context:
         return f"m{seq}"
 
     def _reply(self, reply: Reply) -> str:
-        if reply.id is not None and reply.id == self.window.last_reply:
+        # Some servers give every reply the same id: after another call it is another reply.
+        again = reply.id is not None and reply.id == self.window.last_reply
+        if again and self.window.awaiting is None:
             return f"m{self.window.last_reply_by}"
         if self.window.awaiting is not None:
             call = self.window.awaiting

@@ -151,16 +151,19 @@ def changed(options: Options, changes: Mapping[str, Any]) -> Options:
     return options
 
 
-def options_after(settings: Settings, now: Options) -> Options:
-    """The options once somebody else has changed the settings."""
+def options_after(settings: Settings, now: Options, *, earlier: bool = False) -> Options:
+    """The options under settings that somebody else has set, or that held earlier.
+
+    A policy that is a function is not in the log: for an earlier one the one of now stands in.
+    """
     own = now.policy
-    kept = not isinstance(own, str) and _function_name(own) == settings.policy
-    policy = own if kept else None
-    if policy is None and settings.policy not in POLICIES:
+    known = not isinstance(own, str) and _function_name(own) == settings.policy
+    if not known and not earlier and settings.policy not in POLICIES:
         raise ValueError(
             f"the policy is now {settings.policy!r}, a function that is not in the log; load the "
             "log again with policy= that function"
         )
+    policy = settings.policy if settings.policy in POLICIES else own
     return options_of(settings, policy=policy, tokenizer=now.tokenizer, redact=now.redact)
 
 

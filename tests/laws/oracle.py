@@ -318,9 +318,13 @@ def counted_by(outcome: Outcome, call: Call) -> int:
 
 
 def was_refused(events: Sequence[Event]) -> bool:
-    """Whether the last outcome was a refusal for length that named a count."""
+    """Whether the last outcome was a refusal for length that named a count; other errors aside."""
     calls = {e.seq: e.body for e in events if isinstance(e.body, Call)}
-    ends = [e.body for e in events if isinstance(e.body, Outcome)]
+    ends = [
+        e.body
+        for e in events
+        if isinstance(e.body, Outcome) and (e.body.error or {}).get("kind") in (None, "overflow")
+    ]
     return bool(ends) and ends[-1].usage is None and counted_by(ends[-1], calls[ends[-1].call]) > 0
 
 

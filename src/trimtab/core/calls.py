@@ -36,7 +36,9 @@ def call_ended(window: Window, body: Outcome) -> None:
     counted = error.get("input") if overflow else None
     # A refusal that names its count teaches as much as a reply, if the figure can be true.
     known = isinstance(counted, int) and 0 < counted <= MAXIMUM_RATIO * window.pending[1]
-    window.overflowed = known
+    if overflow or not error:
+        # An error that has nothing to do with the length does not undo what a refusal taught.
+        window.overflowed = known
     if usage is not None and usage.input > 0:
         window.cache.hear(usage, int(window.settings.entry.get("cache_minimum", 0)))
         window.last_usage = usage

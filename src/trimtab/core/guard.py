@@ -40,21 +40,20 @@ def guarded(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit
     for length it does so before it hides anything.
     """
     decided = tuple(edits)
-    if budget.output_first:
-        plan = Plan(window, replace(budget, max_output=min(budget.max_output, LEAST_OUTPUT)))
-        plan.adopt(decided)
-        if _fits(plan)():
-            return plan.decision().edits
+    least = min(budget.max_output, LEAST_OUTPUT) if budget.output_first else budget.least_output
+    smaller = Plan(window, replace(budget, max_output=least))
+    smaller.adopt(decided)
+    if budget.output_first and _fits(smaller)():
+        return smaller.decision().edits
     plan = Plan(window, budget)
     plan.adopt(decided)
     try:
         guard(plan)
     except CannotFit:
-        if budget.max_output <= budget.least_output:
+        if budget.max_output <= least:
             raise
-        plan = Plan(window, replace(budget, max_output=budget.least_output))
-        plan.adopt(decided)
-        guard(plan)
+        guard(smaller)
+        plan = smaller
     return plan.decision().edits
 
 

@@ -413,7 +413,7 @@ class Window:
             self._rename(group)
         covered = self.summary
         if covered is not None and edit.first <= covered.first and covered.last <= edit.last:
-            self.summary = None
+            self.summary, self.summary_by = None, 0
         self.visible = dict(sorted(self.visible.items()))
         self._list_results()
         self.recount_front()

@@ -34,6 +34,8 @@ class Recovery:
     """The context was cut down."""
     repair: bool = False
     """The history was folded again and repaired."""
+    began: bool = False
+    """Something of the reply has come: whoever retries in between could not any more."""
     again: int = 0
     """Times that the same request was sent again."""
     told: list[Happening] = field(default_factory=list[Happening])
@@ -50,7 +52,7 @@ class Recovery:
             case "malformed" if not self.repair:
                 self.repair = True
                 await session.reload()
-            case kind if kind in TRANSIENT and self.again < BROKEN_STREAMS:
+            case kind if kind in TRANSIENT and self.began and self.again < BROKEN_STREAMS:
                 self.again += 1
             case _:
                 raise ProviderError(failure)

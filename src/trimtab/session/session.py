@@ -49,6 +49,8 @@ class Session:
         self.epoch: int | None = None
         """Of the turn that this process has claimed; None where it owns none."""
         self._context = context
+        self.turn = asyncio.Lock()
+        """Held by the turn that runs in this session, in this process."""
         self._lock = asyncio.Lock()
         self._unsure = False
 
@@ -214,7 +216,7 @@ class Session:
             raise ValueError(f"cannot fork at {at}; positions go from 1 to {len(events)}")
         past = events[:at]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
-        own = self._context.own(options_after(settings, self._context.options))
+        own = self._context.own(options_after(settings, self._context.options, earlier=True))
         for body in branch(events[at:], parent=self.id, at=at):
             past.append(replace(self._context.event(body), seq=len(past) + 1))
         await self.store.append(session, past)

@@ -29,6 +29,9 @@ from trimtab.session.tools import Ask, Tell, Tool, run_open_calls
 MAX_TOOL_ITERATIONS = 25
 """Replies with tool calls that one turn may have."""
 
+OVERHEARD = "[the newest user message came while you were writing; reply to it now]"
+"""What ends a request whose newest user message stands before the last reply."""
+
 log = logging.getLogger("trimtab.turn")
 
 
@@ -39,7 +42,7 @@ def _ignore(_: Happening) -> None:
 async def run_turn(
     session: Session,
     provider: Provider,
-    tools: Iterable[Tool] = (),
+    tools: Iterable[Tool] | None = None,
     *,
     says: Any = None,
     key: str | None = None,
@@ -51,29 +54,32 @@ async def run_turn(
 ) -> Ended:
     """Let the model answer what was said, with its tools; the one caller of models.
 
-    `says` is added first, once under its `key`. `tell` hears what happens. What is asked about a
-    tool that was interrupted goes to `ask`.
+    `says` is added first, once under its `key`; a turn that runs already in this session answers
+    it, too. Without `tools` the session keeps those it has. `tell` hears what happens. What is
+    asked about a tool that was interrupted goes to `ask`.
     """
-    known = {tool.name: tool for tool in tools}
-    epoch = await session.claim()
-    try:
-        await session.equip([tool.definition for tool in known.values()])
-        if says is not None:
-            await session.add(says, key=key)
-        calls = rounds = 0
-        while True:
-            if session.window.open_calls():
-                await run_open_calls(session, known, tell, ask)
-                rounds += 1
-            if not wants_reply(session.window) or rounds >= max_tool_iterations:
-                break
-            await _reply(session, provider, tell, stream=stream, volatile=volatile)
-            calls += 1
-        await session.end()
-    finally:
-        # What is said after a turn that failed is no part of it: no successor need be feared.
-        if session.epoch == epoch:
-            session.epoch = None
+    known = {tool.name: tool for tool in tools or ()}
+    if says is not None:
+        await session.add(says, key=key)
+    async with session.turn:
+        epoch = await session.claim()
+        try:
+            if tools is not None:
+                await session.equip([tool.definition for tool in known.values()])
+            calls = rounds = 0
+            while True:
+                if session.window.open_calls():
+                    await run_open_calls(session, known, tell, ask)
+                    rounds += 1
+                if not wants_reply(session.window) or rounds >= max_tool_iterations:
+                    break
+                await _reply(session, provider, tell, stream=stream, volatile=volatile)
+                calls += 1
+            await session.end()
+        finally:
+            # What is said after a turn that failed is no part of it: no successor need be feared.
+            if session.epoch == epoch:
+                session.epoch = None
     ended = Ended(why="iterations" if wants_reply(session.window) else "done", calls=calls)
     tell(ended)
     return ended
@@ -84,7 +90,14 @@ def wants_reply(window: Window) -> bool:
     if not window.rounds:
         return False
     last = window.rounds[-1]
-    return bool(last.calls) or last.entries[-1].message.role != "assistant"
+    return bool(last.calls) or last.entries[-1].message.role != "assistant" or overheard(window)
+
+
+def overheard(window: Window) -> bool:
+    """Whether the newest user message came while the model was writing its last reply."""
+    user, call = window.newest_user, window.last_call
+    replied = bool(window.rounds) and window.rounds[-1].entries[-1].message.role == "assistant"
+    return replied and user is not None and call is not None and user.seq > call.body.position
 
 
 async def _reply(
@@ -92,10 +105,12 @@ async def _reply(
 ) -> None:
     """One reply of the model, recorded; what fails on the way is recovered from, if it can be."""
     recovery = Recovery()
+    if overheard(session.window):
+        volatile = f"{volatile}\n\n{OVERHEARD}" if volatile else OVERHEARD
     while True:
         request = await _request(session, stream=stream, volatile=volatile)
         try:
-            reply = await _send(provider, request, tell)
+            reply = await _send(provider, request, tell, recovery)
             failure = _hidden_failure(session, reply)
         except ProviderError as error:
             reply, failure = None, error.failure
@@ -136,15 +151,19 @@ def _bytes_limit(session: Session) -> int:
     return min(TUNING[options.goal][0], available) if options.policy == "compact" else available
 
 
-async def _send(provider: Provider, request: Mapping[str, Any], tell: Tell) -> Wire:
+async def _send(
+    provider: Provider, request: Mapping[str, Any], tell: Tell, recovery: Recovery
+) -> Wire:
     """The whole reply, its pieces told as they come."""
     gathering = dialect(provider.dialect).gather()
+    recovery.began = False
     async with _closed(provider.send(request)) as events:
         async for event in events:
             if not request.get("stream"):
                 return event
             if (failure := read_event(event)) is not None:
                 raise ProviderError(failure)
+            recovery.began = True
             gathering.feed(event)
             if (piece := delta(event)) is not None:
                 tell(Piece(kind=piece[0], text=piece[1]))

@@ -7,8 +7,11 @@ that is not enough, the oldest half of the conversation goes, in whole groups.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 
 from trimtab.core.budget import Budget
+from trimtab.core.guard import CannotFit, guard
 from trimtab.core.plan import Cap, Decision, Plan
 from trimtab.core.policies.knobs import Knobs
 from trimtab.core.policies.steps import mask_older
@@ -35,6 +38,8 @@ def aggressive(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
                 plan.truncate(result.entry, result.part, Cap(amount=CHARS, unit="chars"), WHY)
     if not enough() or plan.tokens >= window.tokens:
         drop_half(plan)
+    if not enough() or plan.tokens >= window.tokens:
+        halve(plan)
     return plan.decision()
 
 
@@ -43,6 +48,15 @@ def drop_half(plan: Plan) -> None:
     half = plan.messages // 2
     with plan.if_smaller():
         plan.drop_oldest(lambda: plan.messages <= half, WHY)
+
+
+def halve(plan: Plan) -> None:
+    """What must stay is cut, too, until half of what was refused is left."""
+    refused = Plan(plan.window, plan.budget).bound()
+    plan.budget = replace(plan.budget, limit=refused // 2 + plan.budget.max_output)
+    # What cannot be cut is said where the request is made again.
+    with suppress(CannotFit):
+        guard(plan)
 
 
 def _enough(plan: Plan) -> Callable[[], bool]:

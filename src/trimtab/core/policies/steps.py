@@ -9,6 +9,7 @@ from trimtab.core.edits import masked, previously_viewed
 from trimtab.core.plan import Cap, Plan
 from trimtab.core.policies.knobs import Knobs, ToolKnobs
 from trimtab.core.rounds import Group, Result
+from trimtab.core.window import Window
 
 _COMMON = ToolKnobs()
 
@@ -95,14 +96,22 @@ def mask_older(plan: Plan, knobs: Knobs, keep: int, why: str) -> None:
 
 def maskable(plan: Plan, knobs: Knobs) -> list[Result]:
     """Visible results, oldest first, that a policy may mask: seen by the model, not exempt."""
+    # Sent is not seen: a call may have failed, and the model has not read what it held.
+    seen = min(plan.window.sent, last_reply(plan.window))
     return [
         result
         for result in plan.window.results.values()
-        if result.seq <= plan.window.sent
+        if result.seq <= seen
         and not result.entry.pinned
         and not plan.hides(result.entry.round.group)
         and not knobs.tools.get(result.tool, _COMMON).exempt
     ]
+
+
+def last_reply(window: Window) -> int:
+    """Position of the newest message of the model; 0 where it has said nothing."""
+    starts = (part.entries[0] for part in reversed(window.rounds))
+    return next((entry.seq for entry in starts if entry.message.role == "assistant"), 0)
 
 
 def text_of_result(result: Result) -> str:

@@ -1,0 +1,157 @@
+"""What turns are tested with: sessions, tools that count, and what was told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tests.agents import Clock
+from tests.conversations import user
+from trimtab import check
+from trimtab.core.event import Body, Call, Edit, Outcome, Said, Settings, Turn, dump
+from trimtab.session import Session
+from trimtab.session.happenings import Happening
+from trimtab.session.tools import Invocation, Tool
+from trimtab.session.turn import run_turn
+from trimtab.stores.store import Store
+from trimtab.testing import ScriptedProvider
+
+T = TypeVar("T")
+
+MODELS = {"anthropic": "claude-sonnet-4-5", "openai_chat": "gpt-4o", "openai_responses": "gpt-5.1"}
+
+
+def definition(name: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": f"Does {name}.",
+        "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
+    }
+
+
+async def create(store: Store, dialect: str = "anthropic", **own: Any) -> Session:
+    options: dict[str, Any] = {
+        "model": MODELS[dialect],
+        "dialect": dialect,
+        "system": "You are careful.",
+        "clock": Clock(),
+        **own,
+    }
+    return await Session.create(store, "s", **options)
+
+
+async def reopened(store: Store) -> Session:
+    return await Session.open(store, "s", clock=Clock())
+
+
+@dataclass
+class Hand:
+    """A tool that remembers who called it."""
+
+    name: str = "read"
+    gives: Callable[[Invocation], Awaitable[Any]] | str = "done"
+    own: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Other fields of the tool."""
+    asked: list[Invocation] = field(default_factory=list[Invocation])
+
+    async def run(self, invocation: Invocation) -> Any:
+        self.asked.append(invocation)
+        return self.gives if isinstance(self.gives, str) else await self.gives(invocation)
+
+    @property
+    def tool(self) -> Tool:
+        return Tool(definition=definition(self.name), run=self.run, **self.own)
+
+    @property
+    def keys(self) -> list[str]:
+        return [each.key for each in self.asked]
+
+
+class Cut(Exception):
+    """The process ends here, as far as a test can say."""
+
+
+class Ending(BaseException):
+    """What no tool's result can be made of: it goes through everything, as a crash does."""
+
+
+def say(words: str = "Go.") -> dict[str, Any]:
+    return user(words)
+
+
+async def act(
+    session: Session,
+    provider: Any,
+    tools: Iterable[Hand] = (),
+    says: str | None = "Go.",
+    **how: Any,
+) -> list[Happening]:
+    """A whole turn, with what was told of it."""
+    told: list[Happening] = []
+    said = None if says is None else say(says)
+    made = [hand.tool for hand in tools]
+    await run_turn(session, provider, made, says=said, tell=told.append, **how)
+    return told
+
+
+def of(kind: type[T], told: Iterable[Any]) -> list[T]:
+    return [each for each in told if isinstance(each, kind)]
+
+
+async def log(store: Store) -> list[Body]:
+    return [event.body async for event in store.events("s")]
+
+
+async def lines(store: Store) -> list[str]:
+    return [dump(event) async for event in store.events("s")]
+
+
+async def found(store: Store, kind: type[T]) -> list[T]:
+    return of(kind, await log(store))
+
+
+async def texts(store: Store, role: str) -> list[str]:
+    """What was said in a role, in order; of a tool, its results."""
+    said = [body.message for body in await found(store, Said) if body.message.role == role]
+    if role == "tool":
+        return [result.text for message in said for result in message.results]
+    return [message.text for message in said]
+
+
+async def started(store: Store) -> list[str]:
+    turns = await found(store, Turn)
+    return [str(turn.key) for turn in turns if turn.state == "tool_started"]
+
+
+def results_in(request: Mapping[str, Any]) -> list[str]:
+    """Results of an Anthropic request, in the order they are sent."""
+    return [
+        part["content"] if isinstance(part["content"], str) else part["content"][0]["text"]
+        for message in request["messages"]
+        if isinstance(message["content"], list)
+        for part in message["content"]
+        if part["type"] == "tool_result"
+    ]
+
+
+def words_in(request: Mapping[str, Any]) -> str:
+    return str(request.get("messages", request.get("input")))
+
+
+def valid(provider: ScriptedProvider) -> bool:
+    name = provider.dialect
+    return not [wrong for each in provider.requests for wrong in check(each, dialect_name=name)]
+
+
+def settings_in(bodies: Iterable[Body]) -> list[Settings]:
+    return of(Settings, bodies)
+
+
+def history(bodies: Iterable[Body]) -> list[Body]:
+    """All that shapes what a model sees: neither calls, nor outcomes, nor who owns the turn."""
+    return [each for each in bodies if not isinstance(each, Call | Outcome | Turn)]
+
+
+def edits_in(bodies: Iterable[Body]) -> list[Edit]:
+    return of(Edit, bodies)

@@ -1,0 +1,13 @@
+"""The stores of `tests/stores`, with turns run in them."""
+
+import pytest
+
+from tests.stores.conftest import anyio_backend, place, store, template
+from trimtab.testing import MemoryStore
+
+__all__ = ["anyio_backend", "memory", "place", "store", "template"]
+
+
+@pytest.fixture
+def memory():
+    return MemoryStore()
