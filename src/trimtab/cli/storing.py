@@ -157,20 +157,12 @@ async def _opened(place: str, *, new: bool) -> Store:
         _check_folder(Path(place), new=new)
         return FileStore(place)
     try:
-        from psycopg import Error
-
         from trimtab.stores.postgres import PostgresStore
     except ModuleNotFoundError as error:
         if error.name not in ("psycopg", "psycopg_pool"):
             raise
         raise StoreUnavailable(POSTGRES) from error
-    try:
-        return await PostgresStore.connect(place, max_size=2)
-    except Error as error:
-        why = str(error).strip()
-        raise StoreUnavailable(
-            f"this is no address of a database ({why}); write postgresql://user@host/name"
-        ) from error
+    return await PostgresStore.connect(place, max_size=2)
 
 
 def _check_folder(path: Path, *, new: bool) -> None:

@@ -29,6 +29,13 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password():
     assert "hush" not in done.output
 
 
+def test_an_address_that_cannot_be_read_is_said_without_its_password():
+    done = run("--database", "postgresql://u:hush@[::1")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("trimtab: the database's address cannot be read; it looks like")
+    assert "hush" not in done.output
+
+
 def test_without_a_database_it_asks_for_one():
     done = run()
     assert done.exit_code == 2

@@ -456,6 +456,8 @@ def test_a_damaged_log_and_a_newer_snapshot_are_one_line_each(own):
 
 
 def test_without_psycopg_it_says_what_to_install(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("trimtab.stores.postgres")]:
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "psycopg", None)
     done = session("list", store="postgresql://nobody@127.0.0.1:1/none")
     assert (done.exit_code, done.stderr) == (
@@ -468,7 +470,7 @@ def test_without_psycopg_it_says_what_to_install(monkeypatch):
     ("place", "said"),
     [
         ("postgresql://nobody:hush@127.0.0.1:1/none", "cannot be reached"),
-        ("postgresql://nobody@[::1", "no address of a database"),
+        ("postgresql://nobody@[::1", "address cannot be read"),
     ],
 )
 def test_a_database_that_is_not_there_is_one_line_without_its_password(place, said):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psycopg import Error, errors
+from psycopg import Error, ProgrammingError, errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg_pool import PoolTimeout
 
@@ -19,7 +19,14 @@ MIGRATE = "run `trimtab migrate`"
 
 def place_of(conninfo: str) -> str:
     """Which database, without its password."""
-    told = conninfo_to_dict(conninfo)
+    try:
+        told = conninfo_to_dict(conninfo)
+    except ProgrammingError:
+        # Its own words would quote the address, password and all.
+        raise ValueError(
+            "the database's address cannot be read; it looks like postgresql://user@host/name or "
+            "host=… dbname=…"
+        ) from None
     host = told.get("host") or told.get("hostaddr") or "the local socket"
     return f"database {told.get('dbname') or 'by default'} at {host}:{told.get('port') or 5432}"
 
