@@ -105,7 +105,7 @@ def budget_for(
         soft_limit=cheap,
         head=settings.head,
         max_output=reserve,
-        least_output=explicit or min(reserve, LEAST_OUTPUT),
+        least_output=(not output_first and explicit) or min(reserve, LEAST_OUTPUT),
         volatile=volatile,
         output_first=output_first,
         margin=margin,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from trimtab.core.budget import LEAST_OUTPUT, Budget
+from trimtab.core.budget import Budget
 from trimtab.core.event import Edit
 from trimtab.core.message import Media, Text
 from trimtab.core.plan import Cap, Plan
@@ -40,8 +40,7 @@ def guarded(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit
     for length it does so before it hides anything.
     """
     decided = tuple(edits)
-    least = min(budget.max_output, LEAST_OUTPUT) if budget.output_first else budget.least_output
-    smaller = Plan(window, replace(budget, max_output=least))
+    smaller = Plan(window, replace(budget, max_output=budget.least_output))
     smaller.adopt(decided)
     if budget.output_first and _fits(smaller)():
         return smaller.decision().edits
@@ -50,7 +49,7 @@ def guarded(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit
     try:
         guard(plan)
     except CannotFit:
-        if budget.max_output <= least:
+        if budget.max_output <= budget.least_output:
             raise
         guard(smaller)
         plan = smaller
@@ -99,13 +98,22 @@ def _mask_older(plan: Plan) -> None:
     fits = _fits(plan)
     active = plan.window.rounds[-1] if plan.window.rounds else None
     for group in _kept(plan):
-        for result in list(group.results()):
-            if result.entry.pinned or result.entry.round is active:
+        for entry, part in list(_answers(plan, group)):
+            if entry.pinned or entry.round is active:
                 continue
-            if result.key in plan.window.results:
-                plan.mask(result.entry, result.part, WHY)
-                if fits():
-                    return
+            plan.mask(entry, part, WHY)
+            if fits():
+                return
+
+
+def _answers(plan: Plan, group: Group) -> Iterable[tuple[Entry, int]]:
+    """Results that are seen, late ones among them."""
+    for result in group.results():
+        if result.key in plan.window.results:
+            yield result.entry, result.part
+    for entry in group.entries():
+        for part in entry.notes:
+            yield entry, part
 
 
 def _active_results(plan: Plan) -> Iterable[tuple[Entry, int]]:
