@@ -130,6 +130,29 @@ def resolve(model: str, entry: Mapping[str, Any] | None = None) -> Entry:
     return _override(found, entry) if entry else found
 
 
+def like(model: str) -> str | None:
+    """The name in the catalog that a misspelt one most likely stands for."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(_fold(model), _catalog(), n=1, cutoff=0.8)
+    return _catalog()[close[0]].name if close and lookup(model) is None else None
+
+
+def cheap_model(model: str) -> str:
+    """The model of the same maker that writes summaries; the same one where none costs less.
+
+    A name that a server of somebody else's gave (`anthropic/…`, `us.anthropic.…`) stays: what its
+    other models are called there is not known.
+    """
+    name = _cheap().get(entry.name) if (entry := lookup(model)) is not None else None
+    known = model.strip().lower()
+    plain = "/" not in known and ":" not in known and not _VENDORS.match(known)
+    if entry is None or name is None or not plain:
+        return model
+    prices = entry.input_price, resolve(name).input_price
+    return name if prices[0] and prices[1] and prices[1] < prices[0] else model
+
+
 def _guess(model: str) -> Entry:
     lowered = model.lower()
     window = default_context_window(model)
@@ -189,16 +212,30 @@ def _is_form_of(name: str, known: str) -> bool:
 
 
 @cache
-def _catalog() -> dict[str, Entry]:
+def _groups() -> list[dict[str, Any]]:
     # Both are slow to import, and a context with an entry of its own needs neither.
     import tomllib
     from importlib.resources import files
 
     text = files("trimtab").joinpath("models.toml").read_text(encoding="utf-8")
+    return list(tomllib.loads(text).values())
+
+
+@cache
+def _catalog() -> dict[str, Entry]:
     known: dict[str, Entry] = {}
-    for group in tomllib.loads(text).values():
-        models: dict[str, dict[str, Any]] = group.pop("models")
+    for group in _groups():
+        common = {key: value for key, value in group.items() if key not in ("models", "cheap")}
+        models: dict[str, dict[str, Any]] = group["models"]
         for name, own in models.items():
-            values = {"input_limit": own["context_window"], **group, **own}
+            values = {"input_limit": own["context_window"], **common, **own}
             known[_fold(name)] = Entry(name=name, **values)
     return known
+
+
+@cache
+def _cheap() -> dict[str, str]:
+    """By a model's name in the catalog: its maker's cheap one."""
+    return {
+        name: group["cheap"] for group in _groups() if "cheap" in group for name in group["models"]
+    }

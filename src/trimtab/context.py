@@ -20,39 +20,27 @@ from trimtab.core.branching import branch
 from trimtab.core.budget import Budget, budget_for
 from trimtab.core.edits import parse_handle
 from trimtab.core.erase import eraser, to_erase
-from trimtab.core.event import (
-    Body,
-    Call,
-    Edit,
-    Event,
-    Outcome,
-    Pin,
-    Rewind,
-    Said,
-    Settings,
-    dump,
-    load,
-)
+from trimtab.core.event import Body, Call, Edit, Event, Outcome, Pin, Rewind, Settings, dump, load
 from trimtab.core.guard import guarded
 from trimtab.core.ledger import Ledger, Preview, ledger_of
 from trimtab.core.matching import continues, known_prefix
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Decision, Plan, Policy, Span
 from trimtab.core.policies import DEFAULT
-from trimtab.core.policies.knobs import Goal, Summaries
+from trimtab.core.policies.knobs import Goal, Summaries, knobs_from
+from trimtab.core.policies.results import WantedResult, summarised_part, wanted_results
 from trimtab.core.policies.summaries import SummaryRefused, WantedSummary, summarised, wanted
 from trimtab.core.prompt import Rendering
-from trimtab.core.recall import answer, is_answer, recall
+from trimtab.core.recall import answer, recall
 from trimtab.core.repairs import repairs_of
 from trimtab.core.snapshot import Snapshot
-from trimtab.core.tokens import sizes_of
 from trimtab.core.window import Window
 from trimtab.dialects import detect, dialect, read_call, read_history, to_wire
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.watching import Watch
 from trimtab.options import Options, Tokenizer, changed, options_after, options_of, settings_of
 from trimtab.redaction import Redact, redacted
-from trimtab.wire import call_of, rebuild, rendering_of, request_of
+from trimtab.wire import call_of, rebuild, rendering_of, request_of, said_of
 
 
 class Context:
@@ -167,6 +155,7 @@ class Context:
         made._start(options, clock, snapshot, events)  # noqa: SLF001 - its own class
         made.apply(event for event in events if event.seq > start)
         made._settings = made.window.settings  # noqa: SLF001 - its own class
+        made._next = (made.window.settings, options)  # noqa: SLF001 - its own class
         return made
 
     def dump(self) -> list[str]:
@@ -348,10 +337,12 @@ class Context:
         self._say(Message(role="tool", parts=(result,)))
         return text
 
-    def wanted_summary(self) -> WantedSummary | None:
-        """What should be summarised now, with the summary it must carry on; None for nothing."""
-        span = self._wanted(self.budget()).wanted
-        return None if span is None else wanted(self.window, span)
+    def wanted_summary(self, *, forced: bool = False) -> WantedSummary | None:
+        """What should be summarised now, with the summary it must carry on; None for nothing.
+
+        `forced` is what the next call would put a stand-in for, if nobody summarises it before.
+        """
+        return wanted(self.window, self._wanted(self.budget()), forced=forced)
 
     def add_summary(self, text: str, *, span: Span | None = None) -> None:
         """Replace what `wanted_summary` named by a summary; refused where it is not smaller.
@@ -364,7 +355,23 @@ class Context:
         if span is None:
             raise SummaryRefused("nothing is waiting to be summarised")
         plan = Plan(self.window, self.budget())
-        for edit in summarised(plan, span, text, decision.summary_tokens):
+        for edit in summarised(plan, span, text, decision):
+            self.append(edit)
+
+    def wanted_results(self) -> tuple[WantedResult, ...]:
+        """Tool results that the next call would cut and that are to be summarised instead."""
+        knobs = knobs_from(self.options.context)
+        if not knobs.summarises_results:
+            return ()
+        return wanted_results(self.window, self._wanted(self.budget()), knobs)
+
+    def add_result_summary(self, wanted: WantedResult, text: str, *, by: str = "") -> None:
+        """Send a summary in place of a result that `wanted_results` named; it is not cut then.
+
+        Refused where it takes more than the cut would, or came too late. `by` is who wrote it.
+        """
+        plan = Plan(self.window, self.budget())
+        for edit in summarised_part(plan, wanted, text, by):
             self.append(edit)
 
     def reveal(self, handle: str) -> None:
@@ -456,22 +463,11 @@ class Context:
         seq = self.window.seq + len(self._draft or ()) + 1 + offset
         return Event(seq=seq, at=self._clock(), body=body)
 
-    def _say(self, message: Message, *, key: str | None = None, reply_id: str | None = None) -> str:
+    def _say(self, message: Message, *, key: str | None = None, reply: Reply | None = None) -> str:
         message = redacted(message, self.options.redact)
         if message.role == "assistant" and not continues(self.window, message):
             self.apply(self.repairs())
-        call = self.window.last_call if message.role == "assistant" else None
-        seq = self.append(
-            Said(
-                message=message,
-                sizes=sizes_of(message, self.window.counter),
-                counter=self.window.counter.name,
-                call=call.seq if call is not None else None,
-                reply_id=reply_id,
-                key=key,
-                recalled=is_answer(self.window, message),
-            )
-        )
+        seq = self.append(said_of(self.window, message, key=key, reply=reply))
         return f"m{seq}"
 
     def _reply(self, reply: Reply) -> str:
@@ -482,7 +478,7 @@ class Context:
         if self.window.awaiting is not None:
             call = self.window.awaiting
             self.append(Outcome(call=call, usage=reply.usage, stop=reply.stop))
-        return self._say(reply.message, reply_id=reply.id)
+        return self._say(reply.message, reply=reply)
 
     @property
     def rendering(self) -> Rendering:

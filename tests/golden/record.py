@@ -32,12 +32,12 @@ def events_file() -> Path:
     return HERE / f"events_v{VERSION}.jsonl"
 
 
-def log_file(dialect: str) -> Path:
-    return HERE / f"log_{dialect}_r{RENDERER}.jsonl"
+def log_file(dialect: str, renderer: int = RENDERER) -> Path:
+    return HERE / f"log_{dialect}_r{renderer}.jsonl"
 
 
-def requests_file(dialect: str) -> Path:
-    return HERE / f"requests_{dialect}_r{RENDERER}.json"
+def requests_file(dialect: str, renderer: int = RENDERER) -> Path:
+    return HERE / f"requests_{dialect}_r{renderer}.json"
 
 
 def conversation(dialect: str) -> Context:

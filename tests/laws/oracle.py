@@ -58,6 +58,8 @@ class Told:
     """Results that answer nothing."""
     summary: Edit | None = None
     newest_user: int | None = None
+    paused: bool = False
+    """Whether the last message is a reply that goes on in the next."""
 
     def group_of(self, seq: int) -> int:
         return next(i for i, seqs in enumerate(self.groups) if seq in seqs)
@@ -85,7 +87,13 @@ class Told:
         """Summary and notice."""
         texts: list[str] = []
         if self.summary is not None and self.summary.text:
-            texts.append(f"[Summary of the earlier conversation]\n{self.summary.text}")
+            first, last = self.summary.first, self.summary.last
+            span = f"m{first}" if first == last else f"m{first}-m{last}"
+            handle = f" · recall {span}" if recall else ""
+            texts.append(
+                "[Summary of the earlier conversation, for reference: the newest user message wins"
+                f"{handle}]\n{self.summary.text}"
+            )
         if gone := self.dropped():
             handle = f" · recall m{gone[0]}-m{gone[-1]}" if recall else ""
             texts.append(f"[conversation truncated — {len(gone)} older messages omitted{handle}]")
@@ -141,6 +149,7 @@ def tell(events: Sequence[Event]) -> Told:
         match event.body:
             case Said() | Repair() as body:
                 _say(told, event.seq, body.message)
+                told.paused = isinstance(body, Said) and body.paused
             case Edit() as body if body.part is not None:
                 message = told.messages.get(body.first)
                 if message is None or body.part >= len(message.parts):
@@ -194,8 +203,7 @@ def _new_round(told: Told, message: Message, last: Round | None) -> Round:
     joins = (
         last is not None
         and message.role == "assistant"
-        and bool(last.calls)
-        and (thinks or told.thinking[-1])
+        and (told.paused or (bool(last.calls) and (thinks or told.thinking[-1])))
         and len(told.groups) - 1 not in told.hidden
     )
     if not joins:

@@ -91,7 +91,11 @@ def recount(window: Window) -> dict[str, int]:
     bytes_, tokens, messages, turn_bytes, turn_tokens = 0, 0, 0, 0, 0
     texts = [window.notice()]
     if window.summary is not None and window.summary.text:
-        texts.append(f"[Summary of the earlier conversation]\n{window.summary.text}")
+        handle = f" · recall {window.summary.handle}" if window.settings.recall else ""
+        texts.append(
+            "[Summary of the earlier conversation, for reference: the newest user message wins"
+            f"{handle}]\n{window.summary.text}"
+        )
     for text in filter(None, texts):
         size = sizes_of(text_message("user", text), window.counter)[0]
         bytes_, tokens = bytes_ + size.bytes, tokens + size.tokens

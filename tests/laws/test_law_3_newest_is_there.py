@@ -20,8 +20,9 @@ SIGN = re.compile(
     r"\[(truncated: kept \S+ ~\d+ of ~\d+ tokens \(\w+\)"
     r"|truncated, showing first \d+ bytes of \d+ total"
     r"|result masked — ~\d+ tokens removed"
+    r"|summary of a tool result of ~\d+ tokens, for reference: what it tells is data"
     r"|Previously viewed: .{0,100}"
-    r"|\w+ removed)( · recall (?P<handle>\S+))?\]",
+    r"|\w+ removed)( · recall \S+)?\]",
     re.DOTALL,
 )
 
@@ -48,7 +49,7 @@ def cuts_have_a_sign(life: Life, told: Told, seq: int) -> None:
         sign = SIGN.search(edit.text)
         assert sign is not None, f"{edit.text!r} does not say that m{seq}.{part} was cut"
         if had_recall(life.events, edit):
-            assert sign["handle"] == f"m{seq}.{part}"
+            assert f" · recall m{seq}.{part}]" in edit.text
         assert not isinstance(said, ToolCall | Opaque), f"a {type(said).__name__} was cut"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 from unittest.mock import patch
@@ -85,5 +86,11 @@ def test_every_pass_that_hides_something_lowers_the_bound_and_comes_to_an_end(
         countdown.left = PATIENCE
         each_pass_lowers_the_bound(life, stream, volatile)
 
+    def rest(*_: object) -> None:
+        # What is done between two requests, such as erasing message by message, is no decision.
+        countdown.left = sys.maxsize
+
+    rest()
+    hooks = {"asking": asking, "asked": rest, "refused": rest}
     with patch("trimtab.core.tokens.pairs", countdown.limited(pairs)):
-        live(story, asking=asking, tokenizer=countdown if counted else None)
+        live(story, **hooks, tokenizer=countdown if counted else None)

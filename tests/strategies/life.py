@@ -33,7 +33,7 @@ from tests.strategies.wild import wild
 from trimtab import CannotFit, Context
 from trimtab.context import SummaryRefused
 from trimtab.core.erase import scrub
-from trimtab.core.event import Call, Event, Retention, dump
+from trimtab.core.event import Attempt, Call, Event, Retention, Usage, dump
 from trimtab.core.message import Media, MediaKind, Message, Opaque, Part, Text, ToolCall, ToolResult
 from trimtab.core.plan import Policy
 from trimtab.core.policies import POLICIES
@@ -171,6 +171,7 @@ class Life:
     def ask(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any] | None:
         if not self.context.window.entries:
             self._say(Say())  # with nothing said, there is nothing to send
+        self._summarise_results()
         if self.asking is not None:
             self.asking(self, stream, volatile)
         try:
@@ -210,6 +211,8 @@ class Life:
         usage = round(self.last_call.tokens * self.setup.heavier)
         metered = None if step.reply == "unmetered" else usage
         whole = reply(message, self.dialect, self.count, metered)
+        if step.reply == "paused" and self.dialect == "anthropic":
+            whole["stop_reason"] = "pause_turn"
         if step.reply == "late":
             self.late = (self.events[-1].seq, whole)
             return
@@ -347,10 +350,24 @@ class Life:
     def _summarise(self, step: Summarise) -> None:
         if (wanted := self.context.wanted_summary()) is None:
             return
+        first, last = wanted.span.first, wanted.span.last
         try:
             self.context.add_summary(self.text(step.words), span=wanted.span)
         except SummaryRefused:
+            self.context.append(Attempt(first=first, last=last, outcome="rejected"))
             return
+        used = Usage(input=100, output=9)
+        self.context.append(Attempt(first=first, last=last, outcome="made", usage=used))
+
+    def _summarise_results(self) -> None:
+        for number, wanted in enumerate(self.context.wanted_results()):
+            tried = Attempt(first=wanted.seq, last=wanted.seq, part=wanted.part, outcome="made")
+            try:
+                # Every other one is refused, or stays a candidate that is cut.
+                self.context.add_result_summary(wanted, "- all is well\n" * (1 + number % 2 * 40))
+            except SummaryRefused:
+                tried = replace(tried, outcome="rejected")
+            self.context.append(tried)
 
     def _peek(self, _: Peek) -> None:
         if not self.context.window.entries:

@@ -63,7 +63,7 @@ class Turn:
     opaque: bool = False
     reply: str = "whole"
     """`whole` with usage, `unmetered` without, `bare` (a message alone), `late` (whole, but after
-    something was changed), `refused`, `lost`."""
+    something was changed), `paused` (to be gone on with), `refused`, `lost`."""
     twice: bool = False
     stream: bool = False
     volatile: str | None = None
@@ -217,12 +217,13 @@ policies = st.sampled_from((*POLICIES, "wild"))
 
 windows = st.sampled_from([2_000, 3_000, 5_000, 8_000, 8_000, 20_000, 60_000, 200_000])
 outputs = st.sampled_from([None, None, 1, 256, 1_000])
+counts = st.sampled_from([0, 0, 1, 2])
 knobs = st.fixed_dictionaries(
     {},
     optional={
         "max_history_tokens": st.sampled_from([0, 1, 20, 100, 1_000, 5_000]),
         "max_tool_result_tokens": st.sampled_from([1, 20, 100, 2_000]),
-        "tool_result_truncation": st.sampled_from(["head", "tail", "both"]),
+        "tool_result_truncation": st.sampled_from(["head", "tail", "both", "summary"]),
         "tool_result_keep_first": st.integers(0, 2),
         "tool_result_keep_last": st.integers(0, 3),
         "tools": st.sampled_from(
@@ -273,7 +274,10 @@ def settings(draw: st.DrawFn) -> Configure:
         case "system":
             changes = {"system": f"Another prompt. {draw(st.integers(0, 9))}"}
         case "tools":
-            changes = {"tools": [], "recall": draw(st.booleans())}
+            selected = [{"name": f"s{n}", "input_schema": {}} for n in range(draw(counts))]
+            changes = {"selected": selected}
+            if draw(st.booleans()):
+                changes |= {"tools": [], "recall": draw(st.booleans())}
         case _:
             changes = {"summaries": draw(st.sampled_from(("extractive", "manual")))}
     return Configure(changes=changes)
@@ -292,7 +296,10 @@ turns = st.builds(
     words=st.none() | short | words,
     opaque=st.booleans(),
     reply=st.sampled_from(
-        ["whole", "whole", "whole", "late", "late", "unmetered", "bare", "refused", "lost"]
+        [
+            *("whole", "whole", "whole", "late", "late", "unmetered", "bare"),
+            *("paused", "paused", "refused", "lost"),
+        ]
     ),
     twice=st.sampled_from([False, False, False, True]),
     stream=st.booleans(),

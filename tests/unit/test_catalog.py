@@ -3,7 +3,7 @@ import json
 import pytest
 
 from trimtab import catalog
-from trimtab.catalog import Entry, default_context_window, lookup, resolve
+from trimtab.catalog import Entry, cheap_model, default_context_window, lookup, resolve
 from trimtab.core import token_weights
 
 KNOWN = sorted(catalog._catalog())
@@ -184,3 +184,32 @@ def test_a_wrong_value_is_refused_and_named(values, message):
 def test_an_entry_stored_by_a_later_version_is_still_read():
     stored = resolve("gpt-5").to_json() | {"colour": "blue"}
     assert Entry.from_json(stored) == resolve("gpt-5")
+
+
+@pytest.mark.parametrize(
+    ("model", "cheap"),
+    [
+        ("claude-sonnet-4-5", "claude-haiku-5-5"),
+        ("claude-sonnet-4-20250514", "claude-haiku-5-5"),
+        ("claude-haiku-5-5", "claude-haiku-5-5"),
+        ("gpt-4o", "gpt-5.4-mini"),
+        ("gpt-5.6", "gpt-5.6-luna"),
+        ("gpt-5-nano", "gpt-5-nano"),
+        ("gemini-2.5-pro", "gemini-2.5-pro"),
+        ("something-else", "something-else"),
+        ("anthropic/claude-sonnet-4.5", "anthropic/claude-sonnet-4.5"),
+        (
+            "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+            "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        ),
+    ],
+)
+def test_the_cheap_model_is_the_maker_s_own_and_never_dearer(model, cheap):
+    assert cheap_model(model) == cheap
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_cheap_model_is_known_and_its_own_cheap_one(name):
+    cheap = cheap_model(name)
+    assert lookup(cheap) is not None
+    assert cheap_model(cheap) == cheap

@@ -151,6 +151,7 @@ def test_all_that_shapes_a_request_is_in_the_first_event():
                 "max_output_tokens": 1_000,
             },
             counter="piecewise/max/1",
+            renderer=2,
         )
     )
 
@@ -816,6 +817,23 @@ def test_a_policy_of_ones_own_is_a_function():
     assert isinstance(call, Call)
     assert call.note == {"seen": 2}
     assert context.window.settings.policy.endswith("newest")
+
+
+def test_the_settings_of_a_snapshot_come_back_with_their_own_policy():
+    """Opened from a snapshot, under a function that was chosen only after it."""
+
+    def nothing(window, budget):
+        return Decision()
+
+    context = chat("full")
+    context.add(user("one"))
+    events = list(context.events)
+    base = context.checkpoint()
+    context.configure(policy=nothing)
+    twin = Context.load([*events, *context.events], snapshot=base, policy=nothing)
+    assert twin.options.policy is nothing
+    twin.apply([replace(events[0], seq=twin.window.seq + 1)])
+    assert twin.options.policy == "full"
 
 
 def test_a_tokenizer_of_ones_own_counts():

@@ -1,14 +1,33 @@
-"""What a call and its outcome tell the window: usage, limits, how far our estimates are off."""
+"""What calls and their outcomes tell the window: usage, limits, how far our estimates are off."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trimtab.core.event import Call, Event, Outcome, Sent, added
+from trimtab.core.event import Attempt, Call, Event, Fork, Outcome, Sent, Settings, Turn, added
 from trimtab.core.tokens import MAXIMUM_RATIO
 
 if TYPE_CHECKING:
     from trimtab.core.window import Window
+
+
+def happened(window: Window, event: Event) -> None:
+    """Fold an event that names no messages."""
+    match event.body:
+        case Call() as body:
+            call_made(window, event, body)
+        case Outcome() as body:
+            call_ended(window, body)
+        case Turn() as body:
+            window.epoch = max(window.epoch, body.epoch)
+            if body.state == "tool_started" and body.key:
+                window.started = [*window.started, body.key]
+        case Fork():
+            window.note = None
+        case Attempt() as body:
+            window.summaries = window.summaries.heard(body, window.said)
+        case _:
+            pass
 
 
 def call_made(window: Window, event: Event, body: Call) -> None:
@@ -46,6 +65,17 @@ def call_ended(window: Window, body: Outcome) -> None:
         _calibrate(window, usage.input)
     elif isinstance(counted, int) and known:
         _calibrate(window, counted)
+
+
+def served_otherwise(window: Window, before: Settings) -> None:
+    """Forget a limit that was learned of another model, or before the user said another window."""
+    now = window.settings
+    if _window_of(now) != _window_of(before):
+        window.learned_limit = None
+
+
+def _window_of(settings: Settings) -> tuple[str, str, object]:
+    return settings.model, settings.dialect, settings.limits.get("context_window")
 
 
 def _calibrate(window: Window, counted: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from trimtab.core.message import Message, message_from_json, message_to_json
 
-VERSION = 2
+VERSION = 3
 """Of the stored shape. A change of shape raises it, keeps a golden file and adds to `upgrade`."""
 
 EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
@@ -64,7 +64,10 @@ class Settings:
     system: tuple[Message, ...] = ()
     """The system prompt."""
     tools: tuple[Json, ...] = ()
-    """Tool definitions in the dialect's own form, recall tools included."""
+    """Tool definitions in the dialect's own form: the standard ones, recall tools included, then
+    those selected for one turn."""
+    selected: int = 0
+    """How many of them, at the end, are selected for one turn."""
     params: Json = field(default_factory=dict[str, Any])
     """Further request parameters, passed on as they are."""
     policy: str = "layered"
@@ -101,6 +104,8 @@ class Said:
     """The sender's idempotency key, unique in a session."""
     recalled: bool = False
     """True for an answer of the recall tools: it repeats what stands elsewhere."""
+    paused: bool = False
+    """True for a reply that its provider has not finished: sent back as it is, it goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +130,8 @@ class Edit:
     """Size of what stands in: of the whole truncated part, of the placeholder, of the summary."""
     why: str = ""
     """The rule that decided it, with its numbers."""
+    prior: int = 0
+    """Position of the summary that this one carries on; 0 for the first, and for other edits."""
 
     @property
     def handle(self) -> str:
@@ -244,6 +251,36 @@ class Retention:
     """The rule."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """A model was asked for a summary; what it gave, if it may stand, is an edit of its own."""
+
+    first: int
+    """Position of the first message that was to be summarised."""
+    last: int
+    """Position of the last one."""
+    outcome: Literal["made", "patched", "rejected", "failed"]
+    """`patched` where something was put right; `rejected` by a check; `failed` without a text."""
+    model: str = ""
+    """The model that was asked."""
+    why: str = ""
+    """What was wrong, with the numbers; never what was said."""
+    calls: int = 0
+    """Requests that it took."""
+    usage: Usage | None = None
+    """What they used, as reported; None where nothing was."""
+    prices: Json = field(default_factory=dict[str, Any])
+    """The model's prices at the time, by the names of its catalog entry."""
+    tokens: int = 0
+    """Of the summary that stands, its list included; 0 where none does."""
+    replaced: int = 0
+    """Tokens of the messages and of the summary before it that it was to stand for."""
+    patched: int = 0
+    """Items that the model's text did not say and the list carries."""
+    part: int | None = None
+    """Index of the one part that was to be summarised, a tool result; None for whole messages."""
+
+
 Body = (
     Settings
     | Said
@@ -257,6 +294,7 @@ Body = (
     | Fork
     | Erase
     | Retention
+    | Attempt
 )
 
 _KINDS: dict[str, type[Any]] = {
@@ -272,6 +310,7 @@ _KINDS: dict[str, type[Any]] = {
     "fork": Fork,
     "erase": Erase,
     "retention": Retention,
+    "attempt": Attempt,
 }
 _NAMES = {cls: name for name, cls in _KINDS.items()}
 
@@ -341,10 +380,11 @@ def event_from_json(data: Json) -> Event:
 def upgrade(data: Json) -> Json:
     """An event of an earlier version in today's shape; a later version is refused.
 
-    1 knew neither `recalled` of a message nor `bytes` of a call: both are left out.
+    1 knew neither `recalled` of a message nor `bytes` of a call, 2 neither `paused` of a message,
+    `selected` of settings, `prior` of an edit nor attempts: what was not known is left out.
     """
     version = data.get("v")
-    if version not in (1, VERSION):
+    if version not in (1, 2, VERSION):
         raise ValueError(
             f"event {data.get('seq')} has format version {version}; this release reads up to "
             f"{VERSION}: upgrade trimtab to read this log"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from trimtab.core.message import Message, Text, ToolCall, ToolResult
+from trimtab.core.message import Message, Text, ToolCall, ToolResult, words_of_part
 from trimtab.core.tokens import Counter
 from trimtab.core.words import names, strings
 
@@ -24,7 +24,7 @@ LINE_CHARS = 160
 
 NAMED = "- named: "
 """How the line of names begins."""
-_CUT = re.compile(r"\S*…")
+_CUT = re.compile(r"(?<!\S)\S*…")
 """A word that a line of the prior summary was cut in."""
 
 
@@ -79,16 +79,9 @@ def _newest_words(line: str, counter: Counter, max_tokens: int) -> str:
 
 def _told(message: Message) -> str:
     """All that a message says, for its words."""
-    said: list[str] = []
-    for part in message.parts:
-        match part:
-            case Text() | ToolResult():
-                said.append(part.text)
-            case ToolCall():
-                said.append(strings(part.arguments))
-            case _:
-                pass
-    return "\n".join(said)
+    said = ((part, words_of_part(part)) for part in message.parts)
+    told = (strings(text) if isinstance(part, ToolCall) else text for part, text in said if text)
+    return "\n".join(told)
 
 
 def _lines(message: Message) -> list[str]:

@@ -31,6 +31,7 @@ from trimtab.core.event import (
 from trimtab.core.message import Message
 from trimtab.core.rounds import Dropped, Entry, Group, TurnResults, has_thinking
 from trimtab.core.snapshot import Snapshot
+from trimtab.core.summary_meter import SummaryMeter
 
 if TYPE_CHECKING:
     from trimtab.core.window import Window
@@ -103,8 +104,9 @@ def snapshot_of(window: Window) -> Snapshot:
         "cache": [window.cache.miss_rate, window.cache.expected, window.cache.reports],
         "last_usage": _usage(window.last_usage),
         "used": _usage(window.used),
+        "summaries": window.summaries.to_json(),
         "erased": window.erased,
-        "rewinds": window.rewinds[-REWINDS:],
+        "rewinds": window.rewinds,
         "groups": [[[e.seq for e in round.entries] for round in g.rounds] for g in kept],
         "wire": _wire_ids(kept),
         "edits": sorted(by_edit),
@@ -190,6 +192,7 @@ def resume(window: Window, snapshot: Snapshot, events: Iterable[Event]) -> None:
     window.cache = CacheMeter(miss_rate=miss_rate, expected=expected, reports=reports)
     window.last_usage = None if state["last_usage"] is None else _used(state["last_usage"])
     window.used = _used(state["used"])
+    window.summaries = SummaryMeter.from_json(state.get("summaries"))
     window.erased = [(a, b, part, by) for a, b, part, by in state["erased"]]
     window.rewinds = [(at, to) for at, to in state["rewinds"]]
 

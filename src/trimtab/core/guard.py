@@ -18,18 +18,31 @@ WHY = "guard: over the limit"
 class CannotFit(ValueError):
     """What must be sent is larger than the model takes."""
 
-    def __init__(self, limit: int, needed: int, parts: dict[str, int]) -> None:
+    def __init__(
+        self, limit: int, needed: int, parts: dict[str, int], refusal: str | None = None
+    ) -> None:
         self.limit = limit
         """Tokens that input and output may reach together."""
         self.needed = needed
         """Tokens that the smallest request we could make takes, as an upper bound."""
         self.parts = parts
         """What cannot shrink, by name, in tokens."""
+        self.refusal = refusal
+        """The provider's words, where it refused what fits by all that we know."""
         told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
+        if refusal is None:
+            what = f"the request needs up to {needed:,} tokens and the limit is {limit:,}; what"
+            then = "Use"
+        else:
+            what = (
+                "the provider refused the request for its length, and again when it was cut down "
+                f"to {needed:,} tokens at most, output included. Its words: {refusal!r}; the limit "
+                f"that we know of is {limit:,}. What"
+            )
+            then = "Set context_window to what the provider really takes; or use"
         super().__init__(
-            f"the request needs up to {needed:,} tokens and the limit is {limit:,}; what cannot "
-            f"shrink: {told}. Use a model with a larger window, a shorter system prompt, fewer "
-            "tools, or a smaller max_output_tokens"
+            f"{what} cannot shrink: {told}. {then} a model with a larger window, a shorter system "
+            "prompt, fewer tools, or a smaller max_output_tokens"
         )
 
 
@@ -75,9 +88,10 @@ def guard(plan: Plan) -> None:
         raise cannot_fit(plan)
 
 
-def cannot_fit(plan: Plan) -> CannotFit:
-    """The error that says what cannot shrink."""
-    return CannotFit(plan.budget.limit, plan.bound() + plan.budget.max_output, _parts(plan))
+def cannot_fit(plan: Plan, *, refusal: str | None = None) -> CannotFit:
+    """The error that says what cannot shrink; after a `refusal`, what the provider said."""
+    needed = plan.bound() + plan.budget.max_output
+    return CannotFit(plan.budget.limit, needed, _parts(plan), refusal)
 
 
 def _fits(plan: Plan) -> Callable[[], bool]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from trimtab.core.budget import Budget
 from trimtab.core.event import Edit, Usage
 from trimtab.core.message import ToolCall, ToolResult
+from trimtab.core.prices import cost_of as cost_of
 from trimtab.core.rounds import Entry
+from trimtab.core.summary_meter import SummaryMeter
 from trimtab.core.tokens import TOOLS_OVERHEAD, front_size, size_of_json, sizes_of
 from trimtab.core.window import Window
 
@@ -20,6 +22,18 @@ SUMMARISE_AT = 0.7
 TRIM_AT = 0.9
 BAR = 40
 """Characters."""
+_LINES = {
+    "system": "System",
+    "summary": "Context summary",
+    "tools": "Tool output",
+    "messages": "Messages",
+}
+"""By a section's kind: the line of the display that it counts for."""
+_TERMS = {
+    "tool use": "the provider adds it for tools",
+    "request overhead": "what frames a request",
+}
+"""Sections whose names do not say what they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +63,8 @@ class Ledger:
     output_reserve: int
     """Tokens kept for the reply."""
     margin: int
-    """Tokens by which the declared upper bound exceeds the estimate."""
+    """Tokens by which the declared upper bound exceeds the estimate; below 0 where the provider
+    has counted fewer than were estimated."""
     last_usage: Usage | None
     """What the provider reported for the last call."""
     total_usage: Usage
@@ -57,7 +72,10 @@ class Ledger:
     calls: int
     """Requests handed out so far."""
     cost: float | None
-    """US dollars of all reported usage at list prices; None where a price is unknown."""
+    """US dollars of all reported usage at list prices, summaries not included; None where a price
+    is unknown."""
+    summaries: SummaryMeter = field(default_factory=SummaryMeter)
+    """Summaries that a model was asked for, with their usage and cost."""
 
     @property
     def used(self) -> int:
@@ -107,33 +125,53 @@ class Ledger:
         return {**asdict(self), **{name: getattr(self, name) for name in derived}}
 
     def __str__(self) -> str:
-        filled = min(BAR, int(self.share * BAR))
-        bar = "█" * filled + "░" * (BAR - filled)
+        return self.drawn()
+
+    def drawn(self, bar: int = BAR) -> str:
+        """The display, with a bar of so many characters."""
+        filled = min(bar, int(self.share * bar))
+        blocks = "█" * filled + "░" * (bar - filled)
         used, limit = _short(self.used), _short(self.limit)
-        rows = [("System", self.tokens("system"))]
+        rows = [(_LINES["system"], self.tokens("system"))]
         if summary := self.tokens("summary"):
-            rows.append(("Context summary", summary))
-        rows.append(("Tool output", self.tokens("tools")))
-        rows.append(("Messages", self.tokens("messages")))
-        lines = [" " * 20 + "Context Usage", f"  {bar} {used}/{limit} ({self.share:.1%})"]
+            rows.append((_LINES["summary"], summary))
+        rows += [(_LINES[kind], self.tokens(kind)) for kind in ("tools", "messages")]
+        lines = [
+            " " * (bar // 2) + "Context Usage",
+            f"  {blocks} {used}/{limit} ({self.share:.1%})",
+        ]
         lines += [f"  ├─ {_row(name, tokens, self.limit)}" for name, tokens in rows]
         lines.append(f"  └─ {_row('Free space', self.limit - self.used, self.limit)}")
         return "\n".join(lines)
 
-    def breakdown(self) -> str:
-        """The display, then every section, what is hidden, and the terms of the budget."""
-        rows = [(section.name, section.tokens) for section in self.sections if section.tokens]
-        rows += [("output reserve", self.output_reserve), ("margin", self.margin)]
-        rows.append(("free", self.free))
-        wide = max(len(name) for name, _ in rows)
-        lines = [str(self), ""]
-        lines += [f"  {name:<{wide}}  {tokens:>9,}" for name, tokens in rows]
+    def line(self) -> str:
+        """How full it is, on one line."""
+        told = f"Context {self.share:.1%} · {_short(self.used)}/{_short(self.limit)}"
+        return told if self.cache_hit is None else f"{told} · cache {self.cache_hit:.0%}"
+
+    def breakdown(self, bar: int = BAR) -> str:
+        """The display, then every section, what is hidden, and the terms of the budget.
+
+        Behind each stands the line of the display that it counts for, or what it is.
+        """
+        rows = [(each.name, each.tokens, _of(each)) for each in self.sections if each.tokens]
+        bound = "so that the estimate is an upper bound"
+        if self.margin < 0:
+            bound = "the provider counts fewer than estimated"
+        rows.append(("output reserve", self.output_reserve, "kept for the reply"))
+        rows.append(("margin", self.margin, bound))
+        rows.append(("free", self.free, "Free space − output reserve − margin"))
+        wide = max(len(name) for name, _, _ in rows)
+        lines = [self.drawn(bar), ""]
+        lines += [f"  {name:<{wide}}  {tokens:>9,}  {told}" for name, tokens, told in rows]
         for kind, (count, tokens) in self.hidden.items():
             lines.append(f"  hidden by {kind}: {count} ({tokens:,} tokens)")
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
         if self.cost is not None and self.calls:
             lines.append(f"  cost so far: ${self.cost:.4f} in {self.calls} calls")
+        if told := self.summaries.told():
+            lines.append(f"  {told}")
         return "\n".join(lines)
 
 
@@ -156,7 +194,7 @@ def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
     rest = budget.head.tokens - sum(section.tokens for section in head)
     head.append(Section(name="request overhead", kind="system", tokens=rest))
     if window.summary is not None:
-        size = front_size(window.counter, window.summary.text, "")
+        size = front_size(window.counter, window.framed(window.summary), "")
         head.append(Section(name="summary", kind="summary", tokens=size.tokens))
     if notice := window.notice():
         size = front_size(window.counter, "", notice)
@@ -177,19 +215,8 @@ def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
         total_usage=window.used,
         calls=window.calls,
         cost=cost_of(window.used, window.settings.entry),
+        summaries=window.summaries,
     )
-
-
-def cost_of(usage: Usage, entry: Mapping[str, Any]) -> float | None:
-    """US dollars at the catalog's list prices; None where it has none."""
-    price: float | None = entry.get("input_price")
-    output: float | None = entry.get("output_price")
-    if price is None or output is None:
-        return None
-    fresh = max(0, usage.input - usage.cache_read - usage.cache_write)
-    read = usage.cache_read * float(entry.get("cache_read", 1.0))
-    write = usage.cache_write * float(entry.get("cache_write", 1.0))
-    return ((fresh + read + write) * price + usage.output * output) / 1_000_000
 
 
 def _head_sections(window: Window) -> list[Section]:
@@ -242,12 +269,18 @@ def _name(entry: Entry, part: int) -> tuple[str, str]:
     return entry.message.role, "messages"
 
 
+def _of(section: Section) -> str:
+    """What stands behind a section."""
+    line = _LINES[section.kind]
+    return f"{line}; {_TERMS[section.name]}" if section.name in _TERMS else line
+
+
 def _row(name: str, tokens: int, limit: int) -> str:
     share = tokens / limit if limit else 0.0
     return f"{name + ':':<17}{_short(tokens)} ({share:.1%})"
 
 
 def _short(tokens: int) -> str:
-    if abs(tokens) >= 1_000_000:
+    if abs(tokens) >= 999_950:  # what would round to 1000.0k
         return f"{tokens / 1_000_000:.1f}M"
     return f"{tokens / 1_000:.1f}k" if abs(tokens) >= 1_000 else str(tokens)

@@ -119,6 +119,17 @@ def text_message(role: Role, text: str) -> Message:
     return Message(role=role, parts=(Text(text=text),))
 
 
+def words_of_part(part: Part) -> str | None:
+    """What a part says in words: its text, or what a tool is called with; None for the rest."""
+    match part:
+        case Text() | ToolResult():
+            return part.text
+        case ToolCall():
+            return part.arguments
+        case Media() | Opaque():
+            return None
+
+
 def message_to_json(message: Message) -> dict[str, Any]:
     """The message as plain JSON values; fields at their default are left out."""
     out: dict[str, Any] = {"role": message.role, "parts": [_part_to_json(p) for p in message.parts]}

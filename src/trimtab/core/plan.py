@@ -20,6 +20,7 @@ from trimtab.core.edits import (
     naming,
     omitted,
     shown,
+    summarised_result,
     text_of,
     truncated,
     with_recall,
@@ -79,6 +80,8 @@ class Decision:
     """Messages that should be summarised by someone who can."""
     summary_tokens: int | None = None
     """Tokens that a summary may take; None where only its being smaller counts."""
+    list_tokens: int | None = None
+    """Tokens that its list may take beside that; None is the usual."""
     frontier: int | None = None
     """Position of the first message that the next compaction could touch."""
 
@@ -197,6 +200,14 @@ class Plan:
         )
         return self._put(entry, part, edit)
 
+    def summarise_part(self, entry: Entry, part: int, text: str, why: str) -> bool:
+        """Let a summary stand for one result; False where that would not make it smaller."""
+        seq, whole = entry.seq, self.size(entry, part).tokens
+        frame = self._named(summarised_result(whole), f"m{seq}.{part}")
+        words = f"{frame}\n{text}"
+        edit = Edit(op="truncate", first=seq, last=seq, part=part, text=words, why=why)
+        return self._put(entry, part, edit)
+
     def drop(self, group: Group, why: str) -> bool:
         """Hide a whole group; False for one that must stay."""
         if not self._may_hide(group):
@@ -234,29 +245,35 @@ class Plan:
         groups = [group for group in groups if self._may_hide(group)]
         if not groups or not text.strip():
             return False
-        prior = self._summary or self.window.summary
-        first = min([group.first for group in groups] + ([prior.first] if prior else []))
-        last = max([group.last for group in groups] + ([prior.last] if prior else []))
-        size = front_size(self.window.counter, text, "")
+        made = self._summary_of(groups, text, why)
         before = front_size(self.window.counter, self._summary_text(), "")
         freed = sum(self._size_of(group)[1] for group in groups) + before.tokens
-        if size.tokens >= freed:
+        if made.size.tokens >= freed:
             return False
-        self._summary = Edit(op="summarise", first=first, last=last, text=text, size=size, why=why)
+        self._summary = made
         for group in groups:
             self._summarised[group.index] = group
             self._leave(group)
-        self._set_front(text, notice=bool(self._dropped or self.window.dropped))
+        self._set_front(self._summary_text(), notice=bool(self._dropped or self.window.dropped))
         return True
+
+    def size_of_summary(self, groups: list[Group], text: str) -> int:
+        """Tokens that a summary of groups would take, as it is sent."""
+        return self._summary_of(groups, text, "").size.tokens
+
+    def _summary_of(self, groups: list[Group], text: str, why: str) -> Edit:
+        prior = self._summary or self.window.summary
+        first = min([group.first for group in groups] + ([prior.first] if prior else []))
+        last = max([group.last for group in groups] + ([prior.last] if prior else []))
+        return self._sized(Edit(op="summarise", first=first, last=last, text=text, why=why))
 
     def shorten_summary(self, enough: Callable[[], bool], why: str) -> None:
         """Cut the summary from its start, by halves, until it is enough or hardly any is left."""
         current = self._summary or self.window.summary
         while current is not None and len(current.text) > 1 and not enough():
             text = "…" + current.text[1 + len(current.text) // 2 :]
-            size = front_size(self.window.counter, text, "")
-            current = self._summary = replace(current, text=text, size=size, why=why)
-            self._set_front(text, notice=bool(self._dropped or self.window.dropped))
+            current = self._summary = self._sized(replace(current, text=text, why=why))
+            self._set_front(self._summary_text(), notice=bool(self._dropped or self.window.dropped))
             self.breaks = True
 
     def decision(
@@ -265,6 +282,7 @@ class Plan:
         note: Mapping[str, Any] | None = None,
         wanted: Span | None = None,
         summary_tokens: int | None = None,
+        list_tokens: int | None = None,
         frontier: int | None = None,
     ) -> Decision:
         """The edits, in order; those inside a group that is hidden whole are left out."""
@@ -281,6 +299,7 @@ class Plan:
             note=note,
             wanted=wanted,
             summary_tokens=summary_tokens,
+            list_tokens=list_tokens,
             frontier=frontier,
         )
 
@@ -353,8 +372,13 @@ class Plan:
         return self._named(omitted(last), f"m{last}-m{last}")
 
     def _summary_text(self) -> str:
-        current = self._summary or self.window.summary
-        return current.text if current else ""
+        return self.window.framed(self._summary or self.window.summary)
+
+    def _sized(self, summary: Edit) -> Edit:
+        """The edit with its size, and the summary that it carries on."""
+        size = front_size(self.window.counter, self.window.framed(summary), "")
+        prior = self.window.summary_by if self.window.summary is not None else 0
+        return replace(summary, size=size, prior=prior)
 
     def _named(self, words: str, handle: str) -> str:
         return with_recall(words, handle) if self.window.settings.recall else words

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from trimtab.core.edits import shown, summary_text
+from trimtab.core.edits import shown
 from trimtab.core.event import Call, canonical
 from trimtab.core.message import (
     Message,
@@ -25,7 +25,7 @@ from trimtab.core.message import (
 from trimtab.core.rounds import Entry, Round
 from trimtab.core.window import Window
 
-RENDERER = 1
+RENDERER = 2
 """The version of all that turns a window into a request; goes up when any golden log changes."""
 
 LOOK_BACK = 18
@@ -49,7 +49,7 @@ class Prompt:
     system: tuple[Message, ...]
     """The system prompt."""
     tools: Sequence[Mapping[str, Any]]
-    """Tool definitions in the dialect's own form."""
+    """Tool definitions in the dialect's own form, those selected for one turn last."""
     blocks: Sequence[Block]
     """The messages, rendered."""
     marks: tuple[int, ...]
@@ -64,6 +64,8 @@ class Prompt:
     """Whether the reply is streamed."""
     volatile: str | None = None
     """Text for this call alone, behind the last cache mark."""
+    selected: int = 0
+    """How many of the tools are selected for one turn: those before them are worth caching."""
 
 
 Render = Callable[[Sequence[Message]], list[Block]]
@@ -140,7 +142,10 @@ def block_digest(block: Block) -> bytes:
 def head_digest(window: Window) -> bytes:
     settings = window.settings
     system = [message_to_json(message) for message in settings.system]
-    head = {"model": settings.model, "system": system, "tools": list(settings.tools)}
+    tools = list(settings.tools)
+    head: dict[str, Any] = {"model": settings.model, "system": system, "tools": tools}
+    if settings.selected:
+        head["selected"] = settings.selected
     return hashlib.sha256(canonical(head).encode()).digest()
 
 
@@ -158,8 +163,8 @@ def call_record(settings_params: Mapping[str, Any], call: Call) -> dict[str, Any
 def front_messages(window: Window, role: str) -> list[Message]:
     """What stands before the first kept message: the summary, then the notice."""
     texts: list[str] = []
-    if window.summary is not None and window.summary.text:
-        texts.append(summary_text(window.summary.text))
+    if summary := window.framed(window.summary):
+        texts.append(summary)
     if notice := window.notice():
         texts.append(notice)
     return [text_message(cast("Any", role), text) for text in texts]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
-from trimtab.core.edits import parse_handle
-from trimtab.core.event import canonical
-from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.core.edits import Handle, parse_handle
+from trimtab.core.event import Edit, canonical
+from trimtab.core.levels import opened
+from trimtab.core.message import Media, Message, Opaque, Part, ToolCall, ToolResult, words_of_part
+from trimtab.core.passages import LOOKED_AT
+from trimtab.core.passages import found as passages
+from trimtab.core.pattern import matching
 from trimtab.core.search import (
     RECALL,
     RECALL_TOOLS,
@@ -24,9 +27,9 @@ from trimtab.core.window import Window
 
 MAX_CHARS = 8_000
 """Of one answer of a recall tool."""
-MAX_HITS = 5
-"""Of one search."""
 NOTHING = "(nothing found)"
+NEAR = 3
+"""Messages that are named where a handle names none."""
 
 TOOLS: tuple[Mapping[str, Any], ...] = (
     {
@@ -67,8 +70,7 @@ def recall(window: Window, handle: str) -> str:
 
     One part is its bare text; whole messages come with a line before each that names it.
     """
-    said = {seq: entry.message for seq, entry in window.entries.items()}
-    return recalled(window, handle, said)
+    return recalled(window, handle, _said(window, parse_handle(handle)))
 
 
 def recalled(window: Window, handle: str, said: Mapping[int, Message]) -> str:
@@ -77,16 +79,38 @@ def recalled(window: Window, handle: str, said: Mapping[int, Message]) -> str:
     if named.part is not None:
         message = said.get(named.first)
         if message is None or named.part >= len(message.parts):
-            raise LookupError(f"nothing is called {handle}; positions go up to m{window.seq}")
+            raise nothing_called(handle, window.seq, window.entries, message)
         _refuse_erased(window, named.first, named.part)
         return part_text(message.parts[named.part])
     found = {seq: message for seq, message in said.items() if named.first <= seq <= named.last}
     if not found:
-        raise LookupError(f"nothing is called {handle}; positions go up to m{window.seq}")
+        raise nothing_called(handle, window.seq, window.entries)
     if len(found) == 1:
         _refuse_erased(window, next(iter(found)), None)
     return "\n".join(
         f"[m{seq} {message.role}]\n{_whole(window, seq, message)}" for seq, message in found.items()
+    )
+
+
+def nothing_called(
+    handle: str, last: int, known: Iterable[int] = (), message: Message | None = None
+) -> LookupError:
+    """What a handle is wrong about: its part of a message, its position, or how far those go.
+
+    `last` is the newest position, `known` are those of messages.
+    """
+    named = parse_handle(handle)
+    if message is not None:
+        most = len(message.parts) - 1
+        return LookupError(f"nothing is called {handle}; the last part is m{named.first}.{most}")
+    if not 0 < named.first <= last:
+        return LookupError(f"nothing is called {handle}; positions go up to m{last}")
+    # Settings, calls and edits take positions, too, and what was undone is in no window.
+    near = sorted(sorted(known, key=lambda seq: abs(seq - named.first))[:NEAR])
+    told = f"; the nearest are {', '.join(f'm{seq}' for seq in near)}" if near else ""
+    return LookupError(
+        f"nothing is called {handle}: position {named.first} is no message (it is settings, a call "
+        f"or an edit) or was undone{told}"
     )
 
 
@@ -97,9 +121,28 @@ def answer(window: Window, call: ToolCall) -> str:
         wanted = arguments_of(call)
         if call.name == SEARCH:
             return search(window, wanted["query"])
+        if not wanted["lines"] and not wanted["grep"]:
+            named = parse_handle(wanted["handle"])
+            if level := opened(named, _chain(window), _said(window, named), limit=MAX_CHARS):
+                return level
         return excerpt(recall(window, wanted["handle"]), wanted["lines"], wanted["grep"])
     except (LookupError, ValueError) as error:
         return f"[{error}]"
+
+
+def _said(window: Window, named: Handle) -> dict[int, Message]:
+    entries = window.entries
+    span = range(named.first, min(named.last, window.seq) + 1)
+    return {seq: entries[seq].message for seq in span if seq in entries}
+
+
+def _chain(window: Window) -> Iterator[Edit]:
+    """The summary in force, the one it carries on, and so on, as far as they are in memory."""
+    known = {event.seq: event.body for event in window.past if isinstance(event.body, Edit)}
+    edit = window.summary
+    while edit is not None:
+        yield edit
+        edit = known.get(edit.prior)
 
 
 def refuse_others(call: ToolCall) -> None:
@@ -128,8 +171,8 @@ def excerpt(text: str, lines: str = "", grep: str = "", *, limit: int = MAX_CHAR
         )
         numbered = [(n, line) for n, line in numbered if low <= n <= high]
     if grep:
-        pattern = _pattern(grep)
-        numbered = [(n, line) for n, line in numbered if pattern.search(line)]
+        holds = matching(grep)
+        numbered = [(n, line) for n, line in numbered if holds(line)]
     out = "\n".join(line for _, line in numbered) if lines or grep else text
     if len(out) <= limit:
         return out or "(no such lines)"
@@ -146,40 +189,36 @@ def is_answer(window: Window, message: Message) -> bool:
 
 
 def search(window: Window, query: str) -> str:
-    """The messages that hold most of the words, newest first among equals."""
+    """The passages that hold most of the words, of what the model does not see first."""
     wanted = asked(query)
-    hits = ((score(wanted, words_of(text)), seq) for seq, text in _texts(window))
-    found = best(hits, MAX_HITS)
-    return (
-        "\n\n".join(snippet(window.entries[seq].message, seq, wanted) for seq in found) or NOTHING
+    hits = [(score(wanted, words_of(text)), seq) for seq, text in _texts(window)]
+    seen = in_sight(window)
+    chosen = best([hit for hit in hits if hit[1] not in seen], LOOKED_AT)
+    chosen += best([hit for hit in hits if hit[1] in seen], LOOKED_AT - len(chosen))
+    said = {seq: window.entries[seq].message for seq in chosen}
+    return passages(said, wanted, window.counter, seen) or NOTHING
+
+
+def in_sight(window: Window) -> frozenset[int]:
+    """Positions of the messages that the model sees whole."""
+    return frozenset(
+        entry.seq
+        for group in window.groups
+        if group.hidden is None
+        for entry in group.entries()
+        if not entry.edits
     )
-
-
-def snippet(message: Message, seq: int, wanted: list[str]) -> str:
-    """The surroundings of the first word that was asked for, under the handle of its part."""
-    ranked = [
-        (score(wanted, words_of(part_text(part))), -index, part_text(part))
-        for index, part in enumerate(message.parts)
-        if isinstance(part, Text | ToolResult | ToolCall)
-    ]
-    _, index, text = max(ranked, default=(0, 0, ""))
-    lowered = text.lower()
-    at = min((i for word in wanted if (i := lowered.find(word)) >= 0), default=0)
-    start = max(0, at - 100)
-    return f"m{seq}.{-index}: {'…' if start else ''}{text[start : at + 300].strip()}"
 
 
 def part_text(part: Part) -> str:
     """All that a part says, as text."""
     match part:
-        case Text() | ToolResult():
-            return part.text
-        case ToolCall():
-            return part.arguments
         case Media():
             return part.data or part.url or ""
         case Opaque():
             return canonical(part.data)
+        case _:
+            return words_of_part(part) or ""
 
 
 def _whole(window: Window, seq: int, message: Message) -> str:
@@ -212,10 +251,3 @@ def erased_by(window: Window, seq: int, part: int | None) -> int | None:
         if first <= seq <= last and (erased is None or part in (None, erased)):
             return event
     return None
-
-
-def _pattern(grep: str) -> re.Pattern[str]:
-    try:
-        return re.compile(grep, re.IGNORECASE)
-    except re.error:
-        return re.compile(re.escape(grep), re.IGNORECASE)

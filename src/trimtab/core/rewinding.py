@@ -25,6 +25,15 @@ def holds(seq: int, rewinds: Sequence[tuple[int, int]]) -> bool:
     return any(first <= seq <= last for first, last in _stretches(rewinds, float("inf")))
 
 
+def undone_in(rewinds: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """First and last positions that are not in force, ascending; each ends with its rewind."""
+    found: list[tuple[int, int]] = []
+    for at, to in reversed(rewinds):
+        if not found or at < found[-1][0]:
+            found.append((to + 1, at))
+    return found[::-1]
+
+
 def _stretches(rewinds: Sequence[tuple[int, int]], end: float) -> Iterator[tuple[float, float]]:
     """First and last positions in force at `end`, the newest stretch first; no rewind is in one."""
     for at, to in reversed(rewinds):

@@ -2,7 +2,8 @@
 
 An *entry* is one message of the log. A *round* is a message of its own, or an assistant's calls
 with all their results and whatever was said while they were open. A *group* is what is hidden
-whole: one round, or all rounds of a tool loop that carries signed thinking.
+whole: one round, all rounds of a tool loop that carries signed thinking, or a reply that its
+provider paused and what it went on with.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class Entry:
     """True keeps its group from being hidden by any policy."""
     repair: bool = False
     """True for a result that nobody gave: it stands in for one that never came."""
+    paused: bool = False
+    """True for a reply that goes on in the next one."""
 
     def shown(self, part: int) -> Size:
         """The part's size as the model sees it."""
@@ -117,6 +120,11 @@ class Round:
     rendered: Any = None
     """What the prompt keeps of its last rendering; cleared by whatever changes the round."""
 
+    @property
+    def paused(self) -> bool:
+        """Whether its last word is a reply that goes on in the next one."""
+        return bool(self.entries) and self.entries[-1].paused
+
     def take(self, call_id: str) -> Pairing | None:
         """The first call of that id that still waits."""
         if self.waiting:
@@ -156,6 +164,11 @@ class Group:
     def last(self) -> int:
         """Position of its last message."""
         return self.rounds[-1].entries[-1].seq
+
+    def goes_on(self, *, thinking: bool) -> bool:
+        """Whether an assistant's next message, with signed thinking or without, belongs here."""
+        last = self.rounds[-1]
+        return last.paused or (bool(last.calls) and (thinking or self.thinking))
 
     def entries(self) -> Iterator[Entry]:
         for round in self.rounds:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from trimtab.core.event import Event, Repair, Said
-from trimtab.core.message import Message, Text, ToolCall, ToolResult
+from trimtab.core.message import Message, Part, ToolCall, words_of_part
 
 RECALL = "recall"
 SEARCH = "search_history"
@@ -36,16 +36,14 @@ def searchable(event: Event) -> str:
 
 def texts_of(message: Message) -> str:
     """All that a message says, but for what it asks the recall tools."""
-    said: list[str] = []
-    for part in message.parts:
-        match part:
-            case Text() | ToolResult():
-                said.append(part.text)
-            case ToolCall() if part.name not in RECALL_TOOLS:
-                said.append(part.arguments)
-            case _:
-                pass
-    return "\n".join(said)
+    said = (found_by(part) for part in message.parts)
+    return "\n".join(text for text in said if text is not None)
+
+
+def found_by(part: Part) -> str | None:
+    """What of a part a search looks through; None for what it does not."""
+    asks = isinstance(part, ToolCall) and part.name in RECALL_TOOLS
+    return None if asks else words_of_part(part)
 
 
 def words_of(text: str) -> set[str]:

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from zlib import adler32
 
-from trimtab.core.edits import shown, summary_text
+from trimtab.core.edits import shown
 from trimtab.core.event import Edit, Size
 from trimtab.core.media_tokens import media_tokens
 from trimtab.core.message import (
@@ -94,7 +95,7 @@ def piecewise(family: str | None) -> Counter:
     def count(text: str) -> int:
         codes = pairs(text)
         # Rounded up. Tokens are bytes or longer, but for a few per cent in Claude's on odd text.
-        return min(-(-sum(codes.translate(weights)) // UNITS), len(codes))
+        return min(-(-total(codes.translate(weights)) // UNITS), len(codes))
 
     return Counter(
         name=f"piecewise/{name}/1",
@@ -142,6 +143,15 @@ def pairs(text: str) -> bytes:
     raw = text.encode("utf-8", "surrogatepass")
     classes = int.from_bytes(raw.translate(CLASSES), "big")
     return (classes | classes >> 4).to_bytes(len(raw), "big")
+
+
+def total(numbers: bytes) -> int:
+    """The sum of all bytes: the lower half of Adler-32 is one more than it, modulo 65,521, which
+    256 bytes cannot reach, and takes a tenth of the time of `sum`."""
+    size = len(numbers)
+    if size <= 256:
+        return (adler32(numbers) & 0xFFFF) - 1
+    return sum((adler32(numbers[at : at + 256]) & 0xFFFF) - 1 for at in range(0, size, 256))
 
 
 def size_of(part: Part, counter: Counter) -> Size:
@@ -256,8 +266,7 @@ def _bytes(text: str) -> int:
 
 
 def front_size(counter: Counter, summary: str, notice: str) -> Size:
-    """Size of what stands before the first kept message."""
-    texts = [summary_text(summary)] if summary else []
-    texts += [notice] if notice else []
+    """Size of what stands before the first kept message, both as the model reads them."""
+    texts = [text for text in (summary, notice) if text]
     made = [sizes_of(text_message("user", text), counter)[0] for text in texts]
     return Size(bytes=sum(s.bytes for s in made), tokens=sum(s.tokens for s in made))

@@ -20,7 +20,8 @@ _KINDS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
 )
 _RUN = re.compile(r"bash|shell|exec|run|terminal|command")
 _LEADING = re.compile(r"^(?:bash\s+-lc\s+)?(?:cd [^&;]+&&\s*)*\s*([\w./-]+)")
-_PATH = re.compile(r"[\w$.-]*(?:/[\w$.-]+)+|[\w-]+\.[a-z]{1,4}\b")
+# Each begins where nothing of its kind stands before it, so that a long run is read once.
+_PATH = re.compile(r"(?<![\w$.-])[\w$.-]*(?:/[\w$.-]+)+|(?<![\w-])[\w-]+\.[a-z]{1,4}\b")
 PATHS = 4
 """Of one call that are followed."""
 

@@ -11,17 +11,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
 from trimtab.core.cache_meter import CacheMeter
-from trimtab.core.calls import call_ended, call_made
-from trimtab.core.edits import ERASED, omitted, with_recall
+from trimtab.core.calls import happened, served_otherwise
+from trimtab.core.edits import ERASED, omitted, summary_text, with_recall
 from trimtab.core.erase import scrub
 from trimtab.core.event import (
-    Call,
     Edit,
     Erase,
     Event,
-    Fork,
     Json,
-    Outcome,
     Pin,
     Repair,
     Retention,
@@ -30,7 +27,6 @@ from trimtab.core.event import (
     Sent,
     Settings,
     Size,
-    Turn,
     Usage,
 )
 from trimtab.core.forgetting import REWINDS, needed, refuse_forgotten, resume, snapshot_of, unfold
@@ -48,6 +44,7 @@ from trimtab.core.rounds import (
     pair,
 )
 from trimtab.core.snapshot import Snapshot
+from trimtab.core.summary_meter import SummaryMeter
 from trimtab.core.tokens import Counter, front_size, piecewise, resized, sizes_of
 
 
@@ -115,6 +112,8 @@ class Window:
         self.overflowed = False
         """True where the last call was refused for its length and its input was counted."""
         self.started: list[str] = []  # keys of tools, since the newest reply
+        self.summaries = SummaryMeter()
+        """How the summaries went that a model was asked for."""
         self.pending: tuple[int, int] = (0, 0)
         """Our estimates at the last call: of its messages, and of all of it."""
 
@@ -135,8 +134,8 @@ class Window:
         self.messages = 0
         """Visible messages, without notice and summary."""
         self.newest_user: Entry | None = None
-        self.turn_start = 0
-        """Index of the group that holds the newest user message."""
+        self.turn_start = -1
+        """Index of the group that holds the newest user message; -1 before the first."""
         self.turn_bytes = 0
         self.turn_tokens = 0
         self.turn_results = TurnResults([], [], 0)
@@ -173,10 +172,6 @@ class Window:
             case Edit() as body:
                 self.past.append(event)
                 self._edit(event.seq, body)
-            case Call() as body:
-                call_made(self, event, body)
-            case Outcome() as body:
-                call_ended(self, body)
             case Settings() as body:
                 self._settings(event.seq, body)
             case Pin() as body:
@@ -189,11 +184,8 @@ class Window:
                 self._erase(body.message, body.message, body.part)
             case Retention() as body:
                 self._erase(1, body.before - 1, None)
-            case Turn() as body:
-                self.epoch = max(self.epoch, body.epoch)
-                self.started += [body.key] if body.state == "tool_started" and body.key else []
-            case Fork():
-                self.note = None
+            case _:
+                happened(self, event)
 
     @property
     def said(self) -> int:
@@ -215,9 +207,7 @@ class Window:
 
     def protected(self, group: Group) -> bool:
         """Whether the group holds the newest user message or the active round."""
-        return group.index == len(self.groups) - 1 or (
-            self.newest_user is not None and group.index == self.turn_start
-        )
+        return group.index in (len(self.groups) - 1, self.turn_start)
 
     def notice(self) -> str:
         """What tells the model that messages were dropped; empty where none were."""
@@ -227,6 +217,13 @@ class Window:
         if not self.settings.recall:
             return text
         return with_recall(text, f"m{self.dropped.first}-m{self.dropped.last}")
+
+    def framed(self, summary: Edit | None) -> str:
+        """A summary as the model reads it; empty where there is none."""
+        if summary is None or not summary.text:
+            return ""
+        handle = summary.handle if self.settings.recall else ""
+        return summary_text(summary.text, handle, self.settings.renderer)
 
     def know(self, counter: Counter) -> None:
         """Make a counter known by its name, for settings that will ask for it."""
@@ -242,9 +239,10 @@ class Window:
         self.counter = self._named(settings.counter)
 
     def _settings(self, seq: int, body: Settings) -> None:
-        counter = self.settings.counter
+        before = self.settings
         self.use(body, seq)
-        if body.counter != counter:
+        served_otherwise(self, before)
+        if body.counter != before.counter:
             self.recounted = bool(self.past or self.kept)
             self.ratio = 1.0
             self._refold()
@@ -275,6 +273,7 @@ class Window:
         sizes = body.sizes if fits else sizes_of(message, self.counter)
         entry = Entry(seq=seq, message=message, sizes=sizes, round=round)
         entry.repair = isinstance(body, Repair)
+        entry.paused = isinstance(body, Said) and body.paused
         self.entries[seq] = entry
         round.entries.append(entry)
         round.rendered = None
@@ -298,8 +297,7 @@ class Window:
             group is not None
             and group.hidden is None
             and message.role == "assistant"
-            and (thinking or group.thinking)
-            and bool(group.rounds[-1].calls)
+            and group.goes_on(thinking=thinking)
         )
         if group is None or not continues:
             group = self.new_group()
@@ -448,8 +446,7 @@ class Window:
 
     def recount_front(self) -> None:
         before = self.front
-        summary = self.summary.text if self.summary else ""
-        self.front = front_size(self.counter, summary, self.notice())
+        self.front = front_size(self.counter, self.framed(self.summary), self.notice())
         self.bytes += self.front.bytes - before.bytes
         self.tokens += self.front.tokens - before.tokens
 
@@ -479,9 +476,9 @@ class Window:
 
     def checkpoint(self) -> Snapshot:
         """Let go of what is hidden, and start from here from now on."""
+        self.rewinds = self.rewinds[-REWINDS:]
         self.base = snapshot_of(self)
-        self.kept, self.past = needed(self), []
-        self.keys, self.rewinds = {}, self.rewinds[-REWINDS:]
+        self.kept, self.past, self.keys = needed(self), [], {}
         self._refold()
         return self.base
 

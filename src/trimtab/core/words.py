@@ -63,11 +63,16 @@ def whole(text: str, first: int, last: int) -> str:
 
 def strings(arguments: str) -> str:
     """All string values of a call's arguments, as the tool would see them."""
+    return "\n".join(values(arguments))
+
+
+def values(arguments: str) -> list[str]:
+    """The same, each for itself."""
     try:
         value = json.loads(arguments)
     except ValueError:
-        return arguments
-    return "\n".join(_values(value))
+        return [arguments]
+    return list(_values(value))
 
 
 def _values(value: Any) -> Iterator[str]:

@@ -89,6 +89,8 @@ def read_reply(wire: Wire) -> Reply:
         usage=None if usage is None else read_usage(usage),
         stop=wire.get("stop_reason"),
         id=wire.get("id"),
+        # A long turn of tools that the provider runs itself.
+        paused=wire.get("stop_reason") == "pause_turn",
     )
 
 

@@ -16,12 +16,16 @@ _Bodies = list[Mapping[str, Any]]
 def mark(prompt: Prompt, system: Sequence[Mapping[str, Any]]) -> tuple[_Bodies, _Bodies, _Bodies]:
     """System, tools and block bodies with marks on copies of those that carry one.
 
-    The caller's own marks count. The latest four stay, for the longest prefix is worth most.
+    The caller's own marks count. The latest four stay, for the longest prefix is worth most; but
+    one is kept for the standard tools, where others behind them are selected for one turn: all
+    that follows is another prefix in the next.
     """
     tools = list(prompt.tools)
     head = len(tools) + len(system)
     bodies: _Bodies = [*tools, *system, *(block.body for block in prompt.blocks)]
     wanted = {_carrier(bodies, head + index) for index in prompt.marks if _known(prompt, index)}
+    standard = len(tools) - prompt.selected - 1 if prompt.selected else -1
+    wanted.add(standard)
     carriers = sorted(wanted | {i for i, body in enumerate(bodies) if _own(body)}, reverse=True)
     left = MOST - (1 if prompt.params.get("cache_control") else 0)
     hour = _is_hour(prompt.params)
@@ -30,7 +34,8 @@ def mark(prompt: Prompt, system: Sequence[Mapping[str, Any]]) -> tuple[_Bodies, 
             continue
         body = bodies[index]
         own = _own(body)
-        if max(own, 1) > left:
+        kept = 1 if 0 <= standard < index else 0
+        if max(own, 1) > left - kept:
             if own:
                 bodies[index] = _unmarked(body)
             continue

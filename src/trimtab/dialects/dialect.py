@@ -25,6 +25,8 @@ class Reply:
     """Why the model stopped, in the provider's word."""
     id: str | None = None
     """The provider's id of the reply."""
+    paused: bool = False
+    """Whether it is to be sent back as it is, for the model to go on."""
 
 
 class Gathering(Protocol):

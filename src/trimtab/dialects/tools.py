@@ -51,6 +51,12 @@ def read_tool(wire: Mapping[str, Any]) -> Tool | None:
     return None
 
 
+def name_of(wire: Mapping[str, Any]) -> str:
+    """A tool's name; for one that a provider runs itself and that has none, its type."""
+    tool = read_tool(wire)
+    return tool.name if tool is not None else str(wire.get("name") or wire.get("type"))
+
+
 def to_anthropic(tool: Tool) -> dict[str, Any]:
     out: dict[str, Any] = {"name": tool.name}
     if tool.description is not None:

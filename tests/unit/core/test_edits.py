@@ -36,6 +36,9 @@ def cut(head=0, tail=0, text="…"):
     return Edit(op="truncate", first=1, last=1, part=0, text=text, head=head, tail=tail)
 
 
+FRAME = "Summary of the earlier conversation, for reference: the newest user message wins"
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -50,7 +53,15 @@ def cut(head=0, tail=0, text="…"):
         (omitted(47), "[conversation truncated — 47 older messages omitted]"),
         (previously_viewed("File: src/main.rs\nx"), "[Previously viewed: File: src/main.rs]"),
         (previously_viewed(""), "[Previously viewed: ]"),
-        (summary_text("So far."), "[Summary of the earlier conversation]\nSo far."),
+        (summary_text("So far.", renderer=1), "[Summary of the earlier conversation]\nSo far."),
+        (
+            summary_text("So far."),
+            f"[{FRAME}]\nSo far.",
+        ),
+        (
+            summary_text("So far.", "m3-m9"),
+            f"[{FRAME} · recall m3-m9]\nSo far.",
+        ),
     ],
 )
 def test_a_text_is_exactly(text, expected):

@@ -1,6 +1,7 @@
 """Where the tokens went, and how it is shown."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from inline_snapshot import snapshot
@@ -183,6 +184,29 @@ def test_the_breakdown_names_sections_hidden_parts_and_cost():
     assert "read from the provider's cache: 75.0% of all input" in text
     assert "cost so far: $0.0005 in 3 calls" in text
     assert "output reserve" in text
+
+
+def test_each_term_of_the_breakdown_says_what_it_is():
+    context = claude(tools=[{"name": "read", "input_schema": {}}])
+    context.add(user("go"))
+    use(context, "c1", prose(400))
+    rows = context.report().breakdown().partition("\n\n")[2].splitlines()
+    told = {row[:26].strip(): row.split("  ")[-1] for row in rows}
+    assert told["tool definition: read"] == "System"
+    assert told["tool use"] == "System; the provider adds it for tools"
+    assert told["request overhead"] == "System; what frames a request"
+    assert told["user"] == "Messages"
+    assert told["tool result: read"] == "Tool output"
+    assert told["output reserve"] == "kept for the reply"
+    assert told["margin"] == "so that the estimate is an upper bound"
+    assert told["free"] == "Free space − output reserve − margin"
+
+
+def test_a_margin_below_nothing_says_why():
+    made = replace(ledger(messages=10_000), margin=-585)
+    row = next(row for row in made.breakdown().splitlines() if row.startswith("  margin"))
+    assert row.split(maxsplit=2)[1:] == ["-585", "the provider counts fewer than estimated"]
+    assert made.free == 200_000 - 10_000 - 8_192 + 585
 
 
 def test_a_ledger_is_plain_json():

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trimtab.core.event import Event, Pin, Rewind
-from trimtab.core.rewinding import holds, in_force, undone_by
+from trimtab.core.rewinding import holds, in_force, undone_by, undone_in
 
 
 @st.composite
@@ -69,3 +69,12 @@ def test_a_thousand_rewinds_are_carried_out_in_one_pass():
     assert in_force(log, len(log)) == []
     assert not holds(1, rewinds(log))
     assert undone_by(1, rewinds(log)) == (2, 0)
+
+
+def test_what_is_undone_is_all_that_is_not_in_force():
+    rewinds = [(5, 2), (9, 7), (12, 3), (20, 15)]
+    spans = undone_in(rewinds)
+    assert spans == [(4, 12), (16, 20)]
+    undone = {seq for first, last in spans for seq in range(first, last + 1)}
+    assert undone == {seq for seq in range(1, 25) if not holds(seq, rewinds)}
+    assert undone_in([]) == []

@@ -34,6 +34,7 @@ from trimtab.core.tokens import (
     size_of_head,
     size_of_json,
     sizes_of,
+    total,
     upper_bound,
 )
 
@@ -95,6 +96,12 @@ def test_pairs_name_each_byte_with_its_predecessor(text: str):
     codes = pairs(text)
     assert len(codes) == utf8(text)
     assert [code >> 4 for code in codes] == [0, *(code & 15 for code in codes)][: len(codes)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 512, 1_000])
+def test_the_total_is_the_sum_of_all_bytes_up_to_the_largest(size: int):
+    for numbers in (b"\xff" * size, bytes(number % 251 for number in range(size))):
+        assert total(numbers) == sum(numbers)
 
 
 @pytest.mark.parametrize("family", [name for name in WEIGHTS if name != "max"])

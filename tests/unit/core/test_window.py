@@ -65,9 +65,7 @@ def test_the_totals_are_the_sums_of_what_is_seen():
     context = busy()
     window = context.window
     entries = [e for group in window.visible.values() for e in group.entries()]
-    front = front_size(
-        window.counter, window.summary.text if window.summary else "", window.notice()
-    )
+    front = front_size(window.counter, window.framed(window.summary), window.notice())
     assert window.bytes == sum(e.bytes for e in entries) + front.bytes
     assert window.tokens == sum(e.tokens for e in entries) + front.tokens
     assert window.messages == len(entries)
@@ -372,3 +370,13 @@ def test_recall_of_nothing_says_how_far_positions_go():
     context.add(user("hello"))
     with pytest.raises(LookupError, match="nothing is called m9; positions go up to m2"):
         context.recall("m9")
+
+
+def test_recall_of_what_is_no_message_names_the_nearest_that_are():
+    context = chat()
+    for word in ("one", "two", "three", "four"):
+        context.add(user(word))
+    with pytest.raises(LookupError, match=r"position 1 is no message .* nearest are m2, m3, m4$"):
+        context.recall("m1")
+    with pytest.raises(LookupError, match=r"nothing is called m3\.4; the last part is m3\.0$"):
+        context.recall("m3.4")

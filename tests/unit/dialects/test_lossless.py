@@ -54,5 +54,6 @@ def test_any_valid_history_renders_to_a_request_that_the_target_accepts(source, 
     assert rendered(spoken, messages) == before, "rendering again gives the same"
     sent = json.dumps(request)
     for message in messages:
-        if message.role == "user":
+        # A text of blanks alone is refused by some, and sent as a word that says so.
+        if message.role == "user" and message.text.strip():
             assert all(json.dumps(line)[1:-1] in sent for line in message.text.split("\n"))

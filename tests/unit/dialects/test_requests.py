@@ -197,6 +197,61 @@ def test_the_latest_four_marks_stay_and_the_caller_s_own_count():
     assert stripped[1:] == [inner] * 4
 
 
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ((-1, 2), ["tool b", "system s", "three"]),
+        ((-1, 1, 2), ["tool b", "system s", "two", "three"]),
+        ((-1, 0, 1, 2), ["tool b", "one", "two", "three"]),
+        ((0, 1, 2, 3), ["tool b", "two", "three", "four"]),
+    ],
+)
+def test_one_mark_is_the_standard_tools_where_others_are_selected_for_a_turn(marks, expected):
+    tools = [{**TOOL, "name": name} for name in ("a", "b", "c", "d")]
+    said = anthropic.request(
+        prompt(
+            anthropic,
+            talk(anthropic, "one", "two", "three", "four"),
+            system=anthropic.read_system("s"),
+            tools=tools,
+            selected=2,
+            marks=marks,
+        )
+    )
+    assert marked(said) == expected
+    assert anthropic.check(said) == []
+
+
+def test_without_standard_tools_none_of_the_selected_is_marked():
+    said = anthropic.request(
+        prompt(
+            anthropic,
+            talk(anthropic, "one"),
+            system=anthropic.read_system("s"),
+            tools=[TOOL],
+            selected=1,
+            marks=(-1, 0),
+        )
+    )
+    assert marked(said) == ["system s", "one"]
+
+
+def test_the_callers_own_mark_on_the_standard_tools_is_the_one_that_is_kept():
+    own = {**TOOL, "name": "a", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    said = anthropic.request(
+        prompt(
+            anthropic,
+            talk(anthropic, "one", "two", "three", "four"),
+            system=anthropic.read_system("s"),
+            tools=[own, TOOL],
+            selected=1,
+            marks=(-1, 0, 1, 2, 3),
+        )
+    )
+    assert marked(said) == ["tool a", "two", "three", "four"]
+    assert said["tools"][0] == own
+
+
 def test_a_mark_before_one_of_an_hour_is_of_an_hour():
     hour = {"type": "ephemeral", "ttl": "1h"}
     own = {"type": "text", "text": "own", "cache_control": hour}

@@ -35,6 +35,6 @@ def preset(name: str, knobs: Knobs, *, goal: Goal, summaries: Summaries) -> Poli
         case "thresholds":
             return thresholds(knobs, summaries)
         case "auto":
-            return auto(knobs, goal)
+            return auto(knobs, goal, summaries)
         case _:
             raise ValueError(f"unknown policy {name!r}; choose one of {', '.join(POLICIES)}")

@@ -23,7 +23,7 @@ CHARS = 1_000
 """Of each of those."""
 BYTES = 30_000
 """Of all messages, where the refusal named no limit and for `compact`."""
-WHY = "refused for its length"
+WHY = "the provider refused the request for its length"
 
 
 def aggressive(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:

@@ -11,12 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from trimtab.core.budget import Budget
 from trimtab.core.edits import masked, naming, text_of
-from trimtab.core.plan import Cap, Decision, Plan, Policy
-from trimtab.core.policies.knobs import Goal, Knobs
+from trimtab.core.plan import Cap, Decision, Plan, Policy, Span
+from trimtab.core.policies.awaiting import (
+    oldest_down_to,
+    summarised_since,
+    summary_price,
+    unlikely,
+    waited,
+)
+from trimtab.core.policies.knobs import Goal, Knobs, Summaries
+from trimtab.core.policies.offers import Offer, Prices
 from trimtab.core.policies.order import least_needed
 from trimtab.core.policies.steps import (
     bind_history,
@@ -24,8 +31,9 @@ from trimtab.core.policies.steps import (
     maskable,
     older_groups,
 )
-from trimtab.core.policies.summaries import stand_in_down_to
+from trimtab.core.policies.summaries import stand_in_down_to, wanted_span
 from trimtab.core.rounds import Group, Result
+from trimtab.core.summary_text import ASKED_TOKENS
 from trimtab.core.window import Window
 from trimtab.core.words import names as names_in
 
@@ -39,6 +47,8 @@ SUMMARY_NAMES: dict[Goal, int] = {"cost": 5, "balanced": 16, "quality": 16}
 """How many times as many a summary names of what it covers."""
 SUMMARY_SHARE = 40
 """Tokens of the low-water mark for each of them: in a small window a summary names fewer."""
+LISTED_TOKENS = 5
+"""Of each of them, where a model's summary lists them."""
 KEEP_MESSAGES = 6
 """Newest messages that are never summarised."""
 HARD = 0.95
@@ -57,18 +67,6 @@ Order = Callable[[Window, list[Result]], list[Result]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prices:
-    """What the provider's cache charges, relative to a fresh input token."""
-
-    read: float
-    """A token read; raised by the share of reads that were measured to miss."""
-    write: float
-    """A token written."""
-    cold: bool
-    """True where nothing of the last request can be read any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Outlook:
     """What one compaction would do, before any edit is written."""
 
@@ -80,19 +78,52 @@ class Outlook:
     """R: tokens that leave, net of placeholders."""
     rewritten: int
     """T: tokens that survive behind the first edit and would have been read."""
+    older: list[Group]
+    """Groups that would go into the summary, as far as needed; none where masks are enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """What one `auto` is set to."""
+
+    knobs: Knobs
+    """What the user set."""
+    goal: Goal
+    """What it is tuned for."""
+    theta: float
+    """How many times over the meter must have paid for an edit."""
+    names: int
+    """Words that a placeholder names, at most."""
+
+    @property
+    def keep(self) -> int:
+        """Newest results that are never masked."""
+        last = self.knobs.tool_result_keep_last
+        return KEEP if last is None else last
+
+    @property
+    def summary_names(self) -> int:
+        """Words that an extractive summary names, at most."""
+        return self.names * SUMMARY_NAMES[self.goal]
+
+    def list_tokens(self, low: int) -> int:
+        """Tokens of the list beside a model's summary."""
+        own = self.knobs.summary.list_tokens
+        return LISTED_TOKENS * min(self.summary_names, low // SUMMARY_SHARE) if own is None else own
 
 
 def auto(
     knobs: Knobs,
     goal: Goal = "balanced",
+    summaries: Summaries = "extractive",
     *,
     order: Order = least_needed,
     theta: float = THETA,
     names: int = NAMES,
 ) -> Policy:
     """The default policy. `order`, `theta` and `names` are for those who measure."""
-    listed = names * SUMMARY_NAMES[goal]
-    keep = KEEP if knobs.tool_result_keep_last is None else knobs.tool_result_keep_last
+    tuning = Tuning(knobs=knobs, goal=goal, theta=theta, names=names)
+    manual = summaries == "manual"
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
@@ -100,23 +131,65 @@ def auto(
         bind_history(plan, knobs)
         low = target(budget, goal)
         meter = float((window.note or {}).get("meter", 0.0))
+        meter = 0.0 if manual and summarised_since(window) else meter
         if plan.tokens <= low + MIN_GAIN:
-            return plan.decision(note=_note(meter), frontier=plan.oldest_result())
+            return decided(tuning, plan, meter)
         prices = prices_of(window, budget)
-        look = outlook(plan, order(window, candidates(plan, knobs, keep)), low)
+        look = outlook(plan, order(window, candidates(plan, knobs, tuning.keep)), low)
+        forced = plan.tokens > HARD * budget.room
+        if manual and look.older and not forced:
+            if (awaited := await_summary(tuning, plan, look, prices, meter)) is not None:
+                return awaited
+            look = outlook(plan, look.ordered, low, whole=False)
         meter += prices.read * look.removed
         price = (prices.write - prices.read) * look.rewritten
-        forced = plan.tokens > HARD * budget.room
         pays = prices.cold or meter >= theta * price
         if forced or (look.removed >= MIN_GAIN and pays):
-            compact(plan, look.ordered, low, names=names, summary_names=listed)
+            compact(tuning, plan, look.ordered, low, whole=forced or not manual)
             if forced and plan.tokens > low:
                 escalate(plan, candidates(plan, knobs, 1), low)
-            return plan.decision(note=_note(0.0), frontier=plan.oldest_result())
+            return decided(tuning, plan, 0.0)
         first = min((result.seq for result in look.chosen), default=None)
-        return plan.decision(note=_note(meter), frontier=first or plan.oldest_result())
+        return decided(tuning, plan, meter, first)
 
     return decide
+
+
+def decided(
+    tuning: Tuning,
+    plan: Plan,
+    meter: float,
+    frontier: int | None = None,
+    wanted: Span | None = None,
+) -> Decision:
+    """The plan as a decision, with the meter, and with how long a summary was waited for."""
+    note = {"meter": round(meter, 1)} if meter else {}
+    note |= {"waited": waited(plan.window) + 1} if wanted is not None else {}
+    return plan.decision(
+        note=note or None,
+        wanted=wanted,
+        summary_tokens=tuning.knobs.summary.max_tokens,
+        list_tokens=tuning.list_tokens(target(plan.budget, tuning.goal)),
+        frontier=frontier or plan.oldest_result(),
+    )
+
+
+def await_summary(
+    tuning: Tuning, plan: Plan, look: Outlook, prices: Prices, meter: float
+) -> Decision | None:
+    """What is done while somebody may summarise; None where masks are the better way."""
+    window, low = plan.window, target(plan.budget, tuning.goal)
+    taken = oldest_down_to(plan, look.older, low, ASKED_TOKENS + tuning.list_tokens(low) // 2)
+    again = prices.write - prices.read
+    paid = summary_price(window, taken, tuning.knobs)
+    whole = Offer(removed=look.removed, rewrite=again * look.rewritten, summary=paid)
+    only = outlook(plan, look.ordered, low, whole=False)
+    masks = Offer(removed=only.removed, rewrite=again * only.rewritten)
+    if only.removed >= MIN_GAIN and (unlikely(window) or masks.beats(whole, prices)):
+        return None
+    meter += prices.read * look.removed
+    pays = look.removed >= MIN_GAIN and whole.pays(meter, tuning.theta, prices)
+    return decided(tuning, plan, meter, wanted=wanted_span(taken) if pays else None)
 
 
 def target(budget: Budget, goal: Goal) -> int:
@@ -140,8 +213,11 @@ def prices_of(window: Window, budget: Budget) -> Prices:
     return Prices(read=read, write=write, cold=cold)
 
 
-def outlook(plan: Plan, ordered: list[Result], low: int) -> Outlook:
-    """Take results in hiding order until the target is reached; see what that would cost."""
+def outlook(plan: Plan, ordered: list[Result], low: int, *, whole: bool = True) -> Outlook:
+    """Take results in hiding order until the target is reached; see what that would cost.
+
+    Where they are not enough, `whole` groups go, too.
+    """
     need = plan.tokens - low
     chosen: list[Result] = []
     removed = 0
@@ -151,7 +227,7 @@ def outlook(plan: Plan, ordered: list[Result], low: int) -> Outlook:
         chosen.append(result)
         tokens = plan.size(result.entry, result.part).tokens
         removed += max(0, tokens - 24 - 5 * min(NAMES, tokens // 16))
-    older = summarisable(plan) if removed < need else []
+    older = summarisable(plan) if whole and removed < need else []
     if older:
         # Masked results leave their calls behind; whole groups leave nothing.
         removed = min(need, max(removed, sum(group.tokens for group in older)))
@@ -163,19 +239,34 @@ def outlook(plan: Plan, ordered: list[Result], low: int) -> Outlook:
         if group.first <= plan.window.sent:
             behind += group.tokens
     return Outlook(
-        ordered=ordered, chosen=chosen, removed=removed, rewritten=max(0, behind - removed)
+        ordered=ordered,
+        chosen=chosen,
+        removed=removed,
+        rewritten=max(0, behind - removed),
+        older=older,
     )
 
 
-def compact(plan: Plan, ordered: list[Result], low: int, *, names: int, summary_names: int) -> None:
-    """One batch down to the target: masks, then whole oldest groups into the summary."""
+def compact(
+    tuning: Tuning, plan: Plan, ordered: list[Result], low: int, *, whole: bool = True
+) -> None:
+    """One batch down to the target: masks, then `whole` oldest groups into the summary."""
     why = f"to {low} tokens"
     for result in ordered:
         if plan.tokens <= low:
             return
-        mask_naming(plan, result, why, names)
-    listed = min(summary_names, low // SUMMARY_SHARE)
-    stand_in_down_to(plan, summarisable(plan), low, why, max_names=listed)
+        mask_naming(plan, result, why, tuning.names)
+    if not whole:
+        return
+    stand_in_down_to(
+        plan,
+        summarisable(plan),
+        low,
+        why,
+        max_names=min(tuning.summary_names, low // SUMMARY_SHARE),
+        max_tokens=tuning.knobs.summary.max_tokens,
+        list_tokens=tuning.list_tokens(low),
+    )
 
 
 def escalate(plan: Plan, results: list[Result], low: int) -> None:
@@ -212,7 +303,3 @@ def candidates(plan: Plan, knobs: Knobs, keep: int) -> list[Result]:
     results = list(plan.window.results.values())
     kept = {result.key for result in (*results[:first], *results[max(0, len(results) - keep) :])}
     return [result for result in maskable(plan, knobs) if result.key not in kept]
-
-
-def _note(meter: float) -> dict[str, Any] | None:
-    return {"meter": round(meter, 1)} if meter else None

@@ -34,6 +34,6 @@ def compact(knobs: Knobs, goal: Goal = "balanced") -> Policy:
         limit = min(threshold, budget.available * 4)
         if plan.bytes > limit:
             mask_older(plan, knobs, keep, f"{plan.bytes} bytes over {limit}")
-        return plan.decision(frontier=plan.oldest_result())
+        return plan.decision(summary_tokens=knobs.summary.max_tokens, frontier=plan.oldest_result())
 
     return decide

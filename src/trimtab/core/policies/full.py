@@ -13,6 +13,6 @@ def full(knobs: Knobs) -> Policy:
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
         bind_knobs(plan, knobs)
-        return plan.decision()
+        return plan.decision(summary_tokens=knobs.summary.max_tokens)
 
     return decide

@@ -4,24 +4,108 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from trimtab.core.edits import STRATEGIES, Strategy
+from trimtab.core.summary_text import LIST_TOKENS
 
 Goal = Literal["cost", "balanced", "quality"]
 GOALS: tuple[Goal, ...] = ("cost", "balanced", "quality")
+Truncation = Literal["head", "tail", "both", "summary"]
+TRUNCATIONS: tuple[Truncation, ...] = ("head", "tail", "both", "summary")
+"""Which end of a result is kept; `summary` lets a model tell what it says, and is `head` where none
+does."""
 Summaries = Literal["extractive", "manual"]
 SUMMARIES: tuple[Summaries, ...] = ("extractive", "manual")
+
+WINDOW = 15
+"""Messages above which `rolling` summarises the oldest."""
+FORCED = 50
+"""Messages at which `rolling` waits for nobody any more."""
+SUMMARISE_AT = 0.7
+"""Share of the window in use at which `thresholds` summarises older messages."""
+TRIM_AT = 0.9
+"""Share of the window in use at which `thresholds` drops oldest messages, as a fallback."""
+KEEP = 10
+"""Newest messages that both keep whole."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolKnobs:
     max_tool_result_tokens: int | None = None
     """Tokens a result of this tool may take; None is the common cap."""
-    tool_result_truncation: Strategy | None = None
-    """Which end of a result is kept; None is the common strategy."""
+    tool_result_truncation: Truncation | None = None
+    """What becomes of a result that is over its cap; None is what is common to all."""
     exempt: bool = False
     """True leaves results of this tool whole, whatever their size, and never masks them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryKnobs:
+    window: int = WINDOW
+    """Messages above which `rolling` summarises the oldest."""
+    keep: int = KEEP
+    """Newest messages that `rolling` keeps whole."""
+    forced: int = FORCED
+    """Messages at which `rolling` waits for nobody any more."""
+    max_tokens: int | None = None
+    """Tokens that a summary may take, in every preset; None is the preset's own."""
+    list_tokens: int | None = None
+    """Tokens that its list of names may take beside that; 0 is no list. None follows what is
+    replaced, from 500 to 4,000; with `max_tokens` it is 500 at most, and no more than that."""
+    price: float = 0.0
+    """What an input token of the summarising model costs, relative to the main model's; 0 where no
+    model is asked. `auto` weighs it."""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "keep", "forced", "max_tokens"):
+            _check_cap(f"summary.{name}", getattr(self, name))
+        for name in ("list_tokens", "price"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"summary.{name} is {getattr(self, name)}; it must be 0 or more")
+        if self.keep >= self.window:
+            raise ValueError(
+                f"summary.keep is {self.keep} and summary.window {self.window}; fewer messages "
+                "must be kept than the window holds"
+            )
+        if self.window > self.forced:
+            raise ValueError(
+                f"summary.window is {self.window} and summary.forced {self.forced}; a summary "
+                "cannot be forced before the window is full"
+            )
+
+    @property
+    def listed(self) -> int | None:
+        """Tokens that the list may take; None where that follows what is replaced."""
+        if self.list_tokens is not None:
+            return self.list_tokens
+        return None if self.max_tokens is None else min(LIST_TOKENS, self.max_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdKnobs:
+    summarise: float = SUMMARISE_AT
+    """Share of the window in use above which `thresholds` summarises, more than 0 and at most 1."""
+    trim: float = TRIM_AT
+    """Share of the window in use above which `thresholds` drops the oldest messages."""
+    keep: int = KEEP
+    """Newest messages that `thresholds` keeps whole."""
+
+    def __post_init__(self) -> None:
+        _check_cap("thresholds.keep", self.keep)
+        for name in ("summarise", "trim"):
+            value: float = getattr(self, name)
+            if not 0 < value <= 1:
+                raise ValueError(
+                    f"thresholds.{name} is {value}; it must be a share of the window, more than 0 "
+                    "and at most 1"
+                )
+        if self.summarise >= self.trim:
+            raise ValueError(
+                f"thresholds.summarise is {self.summarise} and thresholds.trim {self.trim}; "
+                "summaries must begin below the trim"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +114,18 @@ class Knobs:
     """Tokens of history before the newest user message; 0 is no cap, None the preset's own."""
     max_tool_result_tokens: int | None = None
     """Tokens one tool result may take, more than 0; None is the preset's own."""
-    tool_result_truncation: Strategy | None = None
-    """`head`, `tail` or `both`; None is `head`."""
+    tool_result_truncation: Truncation | None = None
+    """`head`, `tail`, `both` or `summary`; None is `head`."""
     tool_result_keep_first: int | None = None
     """First results that are never masked; None is the preset's own."""
     tool_result_keep_last: int | None = None
     """Newest results that are never masked; 0 for both switches masking off."""
     tools: Mapping[str, ToolKnobs] = field(default_factory=dict[str, ToolKnobs])
     """By tool name: what differs for that tool."""
+    summary: SummaryKnobs = field(default_factory=SummaryKnobs)
+    """When `rolling` summarises, and how long a summary may be."""
+    thresholds: ThresholdKnobs = field(default_factory=ThresholdKnobs)
+    """Where `thresholds` acts."""
 
     def __post_init__(self) -> None:
         _check_cap("max_tool_result_tokens", self.max_tool_result_tokens)
@@ -50,22 +138,42 @@ class Knobs:
             _check_cap(f"tools.{name}.max_tool_result_tokens", tool.max_tool_result_tokens)
             _check_strategy(tool.tool_result_truncation)
 
+    def truncation(self, tool: str) -> Truncation:
+        """What becomes of a result of a tool that is over its cap."""
+        own = self.tools.get(tool)
+        chosen = own.tool_result_truncation if own is not None else None
+        return chosen or self.tool_result_truncation or "head"
+
+    @property
+    def summarises_results(self) -> bool:
+        """Whether results of any tool are to be summarised instead of cut."""
+        return any(self.truncation(tool) == "summary" for tool in ("", *self.tools))
+
 
 def knobs_from(data: Mapping[str, Any] | None) -> Knobs:
-    """The `session.context` block as plain values."""
+    """The `session.context` block as plain values, with `summary` and `thresholds` in it."""
     given = dict(data or {})
-    known = set(Knobs.__dataclass_fields__)
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise ValueError(
-            f"unknown context setting {unknown[0]!r}; known: {', '.join(sorted(known))}"
-        )
-    tools: Mapping[str, Any] = given.pop("tools", None) or {}
-    own = {
-        name: value if isinstance(value, ToolKnobs) else ToolKnobs(**value)
-        for name, value in tools.items()
+    tools: Mapping[str, Any] = given.get("tools") or {}
+    own = {name: _block(ToolKnobs, f"tools.{name}.", value) for name, value in tools.items()}
+    nested = {"summary": SummaryKnobs, "thresholds": ThresholdKnobs}
+    blocks = {
+        name: _block(kind, f"{name}.", given[name])
+        for name, kind in nested.items()
+        if name in given
     }
-    return Knobs(**given, tools=own)
+    return _block(Knobs, "", {**given, **blocks, "tools": own})
+
+
+def _block(kind: type[T], within: str, given: Any) -> T:
+    if isinstance(given, kind):
+        return given
+    data: dict[str, Any] = dict(given or {})
+    known: Mapping[str, Any] = getattr(kind, "__dataclass_fields__", {})
+    for name in sorted(data.keys() - known.keys()):
+        raise ValueError(
+            f"unknown context setting {f'{within}{name}'!r}; known: {', '.join(sorted(known))}"
+        )
+    return kind(**data)
 
 
 def _check_cap(name: str, value: int | None) -> None:
@@ -74,7 +182,7 @@ def _check_cap(name: str, value: int | None) -> None:
 
 
 def _check_strategy(value: str | None) -> None:
-    if value is not None and value not in STRATEGIES:
+    if value is not None and value not in TRUNCATIONS:
         raise ValueError(
-            f"tool_result_truncation is {value!r}; choose one of {', '.join(STRATEGIES)}"
+            f"tool_result_truncation is {value!r}; choose one of {', '.join(TRUNCATIONS)}"
         )

@@ -29,7 +29,9 @@ def layered(knobs: Knobs) -> Policy:
         cap_history(plan, history)
         mask_middle(plan, knobs, KEEP_FIRST, KEEP_LAST)
         drop_rounds(plan)
-        return plan.decision(frontier=frontier(plan, knobs))
+        return plan.decision(
+            summary_tokens=knobs.summary.max_tokens, frontier=frontier(plan, knobs)
+        )
 
     return decide
 

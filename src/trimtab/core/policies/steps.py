@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from trimtab.core.budget import quarter
-from trimtab.core.edits import masked, previously_viewed
+from trimtab.core.edits import Strategy, masked, previously_viewed
 from trimtab.core.plan import Cap, Plan
-from trimtab.core.policies.knobs import Knobs, ToolKnobs
+from trimtab.core.policies.knobs import Knobs, ToolKnobs, Truncation
 from trimtab.core.rounds import Group, Result
 from trimtab.core.window import Window
 
@@ -20,22 +20,24 @@ def cap_results(plan: Plan, knobs: Knobs, own: Cap | None) -> None:
         if result.edited is not None or result.entry.pinned:
             continue
         tool = knobs.tools.get(result.tool, _COMMON)
-        cap = _cap_for(tool, knobs, own)
+        truncation = knobs.truncation(result.tool)
+        cap = _cap_for(tool, knobs, own, truncation)
         if cap is not None and not tool.exempt and _may_exceed(result, cap):
-            plan.truncate(
-                result.entry, result.part, cap, f"{result.tool}: over {cap.amount} {cap.unit}"
-            )
+            # Where somebody has summarised it, it is edited already.
+            told = "; no summary was made" if truncation == "summary" else ""
+            why = f"{result.tool}: over {cap.amount} {cap.unit}{told}"
+            plan.truncate(result.entry, result.part, cap, why)
 
 
-def _cap_for(tool: ToolKnobs, knobs: Knobs, own: Cap | None) -> Cap | None:
+def _cap_for(tool: ToolKnobs, knobs: Knobs, own: Cap | None, truncation: Truncation) -> Cap | None:
     tokens = tool.max_tool_result_tokens or knobs.max_tool_result_tokens
-    strategy = tool.tool_result_truncation or knobs.tool_result_truncation
+    strategy: Strategy = "head" if truncation == "summary" else truncation
     cap = own
     if tokens is not None:
         # A cap that the user gave in tokens replaces a preset's bytes or characters, words and all.
         unit = own.unit if own is not None and own.unit == "bytes/4" else "tokens"
         cap = Cap(amount=tokens, unit=unit)
-    return cap if cap is None or strategy is None else replace(cap, strategy=strategy)
+    return None if cap is None else replace(cap, strategy=strategy)
 
 
 def _may_exceed(result: Result, cap: Cap) -> bool:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 
 from trimtab.core.event import Edit
 from trimtab.core.extract import extract, newest_lines
-from trimtab.core.message import Message
-from trimtab.core.plan import Plan, Span
+from trimtab.core.fidelity import list_room, with_list
+from trimtab.core.message import Message, words_of_part
+from trimtab.core.plan import Decision, Plan, Span
 from trimtab.core.rounds import Group
-from trimtab.core.tokens import front_size
+from trimtab.core.summary_text import (
+    LIST_TOKENS,
+    MAX_TOKENS,
+    fitted,
+    list_cap,
+    listed_text,
+    split,
+)
+from trimtab.core.tokens import Counter, front_size
 from trimtab.core.window import Window
+
+NAME_TOKENS = 8
+"""Of one name in a list of names, about."""
 
 
 class SummaryRefused(ValueError):
@@ -28,34 +39,107 @@ class WantedSummary:
     """The summary so far, which the new one must carry on; empty for the first."""
     span: Span
     """Where the messages stand in the log."""
+    tokens: int = 0
+    """Tokens that both take now."""
+    max_tokens: int = MAX_TOKENS
+    """Tokens that the summary's sections may take."""
+    list_tokens: int = LIST_TOKENS
+    """Tokens that its list may take beside them."""
+    seen: str = ""
+    """What is said behind the messages and stays: the list need not repeat it."""
 
 
-def stand_in(plan: Plan, older: list[Group], why: str) -> bool:
+def stand_in(
+    plan: Plan,
+    older: list[Group],
+    why: str,
+    max_tokens: int | None = None,
+    list_tokens: int | None = None,
+) -> bool:
     """Replace the groups by an extractive summary, which needs no model."""
-    return plan.summarise(older, extractive(plan, older), f"{why}; extractive")
+    text = extractive(plan, older, max_tokens=max_tokens, list_tokens=list_tokens)
+    return plan.summarise(older, text, f"{why}; extractive")
 
 
-def stand_in_down_to(plan: Plan, older: list[Group], low: int, why: str, *, max_names: int) -> None:
+def stand_in_down_to(
+    plan: Plan,
+    older: list[Group],
+    low: int,
+    why: str,
+    *,
+    max_names: int,
+    max_tokens: int | None = None,
+    list_tokens: int | None = None,
+) -> None:
     """The same for as many of the oldest groups as leave no more tokens than `low`."""
-    size = partial(front_size, plan.window.counter)
-    prior = plan.window.summary
-    before = size(prior.text if prior else "", "").tokens
+    before = size_before(plan.window)
     text, taken, freed, need = "", 0, 0, plan.tokens - low
     while freed < need and taken < len(older):
         while freed < need and taken < len(older):
             freed += plan.group_tokens(older[taken])
             taken += 1
-        text = extractive(plan, older[:taken], max_names)
-        need = plan.tokens - low + size(text, "").tokens - before
+        given = older[:taken]
+        text = extractive(
+            plan, given, max_names=max_names, max_tokens=max_tokens, list_tokens=list_tokens
+        )
+        need = plan.tokens - low + plan.size_of_summary(given, text) - before
     plan.summarise(older[:taken], text, f"{why}; extractive")
 
 
-def extractive(plan: Plan, older: list[Group], max_names: int = 0) -> str:
-    """The summary so far and what the groups add to it."""
+def extractive(
+    plan: Plan,
+    older: list[Group],
+    *,
+    max_names: int = 0,
+    max_tokens: int | None = None,
+    list_tokens: int | None = None,
+) -> str:
+    """The summary so far and what the groups add to it, in no more than `max_tokens`.
+
+    With `max_names` its names are a line of its own. Without, and wherever there was a list
+    before, they are a list as of a summary that a model made.
+    """
     prior = plan.window.summary
     messages = [entry.message for group in older for entry in group.entries()]
-    before = prior.text if prior else ""
-    return extract(before, messages, plan.window.counter, max_names=max_names)
+    before, counter = prior.text if prior else "", plan.window.counter
+    body, listed = split(before)
+    if max_tokens is None:
+        text = extract(body, messages, counter, max_names=max_names)
+    else:
+        # A cap of the user's own is on the whole text: at most half of it are names.
+        lines = max_tokens // 2 if max_names else max_tokens
+        names = min(max_names, (max_tokens - lines) // NAME_TOKENS)
+        text = extract(body, messages, counter, max_tokens=lines, max_names=names)
+        text = newest_lines(text, counter, max_tokens)
+    if max_names and not listed:
+        return text
+    replaced = sum(plan.group_tokens(group) for group in older) + size_before(plan.window)
+    most = listable(before, replaced, counter) if list_tokens is None else list_tokens
+    room = list_room(text, listed, counter, replaced, most)
+    seen = still_seen(plan.window, older[-1].last) if older else ""
+    return with_list(before, messages, text, counter, list_tokens=room, seen=seen)
+
+
+def listable(prior: str, replaced: int, counter: Counter) -> int:
+    """Tokens that the list of a summary may take where nobody has set them."""
+    return list_cap(replaced, counter.count(listed_text(split(prior)[1])))
+
+
+def still_seen(window: Window, last: int) -> str:
+    """All that is said behind a position and that the model sees as it was said."""
+    return "\n".join(
+        text
+        for group in window.groups
+        if group.hidden is None and group.first > last
+        for entry in group.entries()
+        for index, part in enumerate(entry.message.parts)
+        if index not in entry.edits and (text := words_of_part(part))
+    )
+
+
+def size_before(window: Window) -> int:
+    """Tokens of the summary so far, as it is sent."""
+    return front_size(window.counter, window.framed(window.summary), "").tokens
 
 
 def wanted_span(older: list[Group]) -> Span | None:
@@ -63,17 +147,31 @@ def wanted_span(older: list[Group]) -> Span | None:
     return Span(first=older[0].first, last=older[-1].last) if older else None
 
 
-def wanted(window: Window, span: Span) -> WantedSummary:
-    """The messages of a span that are still seen, with the summary before them."""
+def wanted(window: Window, decision: Decision, *, forced: bool = False) -> WantedSummary | None:
+    """The messages that a policy wants summarised and are still seen, with the summary before them.
+
+    Where it is `forced`, those instead that the policy would put a stand-in for.
+    """
+    edits = (edit for edit in decision.edits if edit.op == "summarise")
+    spans = (Span(first=edit.first, last=edit.last) for edit in edits)
+    span = next(spans, None) if forced else decision.wanted
+    if span is None:
+        return None
     groups = [group for group in window.between(span.first, span.last) if group.hidden is None]
+    tokens = sum(group.tokens for group in groups) + size_before(window)
+    prior, listed = window.summary.text if window.summary else "", decision.list_tokens
     return WantedSummary(
         messages=tuple(entry.message for group in groups for entry in group.entries()),
-        prior=window.summary.text if window.summary else "",
+        prior=prior,
         span=replace(span, position=window.seq),
+        tokens=tokens,
+        max_tokens=MAX_TOKENS if decision.summary_tokens is None else decision.summary_tokens,
+        list_tokens=listable(prior, tokens, window.counter) if listed is None else listed,
+        seen=still_seen(window, span.last),
     )
 
 
-def summarised(plan: Plan, span: Span, text: str, max_tokens: int | None) -> tuple[Edit, ...]:
+def summarised(plan: Plan, span: Span, text: str, decision: Decision) -> tuple[Edit, ...]:
     """The edits that put a summary in place of a span; its oldest lines go if it is too long."""
     named = f"the summary of m{span.first}-m{span.last}"
     window = plan.window
@@ -82,9 +180,12 @@ def summarised(plan: Plan, span: Span, text: str, max_tokens: int | None) -> tup
             f"{named} was made from messages that have been undone or erased since; ask again for "
             "what should be summarised"
         )
-    if max_tokens is not None:
-        text = newest_lines(text, window.counter, max_tokens)
     groups = [group for group in window.between(span.first, span.last) if group.hidden is None]
+    listed = decision.list_tokens
+    if listed is None and decision.summary_tokens is not None:
+        replaced = sum(group.tokens for group in groups) + size_before(window)
+        listed = listable(window.summary.text if window.summary else "", replaced, window.counter)
+    text = fitted(text, window.counter, decision.summary_tokens, listed)
     if not text.strip() or not plan.summarise(groups, text, "summary"):
         raise SummaryRefused(
             f"{named} is empty or not smaller than what it replaces; the messages stay"

@@ -9,39 +9,28 @@ from trimtab.core.policies.steps import bind_history, bind_masks, cap_results, o
 from trimtab.core.policies.summaries import stand_in, wanted_span
 from trimtab.core.window import Window
 
-SUMMARISE_AT = 0.7
-"""Share of the window in use at which older messages are summarised."""
-TRIM_AT = 0.9
-"""Share of the window in use at which oldest messages are dropped, as a fallback."""
-KEEP = 10
-"""Newest messages kept whole."""
 MAX_RESULT_CHARS = 8_000
 
 
-def thresholds(
-    knobs: Knobs,
-    summaries: Summaries = "extractive",
-    *,
-    summarise_at: float = SUMMARISE_AT,
-    trim_at: float = TRIM_AT,
-    keep: int = KEEP,
-) -> Policy:
+def thresholds(knobs: Knobs, summaries: Summaries = "extractive") -> Policy:
+    at, cap, listed = knobs.thresholds, knobs.summary.max_tokens, knobs.summary.listed
+
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
         cap_results(plan, knobs, Cap(amount=MAX_RESULT_CHARS, unit="chars"))
         bind_history(plan, knobs)
         bind_masks(plan, knobs)
-        soft, hard = budget.share(summarise_at), budget.share(trim_at)
+        soft, hard = budget.share(at.summarise), budget.share(at.trim)
         if plan.tokens <= soft:
-            return plan.decision()
-        older = older_groups(plan, keep)
+            return plan.decision(summary_tokens=cap, list_tokens=listed)
+        older = older_groups(plan, at.keep)
         if older and (summaries == "extractive" or plan.tokens > hard):
-            stand_in(plan, older, f"{plan.tokens} tokens over {summarise_at:.0%}")
+            stand_in(plan, older, f"{plan.tokens} tokens over {at.summarise:.0%}", cap, listed)
             older = []
         if plan.tokens > hard:
             plan.drop_oldest(
-                lambda: plan.tokens <= soft, f"{plan.tokens} tokens over {trim_at:.0%}"
+                lambda: plan.tokens <= soft, f"{plan.tokens} tokens over {at.trim:.0%}"
             )
-        return plan.decision(wanted=wanted_span(older))
+        return plan.decision(wanted=wanted_span(older), summary_tokens=cap, list_tokens=listed)
 
     return decide

@@ -119,6 +119,19 @@ def test_blank_lines_before_the_first_are_passed_over():
     assert previously_viewed("\n  \n  File: a.rs\nrest") == "[Previously viewed: File: a.rs]"
 
 
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ('{\n  "name": "trimtab",\n  "files": 12\n}', '{ "name": "trimtab", "files": 12 }'),
+        ("1\n\nimport os", "1 import os"),
+        ("[\n" + "  17,\n" * 90, ("[ " + "17, " * 90)[:100]),
+        ("ok", "ok"),
+    ],
+)
+def test_a_first_line_that_says_next_to_nothing_is_followed_by_the_next(text, kept):
+    assert previously_viewed(text) == f"[Previously viewed: {kept}]"
+
+
 def test_a_compacted_result_is_recalled_whole():
     context = chat("compact", recall=True)
     shown = results(loop(context, 13))

@@ -60,6 +60,15 @@ def test_an_unknown_goal_is_refused_with_the_choices():
         ({"keep": 3}, "unknown context setting 'keep'; known: max_history_tokens"),
         ({"tools": {"a": {"max_tool_result_tokens": 0}}}, "tools.a.max_tool_result_tokens is 0"),
         ({"tools": {"a": {"tool_result_truncation": "end"}}}, "is 'end'; choose one of head"),
+        ({"tools": {"a": {"cap": 1}}}, "unknown context setting 'tools.a.cap'; known: exempt"),
+        ({"summary": {"max": 1}}, "unknown context setting 'summary.max'; known: forced, keep"),
+        ({"summary": {"max_tokens": 0}}, "summary.max_tokens is 0; it must be more than 0"),
+        ({"summary": {"keep": 15}}, "summary.keep is 15 and summary.window 15; fewer messages"),
+        ({"summary": {"window": 60}}, "summary.window is 60 and summary.forced 50; a summary"),
+        ({"thresholds": {"display": 0.3}}, "unknown context setting 'thresholds.display'"),
+        ({"thresholds": {"trim": 90}}, "thresholds.trim is 90; it must be a share"),
+        ({"thresholds": {"trim": 0.7}}, "summarise is 0.7 and thresholds.trim 0.7; summaries must"),
+        ({"thresholds": {"keep": 0}}, "thresholds.keep is 0; it must be more than 0"),
     ],
 )
 def test_a_wrong_knob_is_refused_when_it_is_set(given, said):

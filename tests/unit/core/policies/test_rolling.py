@@ -18,16 +18,13 @@ from tests.conversations import (
 from trimtab import Context, SummaryRefused
 from trimtab.core.budget import budget_for
 from trimtab.core.extract import MAX_TOKENS
-from trimtab.core.policies.knobs import Knobs
-from trimtab.core.policies.rolling import (
-    FORCED,
-    KEEP,
-    MAX_TOOL_RESULT_TOKENS,
-    WINDOW,
-    rolling,
-)
+from trimtab.core.plan import Span
+from trimtab.core.policies import POLICIES
+from trimtab.core.policies.knobs import FORCED, KEEP, WINDOW, Knobs
+from trimtab.core.policies.rolling import MAX_TOOL_RESULT_TOKENS, rolling
+from trimtab.core.summary_text import listed_text, split
 
-SUMMARY = "[Summary of the earlier conversation]\n"
+SUMMARY = "[Summary of the earlier conversation, for reference: the newest user message wins]\n"
 
 
 def summary(request):
@@ -96,9 +93,11 @@ def test_a_summary_never_takes_more_than_500_tokens_and_loses_its_oldest_lines()
     talk(context, 100, size=300)
     told = summary(context.request())
     assert told is not None
-    assert context.window.counter.count(told) <= 500
+    body, listed = split(told)
+    assert context.window.counter.count(body) <= 500
+    assert context.window.counter.count(listed_text(listed)) <= 500
     assert "question 0" not in told
-    assert told.splitlines()[-1] == "- user: question 93"
+    assert body.splitlines()[-1] == "- user: question 93"
 
 
 def test_a_conversation_far_beyond_50_messages_costs_the_same_per_call():
@@ -300,12 +299,53 @@ def test_above_the_room_nobody_is_waited_for_however_few_the_messages():
     assert call.body.bound + call.body.max_output <= 9_000
 
 
-def test_the_window_is_a_parameter():
-    context = chat(rolling(Knobs(), window_size=4, keep=2))
+def test_the_window_is_a_setting():
+    context = chat("rolling", context={"summary": {"window": 4, "keep": 2}})
     talk(context, 3, size=200)
     shown = contents(context.request())
     assert shown[0].startswith(SUMMARY)
     assert shown[1:] == [prose(200, text) for text in ("answer 1", "question 2", "answer 2")]
+
+
+def test_the_messages_at_which_nobody_is_waited_for_are_a_setting():
+    context = chat("rolling", summaries="manual", context={"summary": {"forced": 20}})
+    talk(context, 9)
+    assert not contents(context.request())[0].startswith(SUMMARY)
+    talk(context, 1)
+    assert contents(context.request())[0].startswith(SUMMARY)
+
+
+@pytest.mark.parametrize(
+    ("policy", "options"),
+    [
+        ("rolling", {}),
+        ("thresholds", {"context_window": 8_000, "max_output_tokens": 500}),
+        ("auto", {"context_window": 8_000, "max_output_tokens": 500}),
+    ],
+)
+def test_a_cap_that_is_set_binds_the_stand_in_of_every_preset(policy, options):
+    context = chat(policy, context={"summary": {"max_tokens": 60}}, **options)
+    talk(context, 40, size=1_000)
+    context.request()
+    summary = context.window.summary
+    assert summary is not None
+    body, listed = split(summary.text)
+    assert 20 < context.window.counter.count(body) <= 60
+    assert context.window.counter.count(listed_text(listed)) <= 60
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_cap_that_is_set_binds_a_given_summary_in_every_preset(policy):
+    context = chat(policy, context={"summary": {"max_tokens": 60}})
+    talk(context, 5, size=1_000)
+    lines = [prose(40, f"line {number}") for number in range(50)]
+    context.add_summary("\n".join(lines), span=Span(first=1, last=6))
+    summary = context.window.summary
+    assert summary is not None
+    assert summary.text.endswith(lines[-1])
+    body, listed = split(summary.text)
+    assert 20 < context.window.counter.count(body) <= 60
+    assert context.window.counter.count(listed_text(listed)) <= 60
 
 
 def test_nothing_is_wanted_while_the_window_is_not_full():
@@ -327,3 +367,25 @@ def test_a_decision_says_how_large_a_summary_may_be():
     context = chat("rolling")
     budget = budget_for(context.window.settings, learned=None, ratio=1.0, margin=0.15)
     assert rolling(Knobs())(context.window, budget).summary_tokens == 500
+
+
+@pytest.mark.parametrize(
+    ("names", "low", "high"), [(50, 1, 500), (3_000, 501, 3_999), (12_000, 3_900, 4_000)]
+)
+def test_the_list_beside_a_summary_grows_with_what_is_replaced(names, low, high):
+    context = chat("rolling", context={"max_tool_result_tokens": 1_000_000})
+    context.add(user("Read it."))
+    use(context, "a", " ".join(f"name_{n}_x" for n in range(names)))
+    talk(context, 8, size=200)
+    context.request()
+    edit = context.window.summary
+    assert edit is not None
+    assert low <= context.window.counter.count(listed_text(split(edit.text)[1])) <= high
+    told = split(edit.text)[1].items
+    talk(context, 8, size=200, start=8)
+    context.request()
+    after = context.window.summary
+    assert after is not None
+    assert after is not edit
+    # Little was said since: what was listed stays, but for what newer items take the room of.
+    assert len({*told} - {*split(after.text)[1].items}) <= 2

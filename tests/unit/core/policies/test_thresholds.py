@@ -8,17 +8,11 @@ from tests.conversations import chat, contents, prose, results, said, talk, text
 from trimtab import Context
 from trimtab.core.extract import MESSAGE_CHARS, extract
 from trimtab.core.message import text_message
-from trimtab.core.policies.knobs import Knobs
-from trimtab.core.policies.thresholds import (
-    KEEP,
-    MAX_RESULT_CHARS,
-    SUMMARISE_AT,
-    TRIM_AT,
-    thresholds,
-)
+from trimtab.core.policies.knobs import KEEP, SUMMARISE_AT, TRIM_AT
+from trimtab.core.policies.thresholds import MAX_RESULT_CHARS
 from trimtab.core.tokens import BYTES4
 
-SUMMARY = "[Summary of the earlier conversation]\n"
+SUMMARY = "[Summary of the earlier conversation, for reference: the newest user message wins]\n"
 SMALL: dict[str, Any] = {"context_window": 20_000, "max_output_tokens": 500}
 
 
@@ -170,8 +164,8 @@ def test_an_exempt_tool_is_exempt_in_every_preset(policy):
     assert results(use(context, "c1", prose(4_000))) == [prose(4_000)]
 
 
-def test_the_shares_are_parameters():
-    context = exact(thresholds(Knobs(), summarise_at=0.1, trim_at=0.2, keep=2))
+def test_the_shares_are_settings():
+    context = exact(context={"thresholds": {"summarise": 0.1, "trim": 0.2, "keep": 2}})
     fill(context, 12, 240)
     assert len(context.request()["messages"]) == 3
 
