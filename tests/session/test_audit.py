@@ -23,7 +23,6 @@ from trimtab import RequestChanged, SummaryRefused
 from trimtab.core.event import Pin, Repair, Rewind, Settings, canonical, load
 from trimtab.core.plan import Span
 from trimtab.session import Session
-from trimtab.session.audit import calls
 
 pytestmark = pytest.mark.anyio
 
@@ -96,6 +95,7 @@ async def three_hundred_turns(store) -> Worker:
     return worker
 
 
+@pytest.mark.parametrize("place", ["files"], indirect=True)
 async def test_every_call_of_three_hundred_turns_is_shown_as_it_was_sent(place):
     store = await place.open()
     worker = await three_hundred_turns(store)
@@ -139,26 +139,6 @@ async def test_golden_logs_of_earlier_formats_give_their_requests_from_every_sto
 
 def golden_requests(log: Path) -> Path:
     return log.with_name(log.name.replace("log_", "requests_").replace(".jsonl", ".json"))
-
-
-async def test_calls_are_listed_with_how_they_ended(store):
-    worker = Worker(await Session.create(store, "s", **options()))
-    await worker.say("Hi.")
-    await worker.ask()
-    await worker.session.fail("timeout")
-    await worker.ask()
-    await worker.answer(text("Hello."), tokens=321)
-    await worker.say("And?")
-    await worker.ask()
-    found = [(event.seq, outcome) async for event, _, outcome in calls(store, "s")]
-    assert [seq for seq, _ in found] == sorted(worker.sent)
-    first, second, third = [outcome for _, outcome in found]
-    assert first is not None
-    assert first.error == {"kind": "timeout"}
-    assert second is not None
-    assert second.usage is not None
-    assert second.usage.input == 421
-    assert third is None
 
 
 async def test_what_is_no_call_cannot_be_shown_as_one(store):

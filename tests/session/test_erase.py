@@ -19,7 +19,7 @@ LARGE = f"{NEEDLE} and its brother {NEEDLE}2 were seen by the herons.\n" + prose
 
 async def spread(store) -> tuple[Worker, str]:
     """A session in which a large text has been copied to wherever texts are copied to."""
-    given = options(policy="layered", context_window=200_000, context={"max_history_tokens": 300})
+    given = options(policy="layered", context_window=200_000, context={"max_history_tokens": 700})
     worker = Worker(await Session.create(store, "s", **given))
     session = worker.session
     await worker.turn()

@@ -38,7 +38,7 @@ async def test_what_left_memory_is_recalled_as_it_was_said(store):
     whole = await worker.session.recall(f"m1-m{newest}")
     assert NEEDLE in whole
     assert whole.endswith(await worker.session.recall(f"m{newest}.0"))
-    with pytest.raises(LookupError, match=r"nothing is called m1\.0; positions go up to"):
+    with pytest.raises(LookupError, match=r"nothing is called m1\.0: position 1 is no message"):
         await worker.session.recall("m1.0")
 
 
@@ -54,6 +54,13 @@ async def test_a_search_finds_what_left_memory_with_its_handle(store):
     worker, handle = await long_ago(store)
     assert await worker.session.search("XYLO vault") == f"{handle}.0: {NEEDLE}"
     assert await worker.session.search("zzz") == "(nothing found)"
+
+
+async def test_a_search_shows_what_is_hidden_before_what_the_model_sees_anyway(store):
+    worker, handle = await long_ago(store)
+    newest = await worker.say("The xylophone vault, the xylophone vault: where was it?")
+    told = await worker.session.search("xylophone vault where")
+    assert [line.partition(".")[0] for line in told.split("\n\n")] == [handle, newest]
 
 
 async def test_the_recall_tools_answer_from_the_store_and_the_answer_is_marked(store):

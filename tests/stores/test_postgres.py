@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from psycopg import AsyncConnection, AsyncRawCursor, conninfo, sql
 from typer.testing import CliRunner
 
+from tests.agents import Clock
+from tests.conversations import prose, user
+from tests.session.summarising import GOOD, rolling, writer
 from tests.stores import places
 from tests.stores.make import called, claimed, forked, held, returned, said
 from trimtab.cli.app import app
@@ -20,6 +23,7 @@ from trimtab.core.erase import scrub
 from trimtab.core.event import Call, Edit, Event, Outcome, Usage
 from trimtab.core.search import asked, best, score, searchable, words_of
 from trimtab.core.snapshot import Snapshot
+from trimtab.session.turn import run_turn
 from trimtab.stores.blobs import unpack
 from trimtab.stores.errors import (
     KeyTaken,
@@ -35,6 +39,7 @@ from trimtab.stores.postgres.append import statement_of
 from trimtab.stores.postgres.migrations import known, migrate
 from trimtab.stores.postgres.names import partition_of, read, uuid_of, written
 from trimtab.stores.postgres.queries import QUERIES
+from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -111,9 +116,9 @@ async def test_a_fresh_database_is_migrated_once(empty):
     assert found == [(migration.name, migration.checksum) for migration in known()]
 
 
-async def test_many_may_migrate_at_once_and_one_does(empty):
+async def test_many_may_migrate_at_once_and_each_step_is_done_by_one(empty):
     done = await asyncio.gather(*(migrate(empty) for _ in range(4)))
-    assert sorted(map(len, done)) == [0, 0, 0, len(known())]
+    assert sorted(name for each in done for name in each) == [one.name for one in known()]
 
 
 def test_the_command_migrates_and_says_what_was_done(empty):
@@ -121,7 +126,11 @@ def test_the_command_migrates_and_says_what_was_done(empty):
         done = CliRunner().invoke(app, ["migrate", *arguments], env=env)
         return done.exit_code, done.output
 
-    assert run("--database", empty) == (0, "applied 0001_logs\n")
+    status, said = run("--database", empty)
+    assert status == 0
+    *steps, queue = said.splitlines()
+    assert steps == [f"applied {one.name}" for one in known()]
+    assert queue.startswith("applied procrastinate ")
     assert run(env={"TRIMTAB_DATABASE": empty}) == (
         0,
         "nothing to do: the database is up to date\n",
@@ -194,6 +203,24 @@ async def test_conversation_context_has_the_summary_and_counts_all_messages(stor
         FROM trimtab.conversation_context""",
     )
     assert found == [(UUID(session), "second \x01\x01", 4, 1e9 + 5, 2e9)]
+
+
+async def test_conversation_context_is_up_to_date_after_each_run(store, migrated):
+    name = str(uuid4())
+    session = await rolling(store, name, clock=Clock())
+    model = ScriptedProvider("anthropic", [f"answer {n} in src/part_{n}.py" for n in range(20)])
+    query = """SELECT conversation_id, summary, message_count, last_summarised_at IS NOT NULL,
+        updated_at >= last_summarised_at FROM trimtab.conversation_context"""
+    for number in range(20):
+        words = prose(300, f"question {number} of item_{number}")
+        await run_turn(session, model, says=user(words), summariser=writer(GOOD))
+        await session.settle()
+        made = session.window.summary
+        told = made.text if made is not None else None
+        is_there = True if made is not None else None
+        found = await rows(migrated, query)
+        assert found == [(UUID(name), told, 2 * (number + 1), made is not None, is_there)]
+    assert session.window.summaries.made >= 2
 
 
 async def test_a_clock_that_is_far_off_spoils_no_view(store, migrated):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from psycopg import AsyncConnection, AsyncRawCursor
 
-from tests.stores.cluster import cluster
+from benchmarks.crash.cluster import cluster, programs
 from tests.stores.make import held, said
 from tests.stores.test_postgres import opened, somebody_waits
 from trimtab.core.event import dump
@@ -20,7 +20,10 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(scope="module")
 def server():
-    with cluster() as made:
+    where = programs()
+    if where is None:
+        pytest.skip("the programs of a PostgreSQL server are not installed")
+    with cluster(where) as made:
         asyncio.run(migrate(made.conninfo))
         yield made
 

@@ -41,14 +41,11 @@ LARGE = "large é\ud800\x00\n🙂" * 20_000
 
 async def test_what_is_appended_is_read_back_byte_for_byte(store, place):
     await store.append("s", [replace(event, at=1.5) for event in EVENTS])
-    await store.append("s", [said(13, LARGE)])
-    await store.append("s", [said(14, "half \udc00"), said(15, LARGE + LARGE)])
-    written = [
-        *(dump(replace(event, at=1.5)) for event in EVENTS),
-        dump(said(13, LARGE)),
-        dump(said(14, "half \udc00")),
-        dump(said(15, LARGE + LARGE)),
-    ]
+    end = len(EVENTS)
+    more = [said(end + 1, LARGE), said(end + 2, "half \udc00"), said(end + 3, LARGE + LARGE)]
+    await store.append("s", more[:1])
+    await store.append("s", more[1:])
+    written = [*(dump(replace(event, at=1.5)) for event in EVENTS), *map(dump, more)]
     assert await held(store, "s") == written
     await store.close()
     again = await place.open()

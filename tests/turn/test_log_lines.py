@@ -36,11 +36,11 @@ async def test_a_compaction_logs_what_it_saved(memory, caplog):
     session = await create(memory, policy="compact", max_output_tokens=1_000)
     await session.add(say("Go."))
     # The newest 6 results stay; each of the 20 older ones loses all but its first line.
-    line = len("[Previously viewed: a]")
+    line = len("[Previously viewed: a result]")
     for n in range(26):
         asks = {"type": "tool_use", "id": f"c{n:02}", "name": "read", "input": {}}
         await session.add({"role": "assistant", "content": [asks]})
-        told = "a\n" + "x" * (1_400 + line - 2)
+        told = "a result\n" + "x" * (1_400 + line - 9)
         block = {"type": "tool_result", "tool_use_id": f"c{n:02}", "content": told}
         await session.add({"role": "user", "content": [block]})
     await session.request()

@@ -61,7 +61,8 @@ async def test_the_whole_loop_runs_on_every_store(store):
     provider = claude(Call(name="read", arguments={"path": "a"}), "It is a file.")
     told = await act(session, provider, [hand])
     assert [type(each).__name__ for each in told if not isinstance(each, Piece)] == [
-        *("Replied", "ToolBegan", "ToolEnded", "Replied", "Ended")
+        *("TurnBegan", "CallBegan", "CallEnded", "Replied", "ToolBegan", "ToolEnded"),
+        *("CallBegan", "CallEnded", "Replied", "Ended"),
     ]
     assert hand.asked[0].arguments == {"path": "a"}
     assert await texts(store, "tool") == ["the file"]
@@ -84,7 +85,8 @@ async def test_pieces_come_in_order_and_before_the_reply(memory, dialect):
     assert len(pieces) > 2
     assert {piece.kind for piece in pieces} == {"text"}
     assert "".join(piece.text for piece in pieces) == said
-    assert isinstance(told[len(pieces)], Replied)
+    (replied,) = of(Replied, told)
+    assert told.index(pieces[-1]) < told.index(replied)
 
 
 async def test_parallel_calls_run_side_by_side_and_are_sent_in_call_order(store):
@@ -233,6 +235,58 @@ async def test_arguments_that_are_no_object_reach_no_tool(memory, arguments, say
     assert (await texts(memory, "tool"))[0].startswith(says)
 
 
+async def test_a_call_that_is_not_permitted_never_starts(memory):
+    async def never(asked):
+        return f"{asked.arguments['path']} is not yours to read"
+
+    session, hand = await create(memory), Hand(own={"permit": never})
+    provider = claude(Call(name="read", arguments={"path": "a"}), "I see.")
+    told = await act(session, provider, [hand])
+    assert hand.asked == []
+    assert await started(memory) == []
+    assert [(each.text, each.is_error) for each in of(ToolEnded, told)] == [
+        ("a is not yours to read", True)
+    ]
+    assert results_in(provider.requests[1]) == ["a is not yours to read"]
+    assert valid(provider)
+
+
+async def test_whoever_is_asked_may_take_longer_than_the_tool(memory):
+    asked = asyncio.Event()
+
+    async def slowly(_):
+        asked.set()
+        await asyncio.sleep(0.1)
+
+    session, hand = await create(memory), Hand(own={"permit": slowly, "timeout": 0.01})
+    await act(session, claude(Call(name="read"), "Done."), [hand])
+    assert asked.is_set()
+    assert await texts(memory, "tool") == ["done"]
+
+
+async def test_a_turn_that_ends_while_somebody_is_asked_asks_again(memory):
+    waits, answers = asyncio.Event(), 0
+
+    async def permit(_):
+        nonlocal answers
+        answers += 1
+        waits.set()
+        if answers == 1:
+            await asyncio.Event().wait()
+
+    session, hand = await create(memory), Hand(own={"permit": permit})
+    provider = claude(Call(name="read"), "Done.")
+    running = asyncio.create_task(run_turn(session, provider, [hand.tool], says=say()))
+    await asyncio.wait_for(waits.wait(), WAIT)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await started(memory) == []
+    await run_turn(await reopened(memory), provider, [hand.tool])
+    assert len(hand.asked) == 1
+    assert await texts(memory, "tool") == ["done"]
+
+
 async def test_no_arguments_are_an_empty_object(memory):
     session, hand = await create(memory, "openai_chat"), Hand()
     provider = ScriptedProvider("openai_chat", [Call(name="read", arguments=""), "Done."])
@@ -354,9 +408,10 @@ async def test_what_was_said_under_a_key_is_answered_once(store):
     provider = claude("One.", "Two.")
     await act(session, provider, says="Pay.", key="update-1")
     told = await act(session, provider, says="Pay.", key="update-1")
-    assert told == [Ended(why="done", calls=0)]
+    assert told[1:] == [Ended(why="done", calls=0)]
     again = await reopened(store)
-    assert await act(again, provider, says="Pay.", key="update-1") == [Ended(why="done", calls=0)]
+    told = await act(again, provider, says="Pay.", key="update-1")
+    assert told[1:] == [Ended(why="done", calls=0)]
     assert await texts(store, "user") == ["Pay."]
     assert len(provider.requests) == 1
     await act(session, provider, says="Pay more.", key="update-2")
@@ -365,7 +420,8 @@ async def test_what_was_said_under_a_key_is_answered_once(store):
 
 async def test_nothing_said_is_nothing_done(memory):
     session = await create(memory)
-    assert await act(session, claude(), says=None) == [Ended(why="done", calls=0)]
+    told = await act(session, claude(), says=None)
+    assert told[1:] == [Ended(why="done", calls=0)]
 
 
 async def test_what_is_said_while_tools_run_is_in_the_next_call(store):
@@ -468,7 +524,8 @@ async def test_happenings_are_plain_values_to_those_who_stream_them_on(memory):
         json.loads(json.dumps(to_json(each))) for each in await act(session, provider, [Hand()])
     ]
     assert [each["type"] for each in told if each["type"] != "text"] == [
-        *("reply", "tool", "result", "reply", "end")
+        *("turn", "call", "called", "reply", "tool", "result"),
+        *("call", "called", "reply", "end"),
     ]
     assert told[-1] == {"type": "end", "why": "done", "calls": 2}
 

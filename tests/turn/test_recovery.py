@@ -30,7 +30,7 @@ from trimtab.core.event import Outcome, Usage, canonical
 from trimtab.core.guard import CannotFit
 from trimtab.core.policies.aggressive import BYTES, CHARS
 from trimtab.providers.errors import read_error
-from trimtab.providers.provider import TRANSIENT, Failure, ProviderError
+from trimtab.providers.provider import CUT_SHORT, TRANSIENT, Failure, ProviderError
 from trimtab.providers.retrying import retrying
 from trimtab.session.happenings import COMPACTED, Ended, Notice, Piece, Replied, Restarted
 from trimtab.session.recover import BROKEN_STREAMS
@@ -76,7 +76,7 @@ async def test_less_output_is_asked_for_where_that_is_enough(memory):
     assert LEAST_OUTPUT <= second < 3_000
     assert not edits_in(await log(memory))
     assert notices(told) == []
-    assert len(of(Restarted, told)) == 1
+    assert [each.limit for each in of(Restarted, told)] == [6_000]
     assert session.window.learned_limit == 6_000
 
 
@@ -100,6 +100,7 @@ async def test_a_limit_that_is_named_is_learned_and_kept_to(memory, policy, says
     assert session.window.learned_limit == 5_000
     assert session.budget().source == "learned"
     assert notices(told) == ["Context was compacted and truncated to fit token limits."]
+    assert [each.limit for each in of(Restarted, told)] == [5_000]
     assert (await texts(memory, "user")).count("And now?") == 1
     assert words_in(provider.requests[1]).count("And now?") == 1
     assert await texts(memory, "assistant") == [*[""] * 12, "Fine."]
@@ -119,6 +120,7 @@ async def test_all_but_three_results_become_lines_and_those_are_cut(memory):
     assert [edit.op for edit in edits] == ["mask"] * 5 + ["truncate"] * 3
     assert all(edit.text.startswith("[Previously viewed: result") for edit in edits[:5])
     assert all(edit.head <= CHARS for edit in edits[5:])
+    assert {edit.why for edit in edits} == {"the provider refused the request for its length"}
 
 
 @pytest.mark.parametrize("policy", ["full", "compact"])
@@ -185,8 +187,19 @@ async def test_a_second_refusal_says_what_cannot_shrink(memory):
     session = await create(memory, **BELIEVED)
     await chat(session, 10, 500)
     provider = ScriptedProvider("anthropic", [TOO_LONG, TOO_LONG])
-    with pytest.raises(CannotFit, match="what cannot shrink") as caught:
+    with pytest.raises(CannotFit) as caught:
         await act(session, provider)
+    assert session.window.last_call is not None
+    needed = session.window.last_call.body.bound + session.window.last_call.body.max_output
+    assert str(caught.value) == (
+        "the provider refused the request for its length, and again when it was cut down to "
+        f"{needed:,} tokens at most, output included. Its words: 'Input is too long for requested "
+        "model.'; the limit that we know of is 100,000. What cannot shrink: system prompt and "
+        "tools 12, requested output 8,192, user message m12 7. Set context_window to what the "
+        "provider really takes; or use a model with a larger window, a shorter system prompt, "
+        "fewer tools, or a smaller max_output_tokens"
+    )
+    assert caught.value.refusal == TOO_LONG.message
     assert "system prompt and tools" in caught.value.parts
     assert any(name.startswith("user message m") for name in caught.value.parts)
     assert "Input is too long for requested model" in str(caught.value.__cause__)
@@ -311,6 +324,63 @@ async def test_a_server_that_cuts_in_silence_is_seen(memory, stream):
     assert session.window.last_call.body.bound <= 2_048
 
 
+@pytest.mark.parametrize("counts", [0.2, 0.5, 0.65])
+async def test_a_server_that_counts_less_than_we_do_is_taken_for_one_that_cuts_only_once(
+    memory, counts
+):
+    """A cut to what was read once is read whole: what looks like another one is our estimate."""
+    session = await create(memory, "openai_chat", **BELIEVED)
+    await chat(session, 30, 1_500)
+    learned: list[int | None] = []
+    provider = Narrow("openai_chat", ["Fine."] * 99, window=1_000_000, heavier=counts)
+    for turn in range(12):
+        told = await act(session, provider, says=f"{turn} {prose(400)}")
+        assert told[-1] == Ended(why="done", calls=1)
+        learned.append(session.window.learned_limit)
+    assert len(set(learned)) == 1
+    assert learned[0] is not None
+    assert learned[0] >= 1_000
+    assert len(provider.requests) == 13
+
+
+async def test_a_server_that_cuts_more_than_before_is_seen_again(memory):
+    session = await create(memory, "openai_chat", **BELIEVED)
+    await chat(session, 30, 1_500)
+    cut = Answer(text="What?", usage=Usage(input=4_096, output=5))
+    worse = Answer(text="What?", usage=Usage(input=1_024, output=5))
+    provider = ScriptedProvider("openai_chat", [cut, "Fine.", worse, "Good."])
+    await act(session, provider)
+    assert session.window.learned_limit == 4_096
+    told = await act(session, provider, says=prose(2_000))
+    assert session.window.learned_limit == 1_024
+    assert "and 1,024 read" in of(Restarted, told)[0].why
+
+
+@pytest.mark.parametrize(
+    ("changes", "kept"),
+    [
+        ({"model": "gpt-4.1"}, False),
+        ({"model": "gpt-4o"}, True),
+        ({"context_window": 32_768}, False),
+        ({"context_window": 100_000}, True),
+        ({"max_input_tokens": 50_000}, True),
+        ({"system": "Another."}, True),
+    ],
+)
+async def test_what_was_learned_of_another_model_or_window_is_forgotten(memory, changes, kept):
+    session = await create(memory, "openai_chat", **BELIEVED)
+    await chat(session, 30, 1_500)
+    cut = Answer(text="What?", usage=Usage(input=2_048, output=5))
+    await act(session, ScriptedProvider("openai_chat", [cut, "Fine."]))
+    await session.configure(**changes)
+    assert session.window.learned_limit == (2_048 if kept else None)
+    limit, source = (2_048, "learned") if kept else (changes.get("context_window"), "")
+    assert session.budget().limit == (limit or 100_000)
+    assert (session.budget().source == "learned") == (source == "learned")
+    twin = await reopened(memory)
+    assert twin.window.learned_limit == session.window.learned_limit
+
+
 async def test_usage_that_an_estimate_can_explain_is_no_cut(memory):
     session = await create(memory, "openai_chat", **BELIEVED)
     await chat(session, 30, 1_500)
@@ -354,6 +424,33 @@ async def test_a_stream_that_simply_ends_is_asked_for_again(memory, dialect):
     assert await texts(memory, "assistant") == ["Whole."]
 
 
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_server_that_refuses_streams_without_a_word_is_asked_for_the_whole_reply(
+    memory, waits
+):
+    """As llama-cpp-python does with a request that is too long: an empty stream, HTTP 200."""
+
+    streamed = []
+
+    class Mute(ScriptedProvider):
+        async def send(self, request):
+            streamed.append(request.get("stream", False))
+            if streamed[-1]:
+                raise ProviderError(CUT_SHORT)
+            async for event in super().send(request):
+                yield event
+
+    async def sleep(seconds):
+        pass
+
+    session = await create(memory, "openai_chat")
+    mute = Mute("openai_chat", ["Whole."])
+    told = await act(session, retrying(mute, attempts=3, sleep=sleep) if waits else mute)
+    assert streamed == [*([True] * (3 if waits else 1)), False]
+    assert await texts(memory, "assistant") == ["Whole."]
+    assert told[-1] == Ended(why="done", calls=1)
+
+
 @pytest.mark.parametrize("kind", sorted(TRANSIENT))
 async def test_a_stream_that_always_breaks_off_is_not_asked_for_for_ever(memory, kind):
     session = await create(memory)
@@ -393,6 +490,28 @@ async def test_a_full_window_told_as_a_stop_reason_is_an_overflow(memory, stream
     assert len(words_in(provider.requests[1])) < len(words_in(provider.requests[0]))
     assert "And so" not in await texts(memory, "assistant")
     assert (await texts(memory, "assistant"))[-1] == "Fine."
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize(("read", "learned"), [(19_500, 20_000), (99_500, None)])
+async def test_a_full_window_below_the_one_believed_in_is_learned(memory, stream, read, learned):
+    session = await create(memory, **BELIEVED)
+    await chat(session, 40, 2_000)
+    full = Answer(
+        text="And so",
+        stop="model_context_window_exceeded",
+        usage=Usage(input=read, output=500),
+    )
+    provider = ScriptedProvider("anthropic", [full, "Fine."])
+    told = await act(session, provider, stream=stream)
+    assert session.window.learned_limit == learned
+    # Less output would end the same reply sooner: it is the context that shrinks.
+    assert notices(told) == [COMPACTED]
+    first, second = provider.requests
+    assert len(words_in(second)) < len(words_in(first))
+    assert second["max_tokens"] > 500
+    assert (await texts(memory, "assistant"))[-1] == "Fine."
+    assert "And so" not in await texts(memory, "assistant")
 
 
 EVENTS = {

@@ -47,6 +47,10 @@ class Anthropic:
         # Said with the request, the timeout keeps the SDK from refusing a long unstreamed reply.
         return self._exchange.send({"timeout": self._client.timeout, **request})
 
+    async def models(self) -> list[str]:
+        """The names of the models that the server has; raises ProviderError."""
+        return await self._exchange.names(self._client.models.list(limit=1_000))
+
     async def close(self) -> None:
         """See `Provider`."""
         if self._own is not None:

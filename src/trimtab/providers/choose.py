@@ -1,10 +1,12 @@
-"""Which provider answers for a model, by its name and the environment."""
+"""Which provider answers: by its name, else by the model's, and the environment."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
 
 from trimtab.catalog import resolve
 from trimtab.dialects import DIALECTS
@@ -15,26 +17,79 @@ class MissingKey(LookupError):
     """No key is known for the server that a model would be asked from."""
 
 
+class MissingAddress(MissingKey):
+    """It is not known where the server is."""
+
+
+ProviderName = Literal[
+    "anthropic",
+    "openai",
+    "openai_responses",
+    "ollama",
+    "openrouter",
+    "deepseek",
+    "gemini",
+    "groq",
+    "mistral",
+    "xai",
+    "vllm",
+    "llama.cpp",
+]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Server:
-    key: str
-    """The environment variable that holds its key."""
-    url: str | None
+class Server:
+    """One who serves models."""
+
+    dialect: str = "openai_chat"
+    """What it speaks."""
+    key: str | None = None
+    """The environment variable that holds its key; None where it asks for none."""
+    url: str | None = None
     """Where it is; None for what the SDK takes by itself."""
+    address: str | None = None
+    """The environment variable that may name another place."""
+    example: str | None = None
+    """A usual address, for servers that everybody runs at a place of their own."""
+    makes: tuple[str, ...] = ()
+    """How the names of its own models begin."""
+    called: tuple[str, ...] = ()
+    """What else people call it."""
 
 
-_OWN = "OPENAI_API_KEY"
-_SERVERS = {
-    "claude": _Server(key="ANTHROPIC_API_KEY", url=None),
-    "gpt": _Server(key=_OWN, url=None),
-    "deepseek": _Server(key="DEEPSEEK_API_KEY", url="https://api.deepseek.com"),
-    "gemini": _Server(
-        key="GEMINI_API_KEY", url="https://generativelanguage.googleapis.com/v1beta/openai/"
+_OPENAI = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
+PROVIDERS: dict[ProviderName, Server] = {
+    "anthropic": Server(
+        dialect="anthropic",
+        key="ANTHROPIC_API_KEY",
+        address="ANTHROPIC_BASE_URL",
+        makes=("claude",),
     ),
-    "grok": _Server(key="XAI_API_KEY", url="https://api.x.ai/v1"),
-    "mistral": _Server(key="MISTRAL_API_KEY", url="https://api.mistral.ai/v1"),
+    "openai": Server(key=_OPENAI[0], address=_OPENAI[1], makes=("gpt",), called=("chatgpt",)),
+    "openai_responses": Server(
+        dialect="openai_responses", key=_OPENAI[0], address=_OPENAI[1], called=("responses",)
+    ),
+    "ollama": Server(url="http://localhost:11434/v1"),
+    "openrouter": Server(key="OPENROUTER_API_KEY", url="https://openrouter.ai/api/v1"),
+    "deepseek": Server(key="DEEPSEEK_API_KEY", url="https://api.deepseek.com", makes=("deepseek",)),
+    "gemini": Server(
+        key="GEMINI_API_KEY",
+        url="https://generativelanguage.googleapis.com/v1beta/openai/",
+        makes=("gemini",),
+        called=("google", "vertex"),
+    ),
+    "groq": Server(key="GROQ_API_KEY", url="https://api.groq.com/openai/v1"),
+    "mistral": Server(key="MISTRAL_API_KEY", url="https://api.mistral.ai/v1", makes=("mistral",)),
+    "xai": Server(key="XAI_API_KEY", url="https://api.x.ai/v1", makes=("grok",), called=("x.ai",)),
+    "vllm": Server(key=_OPENAI[0], address=_OPENAI[1], example="http://localhost:8000/v1"),
+    "llama.cpp": Server(
+        key=_OPENAI[0],
+        address=_OPENAI[1],
+        example="http://localhost:8080/v1",
+        called=("llamacpp", "llama_cpp", "llama"),
+    ),
 }
-"""Who makes a model, by the start of its name: a key goes to nobody but whom it belongs to."""
+"""By name. A key goes to nobody but whom it belongs to."""
 
 _NO_KEY = "unused"
 """The SDKs want some key; servers on one's own machine ask for none."""
@@ -43,66 +98,109 @@ _NO_KEY = "unused"
 def provider_for(
     model: str,
     *,
+    provider: str | None = None,
     dialect: str | None = None,
     api_key: str | None = None,
     base_url: str | None = None,
     timeout: float = 600.0,
     environ: Mapping[str, str] = os.environ,
 ) -> Provider:
-    """The provider that speaks the model's dialect.
+    """The provider that serves the model.
 
-    Without a `base_url` it is `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL` where set, else the maker
-    of the model; without an `api_key` the variable that the maker's documents name. The dialect is
-    the catalog's; `openai_responses` has to be asked for, and a model of unknown dialect at a
-    server of one's own is asked in Chat Completions.
+    Without a `provider` it is the maker of the model, or who is at `base_url`. Without a `base_url`
+    it is `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL` where set and theirs, else the provider's own
+    address; without an `api_key` the variable that its documents name. The dialect is the
+    provider's, else the catalog's; a model of unknown dialect at a server of one's own is asked in
+    Chat Completions.
     """
-    known = dialect or resolve(model).dialect
+    server = None if provider is None else server_of(provider)
+    known = dialect or (server.dialect if server else resolve(model).dialect)
+    if known not in (None, *DIALECTS):
+        raise ValueError(f"no dialect is called {known!r}; choose one of {', '.join(DIALECTS)}")
+    server = server or _unnamed(model, known, base_url, environ)
+    key = api_key or (environ.get(server.key) if server.key else None)
+    elsewhere = environ.get(server.address) if server.address else None
+    others = _others(environ)
+    url, key = _line(server, model, provider, url=base_url or elsewhere, key=key, others=others)
     if known == "anthropic":
-        url = base_url or environ.get("ANTHROPIC_BASE_URL")
-        key = api_key or environ.get("ANTHROPIC_API_KEY") or (_NO_KEY if url else None)
-        if key is None:
-            raise _missing(model, "ANTHROPIC_API_KEY")
         from trimtab.providers.anthropic import Anthropic
 
         return Anthropic(api_key=key, base_url=url, timeout=timeout)
-    url, key = _openai_line(model, api_key, base_url, environ)
     from trimtab.providers.openai import OpenAIChat, OpenAIResponses
 
     if known == "openai_responses":
         return OpenAIResponses(api_key=key, base_url=url, timeout=timeout)
-    if known in ("openai_chat", None):
-        return OpenAIChat(api_key=key, base_url=url, timeout=timeout)
-    raise ValueError(f"no dialect is called {known!r}; choose one of {', '.join(DIALECTS)}")
+    return OpenAIChat(api_key=key, base_url=url, timeout=timeout)
 
 
-def _openai_line(
-    model: str, api_key: str | None, base_url: str | None, environ: Mapping[str, str]
-) -> tuple[str | None, str]:
-    """Address and key of a server that speaks one of OpenAI's dialects."""
-    if url := base_url or environ.get("OPENAI_BASE_URL"):
-        return url, api_key or environ.get(_OWN) or _NO_KEY
-    server = _server_of(model)
-    if server is None:
-        raise MissingKey(
-            f"it is not known who serves {model!r}; set OPENAI_BASE_URL or give base_url, such as "
-            "http://localhost:11434/v1 for Ollama or https://openrouter.ai/api/v1"
-        )
-    key = api_key or environ.get(server.key)
-    if not key:
-        raise _missing(model, server.key)
-    return server.url, key
+def server_of(provider: str) -> Server:
+    """The provider of that name."""
+    if provider in PROVIDERS:
+        return PROVIDERS[provider]
+    meant = likely(provider)
+    guess = f"did you mean {meant}? Choose" if meant else "choose"
+    raise ValueError(f"no provider is called {provider!r}; {guess} one of {', '.join(PROVIDERS)}")
 
 
-def _server_of(model: str) -> _Server | None:
+def likely(provider: str) -> ProviderName | None:
+    """The provider that somebody who wrote this most likely meant."""
+    told: dict[str, ProviderName] = {}
+    for name, server in PROVIDERS.items():
+        told |= dict.fromkeys((name, *server.called, *server.makes), name)
+    close = get_close_matches(provider.lower(), told, n=1)
+    return told[close[0]] if close else None
+
+
+def _unnamed(
+    model: str, dialect: str | None, base_url: str | None, environ: Mapping[str, str]
+) -> Server:
+    if dialect == "anthropic":
+        return PROVIDERS["anthropic"]
+    if base_url or environ.get(_OPENAI[1]):
+        return PROVIDERS["openai"]
     name = model.lower()
-    for start, server in _SERVERS.items():
-        if name.startswith(start):
+    for server in PROVIDERS.values():
+        # A maker who speaks another dialect cannot be asked in this one.
+        if server.dialect != "anthropic" and name.startswith(server.makes):
             return server
     # `o3`, `chatgpt-…`, `ft:gpt-…`; a path (`vendor/model`) is a name at somebody else's server.
     if "/" not in name and resolve(model).output_param == "max_completion_tokens":
-        return _SERVERS["gpt"]
-    return None
+        return PROVIDERS["openai"]
+    raise MissingAddress(
+        f"it is not known who serves {model!r}; name the provider ({', '.join(PROVIDERS)}), or set "
+        "OPENAI_BASE_URL or give base_url, such as http://localhost:11434/v1 for Ollama or "
+        "https://openrouter.ai/api/v1"
+    )
 
 
-def _missing(model: str, variable: str) -> MissingKey:
-    return MissingKey(f"no key for {model!r}: set {variable}, or give api_key")
+def _others(environ: Mapping[str, str]) -> str:
+    """Which keys there are, for those who have one and ask the wrong model."""
+    found = {server.key: name for name, server in reversed(PROVIDERS.items()) if server.key}
+    return "".join(
+        f"; {variable} is set, with which you can use a model of {name}"
+        for variable, name in found.items()
+        if environ.get(variable)
+    )
+
+
+def _line(
+    server: Server,
+    model: str,
+    provider: str | None,
+    *,
+    url: str | None,
+    key: str | None,
+    others: str,
+) -> tuple[str | None, str]:
+    """Address and key, where neither is missing."""
+    if url:
+        return url, key or _NO_KEY
+    if server.example:
+        raise MissingAddress(
+            f"{provider} runs at an address of your own: give base_url, such as {server.example}"
+        )
+    if server.key is None:
+        return server.url, key or _NO_KEY
+    if not key:
+        raise MissingKey(f"no key for {model!r}: set {server.key}, or give api_key{others}")
+    return server.url, key

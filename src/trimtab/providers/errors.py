@@ -54,7 +54,7 @@ def read_stop(reply: Mapping[str, Any]) -> Failure | None:
     """A whole reply whose stop reason is a failure; None where it simply stopped.
 
     A full window is an overflow although the request was accepted, and what was written until
-    then is in the reply.
+    then is in the reply. What was read and written together is the window that was met.
     """
     if (failure := read_event(reply)) is not None:
         return failure
@@ -63,7 +63,14 @@ def read_stop(reply: Mapping[str, Any]) -> Failure | None:
     stops += [choice.get("finish_reason") for choice in objects(reply.get("choices"))]
     for stop in stops:
         if isinstance(stop, str) and stop.lower() in STOPS:
-            return Failure(kind="overflow", message=stop, input=_reported_input(reply))
+            given, written = _reported(reply)
+            window = given + written if given and written else 0
+            return Failure(
+                kind="overflow",
+                message=stop,
+                limit=window if window >= SMALLEST_LIMIT else None,
+                input=given or None,
+            )
     return None
 
 
@@ -168,12 +175,11 @@ def _message(text: str | None, said: Said, status: int | None) -> str:
     return short if len(short) <= 1_000 else short[:1_000] + "…"
 
 
-def _reported_input(reply: Mapping[str, Any]) -> int | None:
-    usage = as_dict(reply.get("usage"))
-    if usage is None:
-        return None
+def _reported(reply: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of input and of output; 0 where they are not told."""
+    usage = as_dict(reply.get("usage")) or {}
     if "prompt_tokens" in usage:
-        return as_int(usage["prompt_tokens"]) or None
+        return as_int(usage["prompt_tokens"]), as_int(usage.get("completion_tokens"))
     # Anthropic counts what its cache was read and written for apart.
     parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return sum(as_int(usage.get(part)) for part in parts) or None
+    return sum(as_int(usage.get(part)) for part in parts), as_int(usage.get("output_tokens"))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Mapping
 from json import JSONDecodeError
 from types import ModuleType
 from typing import Any
 
 from trimtab.dialects import dialect, to_wire
 from trimtab.providers.errors import read_error, read_event
-from trimtab.providers.provider import Failure, ProviderError
+from trimtab.providers.provider import CUT_SHORT, Failure, ProviderError
 
 Ends = Callable[[Mapping[str, Any]], bool]
 
@@ -19,7 +19,8 @@ class MissingSDK(ImportError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"the {name} SDK is not installed; install it with: pip install 'trimtab[{name}]'"
+            f"the {name} SDK is not installed; install it with: pip install 'trimtab[{name}]'",
+            name=name,
         )
 
 
@@ -59,8 +60,16 @@ class Exchange:
                 raise
             raise ProviderError(failure) from error
         if not ended:
-            words = "the stream ended before the reply was whole"
-            raise ProviderError(Failure(kind="server", message=words))
+            raise ProviderError(CUT_SHORT)
+
+    async def names(self, listing: AsyncIterable[Any]) -> list[str]:
+        """The models that a listing of the SDK names."""
+        try:
+            return [str(model.id) async for model in listing]
+        except Exception as error:
+            if (failure := self._meaning(error, began=False)) is None:
+                raise
+            raise ProviderError(failure) from error
 
     def _whole(self, answer: Any) -> dict[str, Any]:
         if isinstance(answer, str | bytes):

@@ -38,6 +38,10 @@ class OpenAIChat:
         """See `Provider`."""
         return self._exchange.send(request)
 
+    async def models(self) -> list[str]:
+        """The names of the models that the server has; raises ProviderError."""
+        return await self._exchange.names(self._line.client.models.list())
+
     async def close(self) -> None:
         """See `Provider`."""
         await self._line.close()
@@ -63,6 +67,10 @@ class OpenAIResponses:
     def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """See `Provider`."""
         return self._exchange.send(request)
+
+    async def models(self) -> list[str]:
+        """The names of the models that the server has; raises ProviderError."""
+        return await self._exchange.names(self._line.client.models.list())
 
     async def close(self) -> None:
         """See `Provider`."""

@@ -42,6 +42,10 @@ class Failure:
     """Seconds that the provider asks to wait."""
 
 
+CUT_SHORT = Failure(kind="server", message="the stream ended before the reply was whole")
+"""A stream that simply ends. Some servers refuse a streamed request so, without a word."""
+
+
 class ProviderError(Exception):
     """A call that ended in an error."""
 

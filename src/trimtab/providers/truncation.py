@@ -22,6 +22,11 @@ _LEAST = (
 )
 
 
+_SMALLEST = 1_000
+"""Tokens. Nobody cuts to less (Ollama to half of a window that is 2,048 at least), and a limit
+below would leave a session without room for anything."""
+
+
 def silently_truncated(estimate: int, usage: Usage, *, counter: str) -> bool:
     """Whether fewer tokens were read than any error of the estimate explains.
 
@@ -32,7 +37,7 @@ def silently_truncated(estimate: int, usage: Usage, *, counter: str) -> bool:
     on. A request whose media the server ignores looks the same.
     """
     least = next((share for name, share in _LEAST if counter.startswith(name)), 0.3)
-    return 0 < usage.input < least * (estimate - TOOLS_OVERHEAD)
+    return _SMALLEST <= usage.input < least * (estimate - TOOLS_OVERHEAD)
 
 
 def read_usage(estimate: int, usage: Usage, *, counter: str) -> Failure | None:

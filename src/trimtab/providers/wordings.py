@@ -95,6 +95,7 @@ NOT_OVERFLOW: tuple[tuple[Kind, str], ...] = (
 MALFORMED: tuple[tuple[str, str], ...] = (
     ("Anthropic", r"`tool_use` ids were found without `tool_result` blocks immediately after"),
     ("Anthropic", r"unexpected `?tool_use_id`? found in `tool_result` blocks"),
+    ("Anthropic", r"tool use with id .{1,80} was found without a corresponding"),
     ("Anthropic", r"`tool_use` ids must be unique|each tool_use must have a single result"),
     ("Anthropic", r"expected `thinking` or `redacted_thinking`, but found"),
     ("Anthropic", r"`thinking` or `redacted_thinking` blocks .{0,60}cannot be modified"),

@@ -27,6 +27,11 @@ class Conversation:
     usage: Mapping[int, Usage] | None = None
     """By message index: what the provider reported for the call that produced it."""
 
+    model: str | None = None
+    """Who answered last, where a log of our own says so."""
+    window: int | None = None
+    """Tokens that it took, input and output together, by the same log."""
+
     @property
     def calls(self) -> int:
         """Model calls: one for each assistant message."""

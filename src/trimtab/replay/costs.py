@@ -3,7 +3,7 @@
 - *input*: tokens read from the cache, written to it and neither, each at its price;
 - *output*: the recorded reply, at the price of output;
 - *summary*: where a policy summarised before the call, a summariser read what was summarised and
-  wrote 400 tokens, at a third of the main model's prices;
+  wrote 400 tokens, or what it is known to have written, at a third of the main model's prices;
 - *re-fetch*: where the reply refers to something that was hidden, what held it is fetched again
   and written to the cache, in one more call that reads the prompt and writes 100 tokens.
 """
@@ -25,7 +25,8 @@ def cost(call: CallRecord, provider: str, rules: Rules) -> float:
     """Of a call as it was made: input, output and summary."""
     spent = call.bill[provider].cost(rules) + call.output * rules.output
     if call.summarised:
-        spent += (call.summarised + SUMMARY_OUTPUT * rules.output) * SUMMARY_PRICE
+        written = SUMMARY_OUTPUT if call.written is None else call.written
+        spent += (call.summarised + written * rules.output) * SUMMARY_PRICE
     return spent
 
 

@@ -114,6 +114,8 @@ def _definitions(study: Study) -> str:
         "Tokens": f"Estimates by the weights of the {study.tokenizer} family.",
         "Pauses": study.gaps().partition(": ")[2].capitalize() + ".",
     }
+    if few := study.too_little():
+        said["Too little"] = few.partition(": ")[2].capitalize() + "."
     if bare := study.without_system():
         said["Not recorded"] = f"{bare}."
     refused = sum(row.cannot_fit for row in study.rows)

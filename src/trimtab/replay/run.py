@@ -21,6 +21,7 @@ from trimtab.replay.cache import Bill, Cache, Piece, Rules
 from trimtab.replay.conversation import Conversation
 from trimtab.replay.references import Need
 from trimtab.replay.sections import sections_of
+from trimtab.replay.writing import write_summary
 
 MAX_FETCH = 8_000
 """Tokens of one result that is fetched again; every policy would cap it on the way in."""
@@ -38,6 +39,11 @@ class Setup:
     """Whose tokenizer, window and dialect hold."""
     naive_marks: bool = False
     """True marks only the head and the last block, as a loop without thought for caches would."""
+
+    @property
+    def writes(self) -> bool:
+        """Whether a model writes the summaries: after a turn, or before a call that needs one."""
+        return self.options.get("summaries") == "manual"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +64,8 @@ class CallRecord:
     """Whether the prompt no longer extended the last one."""
     summarised: int
     """Tokens that a summariser read before the call; 0 for none."""
+    written: int | None = None
+    """Tokens that it wrote; None where no model was asked and the usual is assumed."""
     needs: int
     """References of the reply's tool calls."""
     seen: int
@@ -106,6 +114,8 @@ def replay(
     walk = _Walk(context, setup, caches, sections)
     refused = 0
     for index, message in enumerate(conversation.messages):
+        if message.role == "user" and not message.results:
+            walk.end_turn()
         clock[0] = times[index]
         if message.role == "assistant":
             try:
@@ -134,15 +144,26 @@ class _Walk:
         self._positions: list[int] = []
         self._pieces: list[Piece] = []
         self._version = -1
+        self._paid = (0, 0)
         self.records: list[CallRecord] = []
 
     def add(self, message: Message) -> None:
         self._context.add(message)
         self._positions.append(self._context.window.seq)
 
+    def end_turn(self) -> None:
+        """After a turn a summary may be made in the background."""
+        self._write(forced=False)
+
+    def _write(self, *, forced: bool) -> None:
+        if self._setup.writes and self._context.window.visible:
+            read, written = write_summary(self._context, forced=forced)
+            self._paid = (self._paid[0] + read, self._paid[1] + written)
+
     def call(self, index: int, reply: Message, needs: list[Need]) -> None:
         context = self._context
         before, version = len(context.events), context.window.version
+        self._write(forced=True)
         context.apply(context.repairs())
         context.apply(context.decide())
         made = [e.body for e in context.events[before:] if isinstance(e.body, Edit)]
@@ -163,11 +184,18 @@ class _Walk:
                 output=sum(s.tokens for s in sizes_of(reply, context.window.counter)),
                 edits=len(made),
                 broke=context.window.version != version and bool(self.records),
-                summarised=sum(_summary_input(e, context.window) for e in made),
+                **self._summarised(made),
                 sections=sections_of(context.window) if self._sections else None,
                 **self._recall(needs),
             )
         )
+
+    def _summarised(self, made: list[Edit]) -> dict[str, int]:
+        """What summaries have cost since the last call."""
+        if not self._setup.writes:
+            return {"summarised": sum(_summary_input(e, self._context.window) for e in made)}
+        (read, written), self._paid = self._paid, (0, 0)
+        return {"summarised": read, "written": written}
 
     def _prompt(self, call: Call) -> tuple[list[Piece], list[int]]:
         """The prompt as pieces, and the pieces after which it is marked."""

@@ -15,6 +15,9 @@ from trimtab.replay.references import FAR
 from trimtab.replay.run import Run, Setup
 from trimtab.replay.table import RESAMPLES, Row, table
 
+ENOUGH = (3, 30)
+"""Conversations, and calls of each on average, below which a comparison is an anecdote."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
@@ -85,11 +88,35 @@ class Study:
             "the tools weigh there is not counted"
         )
 
+    def too_little(self) -> str:
+        """Why nobody should judge by this; empty where there is enough of it."""
+        many = len(self.conversations)
+        if many >= ENOUGH[0] and self.calls >= many * ENOUGH[1]:
+            return ""
+        return (
+            f"too little to judge by: {many} conversation{'s' * (many != 1)} with "
+            f"{self.calls / many:.0f} calls on average; take {ENOUGH[0]} or more with "
+            f"{ENOUGH[1]} calls or more each"
+        )
+
+    def brief(self) -> list[str]:
+        """What to know before reading a table, in a few lines."""
+        return [
+            *filter(None, [self.too_little(), self.without_system(), self.left_out()]),
+            "cost: fresh input tokens per call, as the provider's cache bills them",
+            f"× cheaper: than {self.setups[0].name}, with a 95 % interval",
+            "recall: share of what the agent went back to that the request still shows",
+        ]
+
+    def left_out(self) -> str:
+        """How many calls are not counted; empty where all are."""
+        refused = sum(row.cannot_fit for row in self.rows)
+        return f"{refused} calls could not be made to fit and are left out" if refused else ""
+
     def notes(self) -> list[str]:
         """What the numbers mean, for the reader of a table."""
         first, own = self.setups[0].name, self.providers[0].name
         models = ", ".join(f"{p.name} = {p.model}" for p in self.providers if p.name != "no cache")
-        refused = sum(row.cannot_fit for row in self.rows)
         notes = (
             "cost per call is in fresh input tokens: input as the cache bills it, output, and "
             "summary calls (the summariser reads what is summarised and writes "
@@ -108,11 +135,7 @@ class Study:
             f"tokens are estimates of the {self.tokenizer} family; replies are as recorded, "
             "whatever a policy hides"
         ).split("\n")
-        if bare := self.without_system():
-            notes.append(bare)
-        if refused:
-            notes.append(f"{refused} calls could not be made to fit and are left out")
-        return notes
+        return [*notes, *filter(None, [self.without_system(), self.left_out(), self.too_little()])]
 
     @property
     def tokenizer(self) -> str:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from trimtab.core.edits import Handle, parse_handle
-from trimtab.core.event import Call, Edit, Event, Outcome, Repair, Said
+from trimtab.core.event import Edit, Repair, Said
 from trimtab.core.message import Message
-from trimtab.core.recall import erased_by, recalled
+from trimtab.core.recall import erased_by, nothing_called, recall, recalled
 from trimtab.core.rewinding import undone_by
 from trimtab.core.window import Window
 from trimtab.session.opening import window_at
@@ -44,32 +43,17 @@ async def rebuild(store: Store, session: str, seq: int) -> dict[str, Any]:
     return sent_in(await window_at(store, session, call.position), seq, call)
 
 
-async def calls(store: Store, session: str) -> AsyncIterator[tuple[Event, Call, Outcome | None]]:
-    """Every call of a session with its outcome, in order; the outcome of a call follows it."""
-    waiting: dict[int, tuple[Event, Call]] = {}
-    async for event in store.events(session):
-        match event.body:
-            case Call() as call:
-                for made in waiting.values():
-                    yield (*made, None)
-                waiting = {event.seq: (event, call)}
-            case Outcome() as outcome if outcome.call in waiting:
-                yield (*waiting.pop(outcome.call), outcome)
-            case _:
-                pass
-    for made in waiting.values():
-        yield (*made, None)
-
-
 async def why(store: Store, session: str, handle: str) -> Why:
     """Why something is not in the context, since when, and by which edit."""
     named = parse_handle(handle)
     position = await store.position(session)
     message = await _said(store, session, named)
-    if message is None:
-        raise LookupError(f"nothing is called {handle}; positions go up to m{position}")
+    if not 0 < named.first <= position:
+        raise nothing_called(handle, position)
     # From before it was said on, so that it is still in memory however it was hidden.
     window = await window_at(store, session, position, since=named.first - 1)
+    if message is None or (named.part or 0) >= max(1, len(message.parts)):
+        raise nothing_called(handle, position, window.entries, message)
     gone = erased_by(window, named.first, named.part)
     if gone is not None:
         return await _by(store, session, Why(handle=handle, state="erased", event=gone))
@@ -80,7 +64,7 @@ async def why(store: Store, session: str, handle: str) -> Why:
         by, reason = (undone[0], f"rewound to {undone[1]}") if undone else (None, "")
         found = Why(handle=handle, state="undone", event=by, why=reason, text=text)
         return await _by(store, session, found)
-    text = recalled(window, handle, {s: e.message for s, e in window.entries.items()})
+    text = recall(window, handle)
     part = 0 if named.part is None and len(entry.message.parts) == 1 else named.part
     group = entry.round.group
     edit, by = group.hidden, group.hidden_by
@@ -114,13 +98,12 @@ def _stands(window: Window, edit: Edit) -> str:
 
 
 async def _said(store: Store, session: str, named: Handle) -> Message | None:
-    """The message that a handle names first; None where it names none, or a part it has not."""
+    """The message that a handle names first; None where it names none."""
     span = (named.first, named.first)
     found = [event.body async for event in store.events(session, [span])]
     if not found or not isinstance(found[0], Said | Repair):
         return None
-    message = found[0].message
-    return message if (named.part or 0) < max(1, len(message.parts)) else None
+    return found[0].message
 
 
 async def _by(store: Store, session: str, found: Why) -> Why:

@@ -2,23 +2,29 @@
 
 A refusal for length teaches what it names; then less output is asked for, if that is enough; then
 the context is cut down at once; then it is said what cannot shrink. A history that is refused as
-malformed is folded and repaired once. What has nothing to do with the history leaves it untouched.
+malformed is folded and repaired once, without replies that were interrupted. What has nothing to
+do with the history leaves it untouched.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
-from trimtab.core.budget import LEAST_OUTPUT
+from trimtab.core.budget import LEAST_OUTPUT, Budget
 from trimtab.core.guard import cannot_fit
-from trimtab.core.plan import Plan
+from trimtab.core.plan import Decision, Plan
 from trimtab.core.policies.aggressive import aggressive
 from trimtab.core.policies.knobs import knobs_from
 from trimtab.core.window import Window
-from trimtab.providers.provider import TRANSIENT, Failure, ProviderError
+from trimtab.dialects import dialect
+from trimtab.dialects.dialect import Wire
+from trimtab.providers.errors import read_event, read_stop
+from trimtab.providers.provider import CUT_SHORT, TRANSIENT, Failure, ProviderError
+from trimtab.providers.truncation import read_usage
 from trimtab.session.happenings import COMPACTED, Happening, Notice, Restarted
 from trimtab.session.session import Session
+from trimtab.session.telling import edited_since
 
 BROKEN_STREAMS = 2
 """How often a call is made again whose reply broke off."""
@@ -29,7 +35,7 @@ class Recovery:
     """What was tried for one call already."""
 
     output: bool = False
-    """Less output was asked for."""
+    """Less output was asked for, or would not help."""
     edits: bool = False
     """The context was cut down."""
     repair: bool = False
@@ -38,36 +44,87 @@ class Recovery:
     """Something of the reply has come: whoever retries in between could not any more."""
     again: int = 0
     """Times that the same request was sent again."""
+    whole: bool = False
+    """The reply is asked for in one piece: a server may refuse a stream without a word."""
     told: list[Happening] = field(default_factory=list[Happening])
     """What the user should know."""
 
+    def found(self, session: Session, reply: Wire) -> Failure | None:
+        """What a reply that came says all the same: an error, a full window, a request cut off."""
+        if (failure := read_event(reply)) is not None:
+            return failure
+        failure = _full(session, reply) or _cut(session.window, reply)
+        # Less output would only end the reply sooner.
+        self.output = self.output or failure is not None
+        return failure
+
     async def after(self, session: Session, failure: Failure) -> None:
         """Do what can be done so that the call may be made again; raises where nothing can."""
+        assumed, limit = session.budget().limit, failure.limit
         await session.fail(
             failure.kind, limit=failure.limit, input=failure.input, requested=failure.requested
         )
+        position = session.window.seq
         match failure.kind:
             case "overflow":
                 await self._overflow(session, failure)
             case "malformed" if not self.repair:
                 self.repair = True
                 await session.reload()
+                await session.apply_policy(_without_interrupted)
+            case "server" if failure == CUT_SHORT and not self.began and not self.whole:
+                self.whole = True
             case kind if kind in TRANSIENT and self.began and self.again < BROKEN_STREAMS:
                 self.again += 1
             case _:
                 raise ProviderError(failure)
-        self.told.append(Restarted(why=failure.message))
+        self.told += await edited_since(session, position, "recovery")
+        fewer = limit if failure.kind == "overflow" and limit and limit < assumed else None
+        self.told.append(Restarted(why=failure.message, limit=fewer))
 
     async def _overflow(self, session: Session, failure: Failure) -> None:
         if not self.output and _output_is_enough(session.window, failure):
             self.output = True
             return
         if self.edits:
-            raise cannot_fit(Plan(session.window, session.budget())) from ProviderError(failure)
+            plan = Plan(session.window, session.budget())
+            raise cannot_fit(plan, refusal=failure.message) from ProviderError(failure)
         self.output = self.edits = True
         knobs = knobs_from(session.options.context)
         await session.apply_policy(partial(aggressive, knobs=knobs))
         self.told.append(Notice(text=COMPACTED))
+
+
+def _without_interrupted(window: Window, budget: Budget) -> Decision:
+    """Drops of replies that their provider had paused when something else was said: what they
+    were about to do has no result, and never will have."""
+    plan = Plan(window, budget)
+    for group in list(plan.groups()):
+        if group.rounds[-1].paused:
+            plan.drop(group, "interrupted before it was whole")
+    return plan.decision()
+
+
+def _full(session: Session, reply: Wire) -> Failure | None:
+    """A window that was full before the reply was whole; learned where it is below the one that
+    was believed in."""
+    failure = read_stop(reply)
+    if failure is None or (failure.limit or 0) < session.budget().limit:
+        return failure
+    return replace(failure, limit=None)
+
+
+def _cut(window: Window, reply: Wire) -> Failure | None:
+    """A request that was cut in silence: only servers that speak Chat do so."""
+    usage = dialect(window.settings.dialect).read_reply(reply).usage
+    if usage is None or window.last_call is None or window.settings.dialect != "openai_chat":
+        return None
+    estimate = int(window.last_call.body.tokens * min(1.0, window.ratio))
+    if window.overflowed and estimate <= (window.learned_limit or 0):
+        # Cut down to what the server has read already, and again little of it was counted: it is
+        # the estimate that is off, and the limit would go down for ever.
+        return None
+    return read_usage(estimate, usage, counter=window.counter.name)
 
 
 def _output_is_enough(window: Window, failure: Failure) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -18,11 +18,12 @@ from trimtab.core.branching import branch
 from trimtab.core.budget import Budget
 from trimtab.core.edits import parse_handle
 from trimtab.core.erase import eraser, to_erase
-from trimtab.core.event import Body, Event, Settings, Turn
+from trimtab.core.event import Attempt, Body, Event, Settings, Turn
 from trimtab.core.forgetting import Forgotten
 from trimtab.core.ledger import Ledger, Preview
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Policy, Span
+from trimtab.core.policies.results import WantedResult
 from trimtab.core.policies.summaries import WantedSummary
 from trimtab.core.window import Window
 from trimtab.dialects import dialect, read_call, to_wire
@@ -51,8 +52,11 @@ class Session:
         self._context = context
         self.turn = asyncio.Lock()
         """Held by the turn that runs in this session, in this process."""
+        self.summarising = asyncio.Lock()
+        """Held by whoever makes a summary of this session, in this process."""
         self._lock = asyncio.Lock()
         self._unsure = False
+        self._background: set[asyncio.Task[object]] = set()
 
     @classmethod
     async def create(cls, store: Store, session: str, **options: Any) -> Session:
@@ -77,8 +81,20 @@ class Session:
         return cls(store, session, await opened(store, session, clock=clock, **own))
 
     async def close(self) -> None:
-        """Leave the session to others; what was done in it is in the store."""
+        """Leave the session to others; a summary that is being made is waited for."""
+        await self.settle()
         await self.store.release(self.id)
+
+    def in_background(self, work: Coroutine[Any, Any, object]) -> None:
+        """Let something run beside the turns; `settle` and `close` wait for it."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def settle(self) -> None:
+        """Wait for what runs in the background; whoever cancels this cancels it."""
+        while self._background:
+            await asyncio.gather(*self._background)
 
     def __repr__(self) -> str:
         return f"<Session {self.id}: {self._context!r}>"
@@ -162,13 +178,36 @@ class Session:
         await self.add(Message(role="tool", parts=(result,)))
         return text
 
-    def wanted_summary(self) -> WantedSummary | None:
-        """What should be summarised now; None for nothing."""
-        return self._context.wanted_summary()
+    def wanted_summary(self, *, forced: bool = False) -> WantedSummary | None:
+        """What should be summarised now, or what a stand-in is forced for; None for nothing."""
+        return self._context.wanted_summary(forced=forced)
 
     async def add_summary(self, text: str, *, span: Span | None = None) -> None:
         """Replace what `wanted_summary` named; refused where that was undone or erased since."""
         await self._write(lambda: self._context.add_summary(text, span=span))
+
+    def wanted_results(self) -> tuple[WantedResult, ...]:
+        """Tool results that the next call would cut and that are to be summarised instead."""
+        return self._context.wanted_results()
+
+    async def attempted(
+        self,
+        attempt: Attempt,
+        text: str = "",
+        *,
+        span: Span | None = None,
+        result: WantedResult | None = None,
+    ) -> None:
+        """Record that a summary was asked for, and at once with it the summary, if one stands."""
+
+        def record() -> None:
+            if text and result is not None:
+                self._context.add_result_summary(result, text, by=attempt.model)
+            elif text:
+                self._context.add_summary(text, span=span)
+            self._context.append(attempt)
+
+        await self._write(record)
 
     async def reveal(self, handle: str) -> None:
         """Show again what an edit hid."""
@@ -190,10 +229,10 @@ class Session:
         """Change the model, the system prompt, the tools or any other option from now on."""
         await self._write(lambda: self._context.configure(**changes))
 
-    async def equip(self, tools: Sequence[Wire]) -> None:
-        """Let these be the tools; nothing changes where they are already."""
-        if self._context.would_change(tools=tools):
-            await self.configure(tools=tools)
+    async def adopt(self, **options: Any) -> None:
+        """Let these be the options; nothing is written where they are already."""
+        if self._context.would_change(**options):
+            await self.configure(**options)
 
     async def apply_policy(self, policy: Policy) -> None:
         """Make the edits that a policy wants now, whatever the session's own policy is."""

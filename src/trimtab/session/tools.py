@@ -36,6 +36,17 @@ class Invocation:
 
 Content = Text | Media | Opaque
 Run = Callable[[Invocation], Awaitable[str | Sequence[Content]]]
+Permit = Callable[[Invocation], Awaitable[str | None]]
+"""Whether a call may be made: None, or why not, in words for the model."""
+
+
+class Failed(Exception):
+    """Raised by a tool: a result in its own words, marked as an error."""
+
+    def __init__(self, content: str | Sequence[Content]) -> None:
+        super().__init__(content)
+        self.content = content
+        """What the model is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +60,8 @@ class Tool:
     the user."""
     timeout: float | None = 300.0
     """Seconds after which it is given up; None for never."""
+    permit: Permit | None = None
+    """Asked before it counts as started, for as long as it takes; None is always."""
 
     @property
     def name(self) -> str:
@@ -56,11 +69,25 @@ class Tool:
         return str(named["name"])
 
 
+_Outcome = tuple[str | tuple[Content, ...], bool]
+"""What a tool gave, and whether that is an error."""
+
 Ask = Callable[[ToolCall], Awaitable[bool]]
 """Whether a call whose outcome is unknown is to be made again."""
 
 
 Tell = Callable[[Happening], None]
+
+
+async def equip(
+    session: Session, tools: Mapping[str, Tool] | None, selected: Mapping[str, Tool]
+) -> None:
+    """Let the model have these tools, by name; nothing is written where it has them already."""
+    options = {"selected": [tool.definition for tool in selected.values()]}
+    if tools is not None:
+        options["tools"] = [tool.definition for tool in tools.values()]
+    if tools is not None or selected or session.window.settings.selected:
+        await session.adopt(**options)
 
 
 async def run_open_calls(
@@ -104,15 +131,20 @@ async def _one(  # noqa: PLR0917 - one step of a loop, called once
         tell(ToolEnded(call=call, text=await session.answer(call), is_error=False))
         return
     tool = tools.get(call.name)
+    outcome: _Outcome
     if tool is None:
         known = ", ".join(sorted(tools)) or "none"
-        outcome: tuple[str | tuple[Content, ...], bool] = f"unknown tool; there is {known}", True
+        outcome = f"unknown tool; there is {known}", True
     elif interrupted and not await _again(tool, call, ask):
         outcome = UNKNOWN_OUTCOME, True
+    elif isinstance(asked := _invocation(call, key, session.id), str):
+        outcome = asked, True
+    elif tool.permit is not None and (why_not := await tool.permit(asked)) is not None:
+        outcome = why_not, True
     else:
         await session.begin_tool(key)
         tell(ToolBegan(call=call))
-        outcome = await _outcome(tool, call, key, session.id)
+        outcome = await _outcome(tool, asked)
     given, is_error = outcome
     content = (Text(text=given),) if isinstance(given, str) else given
     result = ToolResult(call_id=call.id, content=content, is_error=is_error)
@@ -130,25 +162,29 @@ async def _again(tool: Tool, call: ToolCall, ask: Ask | None) -> bool:
             return False
 
 
-async def _outcome(
-    tool: Tool, call: ToolCall, key: str, session: str
-) -> tuple[str | tuple[Content, ...], bool]:
+def _invocation(call: ToolCall, key: str, session: str) -> Invocation | str:
+    """The call as the tool sees it, or what is wrong with it."""
     try:
         given: Any = json.loads(call.arguments or "{}")
     except (ValueError, RecursionError) as error:
-        return f"the arguments are not JSON: {error}", True
+        return f"the arguments are not JSON: {error}"
     if not isinstance(given, dict):
-        return "the arguments must be a JSON object", True
+        return "the arguments must be a JSON object"
     arguments = cast("dict[str, Any]", given)
-    asked = Invocation(name=call.name, arguments=arguments, key=key, session=session)
+    return Invocation(name=call.name, arguments=arguments, key=key, session=session)
+
+
+async def _outcome(tool: Tool, asked: Invocation) -> _Outcome:
     limit = asyncio.timeout(tool.timeout)
     try:
         async with limit:
             return _content(await tool.run(asked)), False
+    except Failed as failed:
+        return _content(failed.content), True
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
         # A tool may have time limits of its own: only ours is known to us.
         if limit.expired():
-            return f"{call.name} was given up after {tool.timeout:g} seconds", True
+            return f"{asked.name} was given up after {tool.timeout:g} seconds", True
         return f"{type(error).__name__}: {error}", True
 
 

@@ -7,24 +7,32 @@ started is run again unless it says that it may be.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+)
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
-from trimtab.core.budget import quarter
-from trimtab.core.policies.compact import TUNING
 from trimtab.core.window import Window
 from trimtab.dialects import dialect
 from trimtab.dialects.deltas import delta
 from trimtab.dialects.dialect import Wire
-from trimtab.providers.errors import read_event, read_stop
-from trimtab.providers.provider import Failure, Provider, ProviderError
-from trimtab.providers.truncation import read_usage
+from trimtab.providers.errors import read_event
+from trimtab.providers.provider import CUT_SHORT, Provider, ProviderError
+from trimtab.session.asking import Asking, next_request
 from trimtab.session.happenings import Ended, Happening, Piece, Replied
 from trimtab.session.recover import Recovery
 from trimtab.session.session import Session
-from trimtab.session.tools import Ask, Tell, Tool, run_open_calls
+from trimtab.session.summarise import in_background, wait_for
+from trimtab.session.summariser import Summariser
+from trimtab.session.telling import CallClock, turn_told
+from trimtab.session.tools import Ask, Tell, Tool, equip, run_open_calls
 
 MAX_TOOL_ITERATIONS = 25
 """Replies with tool calls that one turn may have."""
@@ -32,7 +40,13 @@ MAX_TOOL_ITERATIONS = 25
 OVERHEARD = "[the newest user message came while you were writing; reply to it now]"
 """What ends a request whose newest user message stands before the last reply."""
 
-log = logging.getLogger("trimtab.turn")
+
+Between = Callable[[], Awaitable[bool]]
+"""Awaited before each request: the moment to add what has come meanwhile. False ends the turn here,
+with nothing lost: the next one goes on from the log."""
+
+Later = Callable[[Session], Awaitable[None]]
+"""Awaited behind a turn whose session wants a summary, where it is made elsewhere."""
 
 
 def _ignore(_: Happening) -> None:
@@ -51,38 +65,62 @@ async def run_turn(
     stream: bool = True,
     volatile: str | None = None,
     max_tool_iterations: int = MAX_TOOL_ITERATIONS,
+    selected: Iterable[Tool] = (),
+    summariser: Summariser | None = None,
+    between: Between | None = None,
+    later: Later | None = None,
 ) -> Ended:
     """Let the model answer what was said, with its tools; the one caller of models.
 
     `says` is added first, once under its `key`; a turn that runs already in this session answers
-    it, too. Without `tools` the session keeps those it has. `tell` hears what happens. What is
-    asked about a tool that was interrupted goes to `ask`.
+    it, too. Without `tools` the session keeps those it has; those `selected` are there for this
+    turn alone, behind them. `tell` hears what happens. What is asked about a tool that was
+    interrupted goes to `ask`. The `summariser` is asked after the turn, in the background, and
+    before a call only where there is no other way; with `later` that decides when.
     """
-    known = {tool.name: tool for tool in tools or ()}
+    named = None if tools is None else {tool.name: tool for tool in tools}
+    chosen = {tool.name: tool for tool in selected}
     if says is not None:
         await session.add(says, key=key)
-    async with session.turn:
+    async with session.turn, turn_told(session, tell):
         epoch = await session.claim()
         try:
-            if tools is not None:
-                await session.equip([tool.definition for tool in known.values()])
+            await equip(session, named, chosen)
+            if summariser is not None:
+                await wait_for(session, summariser)
             calls = rounds = 0
+            stopped = False
             while True:
-                if session.window.open_calls():
-                    await run_open_calls(session, known, tell, ask)
-                    rounds += 1
+                rounds += 1 if session.window.open_calls() or paused(session.window) else 0
+                await run_open_calls(session, {**chosen, **(named or {})}, tell, ask)
+                if between is not None and (stopped := not await between()):
+                    break
                 if not wants_reply(session.window) or rounds >= max_tool_iterations:
                     break
-                await _reply(session, provider, tell, stream=stream, volatile=volatile)
+                how = Asking(stream=stream, summariser=summariser, tell=tell)
+                await _reply(session, provider, how, volatile)
                 calls += 1
             await session.end()
         finally:
             # What is said after a turn that failed is no part of it: no successor need be feared.
             if session.epoch == epoch:
                 session.epoch = None
-    ended = Ended(why="iterations" if wants_reply(session.window) else "done", calls=calls)
+    why = "done" if not wants_reply(session.window) else "stopped" if stopped else "iterations"
+    ended = Ended(why=why, calls=calls)
     tell(ended)
+    if summariser is not None:
+        await _summarise_behind(session, summariser, tell, later)
     return ended
+
+
+async def _summarise_behind(
+    session: Session, summariser: Summariser, tell: Tell, later: Later | None
+) -> None:
+    """Let a summary be made behind a turn, here or elsewhere."""
+    if later is None:
+        session.in_background(in_background(session, summariser, tell))
+    elif not summariser.only_results and session.wanted_summary() is not None:
+        await later(session)
 
 
 def wants_reply(window: Window) -> bool:
@@ -90,7 +128,13 @@ def wants_reply(window: Window) -> bool:
     if not window.rounds:
         return False
     last = window.rounds[-1]
-    return bool(last.calls) or last.entries[-1].message.role != "assistant" or overheard(window)
+    said = last.entries[-1].message.role != "assistant"
+    return bool(last.calls) or said or paused(window) or overheard(window)
+
+
+def paused(window: Window) -> bool:
+    """Whether the last reply is one that its provider goes on with when it is sent back."""
+    return bool(window.rounds) and window.rounds[-1].paused
 
 
 def overheard(window: Window) -> bool:
@@ -100,55 +144,35 @@ def overheard(window: Window) -> bool:
     return replied and user is not None and call is not None and user.seq > call.body.position
 
 
-async def _reply(
-    session: Session, provider: Provider, tell: Tell, *, stream: bool, volatile: str | None
-) -> None:
+async def _reply(session: Session, provider: Provider, how: Asking, volatile: str | None) -> None:
     """One reply of the model, recorded; what fails on the way is recovered from, if it can be."""
-    recovery = Recovery()
-    if overheard(session.window):
+    recovery, tell = Recovery(whole=not how.stream), how.tell
+    if paused(session.window):
+        volatile = None  # what goes on with its own last word must end with it
+    elif overheard(session.window):
         volatile = f"{volatile}\n\n{OVERHEARD}" if volatile else OVERHEARD
     while True:
-        request = await _request(session, stream=stream, volatile=volatile)
+        how = replace(how, stream=not recovery.whole)
+        request = await next_request(session, how, volatile)
+        clock = CallClock(session)
         try:
             reply = await _send(provider, request, tell, recovery)
-            failure = _hidden_failure(session, reply)
+            failure = recovery.found(session, reply)
         except ProviderError as error:
             reply, failure = None, error.failure
+        clock.stop()
         if reply is not None and failure is None:
             await session.add(reply)
+            tell(clock.ended())
             entry = session.window.rounds[-1].entries[0]
             tell(Replied(message=entry.message, usage=session.window.last_usage))
             return
         assert failure is not None  # noqa: S101 - there is one or the other
+        tell(clock.ended(failure.kind))
         await recovery.after(session, failure)
         for told in recovery.told:
             tell(told)
         recovery.told.clear()
-
-
-async def _request(session: Session, *, stream: bool, volatile: str | None) -> dict[str, Any]:
-    """The next request, with the sizes before and after in the log file."""
-    before = session.window.bytes
-    limit = _bytes_limit(session)
-    if before > limit:
-        log.info(
-            "Context size %d bytes exceeds limit %d, compacting old tool results...", before, limit
-        )
-    request = await session.request(stream=stream, volatile=volatile)
-    now = session.window.bytes
-    if now < before:
-        saved = before - now
-        log.info("Context compacted: %d bytes -> %d bytes (saved %d bytes)", before, now, saved)
-    messages, tokens = session.window.messages, quarter(now)
-    log.info("Calling AI with %d messages (~%d bytes, ~%d tokens)", messages, now, tokens)
-    return request
-
-
-def _bytes_limit(session: Session) -> int:
-    """Bytes above which the context is made smaller, as far as one number can say it."""
-    available = session.budget().available * 4
-    options = session.options
-    return min(TUNING[options.goal][0], available) if options.policy == "compact" else available
 
 
 async def _send(
@@ -169,7 +193,7 @@ async def _send(
                 tell(Piece(kind=piece[0], text=piece[1]))
     reply = gathering.reply()
     if reply is None:
-        raise ProviderError(Failure(kind="server", message="the stream ended before the reply did"))
+        raise ProviderError(CUT_SHORT)
     return reply
 
 
@@ -181,15 +205,3 @@ async def _closed(events: AsyncIterator[Wire]) -> AsyncGenerator[AsyncIterator[W
     finally:
         if hasattr(events, "aclose"):
             await cast("Any", events).aclose()
-
-
-def _hidden_failure(session: Session, reply: Wire) -> Failure | None:
-    """What a reply that came says all the same: its window was full, or its request was cut."""
-    if (failure := read_stop(reply)) is not None:
-        return failure
-    window = session.window
-    usage = dialect(window.settings.dialect).read_reply(reply).usage
-    if usage is None or window.last_call is None or window.settings.dialect != "openai_chat":
-        return None
-    estimate = int(window.last_call.body.tokens * min(1.0, window.ratio))
-    return read_usage(estimate, usage, counter=window.counter.name)

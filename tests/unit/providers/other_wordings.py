@@ -140,6 +140,13 @@ MALFORMED: dict[str, tuple[int | None, Any]] = {
             "messages.0.content.1: unexpected `tool_use_id` found in `tool_result` blocks: toolu_1"
         ),
     ),
+    "Anthropic: a tool of its own without a result": (
+        400,
+        anthropic(
+            "messages.1: `web_search` tool use with id `srvtoolu_0187qYzMeawDdJt5ZDoPfWeg` was "
+            "found without a corresponding `web_search_tool_result` block"
+        ),
+    ),
     "Anthropic: thinking removed": (
         400,
         anthropic(

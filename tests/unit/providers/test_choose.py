@@ -1,9 +1,17 @@
+import re
 import sys
+from typing import get_args
 
 import pytest
 
 from trimtab.providers.anthropic import Anthropic
-from trimtab.providers.choose import MissingKey, provider_for
+from trimtab.providers.choose import (
+    PROVIDERS,
+    MissingAddress,
+    MissingKey,
+    ProviderName,
+    provider_for,
+)
 from trimtab.providers.exchange import MissingSDK
 from trimtab.providers.openai import OpenAIChat, OpenAIResponses
 
@@ -92,6 +100,84 @@ def test_the_responses_api_is_taken_where_it_is_asked_for():
 def test_a_missing_key_is_named(model, variable):
     with pytest.raises(MissingKey, match=f"no key for '{model}': set {variable}, or give api_key"):
         provider_for(model, environ={})
+
+
+@pytest.mark.parametrize(
+    ("provider", "kind", "url", "key"),
+    [
+        ("anthropic", Anthropic, "https://api.anthropic.com", "ANTHROPIC_API_KEY"),
+        ("openai", OpenAIChat, "https://api.openai.com/v1", "OPENAI_API_KEY"),
+        ("openai_responses", OpenAIResponses, "https://api.openai.com/v1", "OPENAI_API_KEY"),
+        ("ollama", OpenAIChat, "http://localhost:11434/v1", None),
+        ("openrouter", OpenAIChat, "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        ("deepseek", OpenAIChat, "https://api.deepseek.com", "DEEPSEEK_API_KEY"),
+        (
+            "gemini",
+            OpenAIChat,
+            "https://generativelanguage.googleapis.com/v1beta/openai",
+            "GEMINI_API_KEY",
+        ),
+        ("groq", OpenAIChat, "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+        ("mistral", OpenAIChat, "https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+        ("xai", OpenAIChat, "https://api.x.ai/v1", "XAI_API_KEY"),
+    ],
+)
+def test_a_named_provider_is_asked_at_its_own_address_with_its_own_key(provider, kind, url, key):
+    environ = {server.key: server.key for server in PROVIDERS.values() if server.key}
+    found = provider_for("some-model", provider=provider, environ=environ)
+    assert type(found) is kind
+    assert address(found) == (url, key or "unused")
+
+
+@pytest.mark.parametrize("provider", ["deepseek", "ollama", "openrouter"])
+def test_the_address_of_openai_is_nobody_elses(provider):
+    environ = {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1", f"{provider.upper()}_API_KEY": "k"}
+    found = provider_for("some-model", provider=provider, environ=environ)
+    assert address(found)[0] == PROVIDERS[provider].url
+
+
+def test_a_provider_may_be_at_another_address_without_a_key():
+    found = provider_for(
+        "claude-x", provider="anthropic", base_url="http://127.0.0.1:1", environ={}
+    )
+    assert (type(found), address(found)) == (Anthropic, ("http://127.0.0.1:1", "unused"))
+
+
+@pytest.mark.parametrize(("provider", "port"), [("vllm", 8000), ("llama.cpp", 8080)])
+def test_a_server_of_ones_own_must_say_where_it_is(provider, port):
+    said = f"{provider} runs at an address of your own: give base_url, such as http://localhost:{port}/v1"
+    with pytest.raises(MissingAddress, match=re.escape(said)):
+        provider_for("some-model", provider=provider, environ={})
+    there = provider_for("some-model", provider=provider, base_url="http://gpu:1/v1", environ={})
+    assert address(there) == ("http://gpu:1/v1", "unused")
+
+
+@pytest.mark.parametrize(
+    ("provider", "said"),
+    [
+        (
+            "antropic",
+            "no provider is called 'antropic'; did you mean anthropic? Choose one of anth",
+        ),
+        ("claude", "did you mean anthropic?"),
+        ("google", "did you mean gemini?"),
+        ("Grok", "did you mean xai?"),
+        ("llamacpp", "did you mean llama.cpp?"),
+        ("abacus", "no provider is called 'abacus'; choose one of anthropic, openai, openai_"),
+    ],
+)
+def test_an_unknown_provider_is_refused_with_the_choices(provider, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        provider_for("some-model", provider=provider, environ={})
+
+
+def test_the_names_of_providers_are_those_of_the_table():
+    assert set(get_args(ProviderName)) == set(PROVIDERS)
+
+
+def test_a_key_is_not_sent_to_another_maker_in_another_dialect():
+    with pytest.raises(MissingAddress, match="it is not known who serves 'claude-sonnet-4-5'"):
+        provider_for(CLAUDE, dialect="openai_chat", environ={"ANTHROPIC_API_KEY": "a"})
 
 
 def test_a_model_of_nobody_known_asks_for_an_address():

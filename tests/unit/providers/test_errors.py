@@ -120,6 +120,51 @@ def test_a_stop_because_the_window_is_full_is_an_overflow(reply, given):
 
 
 @pytest.mark.parametrize(
+    ("reply", "window"),
+    [
+        (
+            {
+                "stop_reason": "model_context_window_exceeded",
+                "usage": {
+                    "input_tokens": 5,
+                    "cache_read_input_tokens": 7_000,
+                    "cache_creation_input_tokens": 95,
+                    "output_tokens": 900,
+                },
+            },
+            8_000,
+        ),
+        (
+            {
+                "choices": [{"finish_reason": "model_context_window_exceeded"}],
+                "usage": {"prompt_tokens": 3_000, "completion_tokens": 1_096},
+            },
+            4_096,
+        ),
+        (
+            {
+                "incomplete_details": {"reason": "context_length_exceeded"},
+                "usage": {"input_tokens": 3_000, "output_tokens": 1_096},
+            },
+            4_096,
+        ),
+        # Nobody serves such a window.
+        (
+            {
+                "stop_reason": "model_context_window_exceeded",
+                "usage": {"input_tokens": 5, "output_tokens": 9},
+            },
+            None,
+        ),
+    ],
+)
+def test_a_full_window_is_as_large_as_what_was_read_and_written(reply, window):
+    failure = read_stop(reply)
+    assert failure is not None
+    assert failure.limit == window
+
+
+@pytest.mark.parametrize(
     "reply",
     [
         {"stop_reason": "end_turn"},

@@ -31,7 +31,13 @@ def test_what_an_error_of_the_estimate_explains_is_no_truncation(counter, share)
 
 
 def test_what_a_provider_adds_for_tools_is_not_missed_where_it_adds_nothing():
-    assert not silently_truncated(620, Usage(input=110), counter=QWEN)
+    assert not silently_truncated(1_900, Usage(input=1_050), counter=QWEN)
+
+
+def test_no_server_cuts_to_less_than_1000_tokens():
+    """A limit that small would leave nothing of a session."""
+    assert silently_truncated(50_000, Usage(input=1_000), counter=QWEN)
+    assert not silently_truncated(50_000, Usage(input=999), counter=QWEN)
 
 
 def test_a_server_that_reports_nothing_has_truncated_nothing():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from trimtab.core.event import Event, Outcome, Said, Settings, Usage, event_from_json
 from trimtab.core.message import Message
-from trimtab.core.recall import TOOLS
 from trimtab.core.rewinding import in_force
+from trimtab.options import options_of
 from trimtab.replay.conversation import Conversation
 from trimtab.replay.readers.lines import Line, Unreadable, name_of
 
@@ -38,15 +38,17 @@ def read(path: Path, lines: Iterator[Line]) -> Iterator[Conversation]:
             usage[len(messages)] = reported.pop(event.body.call)
         messages.append(event.body.message)
         times.append(event.at)
-    last = settings[-1]
+    last = options_of(settings[-1])
     yield Conversation(
         id=name_of(path),
         source=str(path),
         messages=tuple(messages),
-        system=last.system,
-        tools=last.tools[: -len(TOOLS)] if last.recall else last.tools,
+        system=settings[-1].system,
+        tools=(*last.tools, *last.selected),
         times=tuple(times),
         usage=usage or None,
+        model=last.model,
+        window=last.context_window or settings[-1].entry.get("context_window"),
     )
 
 

@@ -61,7 +61,10 @@ def writing(path: Path) -> Generator[None]:
                 f"{where} may not be written to ({why}); nothing was written: make it writable for "
                 f"user {os.getuid()}, or give the store another folder"
             ) from error
-        raise StoreUnavailable(f"{where} cannot be written ({why}); nothing was written") from error
+        raise StoreUnavailable(
+            f"{where} cannot be written ({why}); nothing was written: see to the disk, or give the "
+            "store another folder"
+        ) from error
 
 
 @contextlib.contextmanager

@@ -31,6 +31,21 @@ class Lock:
         os.close(self._fd)
 
 
+def held_by(folder: Path) -> str | None:
+    """The process that writes to a session, as a number; None where none does. Takes nothing."""
+    try:
+        fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
+    finally:
+        os.close(fd)
+    return None
+
+
 def _locked(path: Path, session: str) -> int:
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -33,7 +33,7 @@ from trimtab.core.snapshot import Snapshot
 from trimtab.stores.errors import Damaged, NoSession, PositionTaken
 from trimtab.stores.files.disk import folder_name, reading, session_id, sync_folder, writing
 from trimtab.stores.files.keys import find_key, keyed_upto, keys_in
-from trimtab.stores.files.lock import Lock
+from trimtab.stores.files.lock import Lock, held_by
 from trimtab.stores.files.log import LOG, LogView
 from trimtab.stores.files.reading import Found, parent_of, read_some, stored
 from trimtab.stores.files.snapshots import find_snapshot
@@ -65,6 +65,20 @@ class FileStore:
         self._fsync = fsync
         self._gates: WeakValueDictionary[str, _Gate] = WeakValueDictionary()
         self._writers: dict[str, tuple[_Gate, Writer]] = {}
+
+    @property
+    def root(self) -> Path:
+        """The folder that all sessions are in."""
+        return self._root
+
+    async def epoch(self, session: str) -> int:
+        """The newest claimed turn's; 0 where none was."""
+        held = self._writers.get(session)
+        if held is not None:
+            return held[1].epoch
+        with contextlib.suppress(NoSession):
+            return await self._look(session, lambda view: view.last.epoch)
+        return 0
 
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None
@@ -149,6 +163,12 @@ class FileStore:
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[Stored]:
         return await asyncio.to_thread(self._sessions, after, limit)
+
+    async def held_by(self, session: str) -> str | None:
+        """Another process that writes to the session, and would be in the way; None for none."""
+        if session in self._writers:
+            return None
+        return await asyncio.to_thread(held_by, self._folder(session))
 
     async def release(self, session: str) -> None:
         await self._in_turn(session, lambda: self._release(session))

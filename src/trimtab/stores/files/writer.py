@@ -75,6 +75,11 @@ class Writer:
         return self._last.seq
 
     @property
+    def epoch(self) -> int:
+        """The newest claimed turn's."""
+        return self._last.epoch
+
+    @property
     def keys(self) -> Mapping[str, int]:
         """Of the messages that came since the last checkpoint."""
         return self._keys

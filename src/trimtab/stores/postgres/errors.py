@@ -14,7 +14,7 @@ from trimtab.stores.errors import (
     StoreUnavailable,
 )
 
-MIGRATE = "run `trimtab migrate`"
+MIGRATE = "run `trimtab migrate` with this address as --database"
 
 
 def place_of(conninfo: str) -> str:
@@ -31,9 +31,12 @@ def place_of(conninfo: str) -> str:
     return f"database {told.get('dbname') or 'by default'} at {host}:{told.get('port') or 5432}"
 
 
-def translated(error: Error, place: str) -> StoreError | None:
-    """The error by its cause; None for one that is a mistake of ours."""
-    why = str(error).strip().replace("\n", " ") or type(error).__name__
+def translated(error: Error, place: str, *, writes: bool = True) -> StoreError | None:
+    """The error by its cause; None for one that is a mistake of ours.
+
+    `writes` is whether something may have been on its way.
+    """
+    why = " ".join(str(error).split()) or type(error).__name__
     match error:
         case errors.DiskFull():
             return StoreFull(
@@ -54,9 +57,12 @@ def translated(error: Error, place: str) -> StoreError | None:
                 "is as large as the work"
             )
         case errors.OperationalError() | errors.InterfaceError():
+            told = f"{place} cannot be reached ({why}); see that the server runs"
+            if not writes:
+                return StoreUnavailable(f"{told} and that the address is right")
             return StoreUnavailable(
-                f"{place} cannot be reached ({why}); see that the server runs. Whether a write in "
-                "flight has landed is unknown: read the position before writing again"
+                f"{told}. Whether a write in flight has landed is unknown: read the position "
+                "before writing again"
             )
         case _:
             return None

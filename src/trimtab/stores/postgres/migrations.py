@@ -51,7 +51,24 @@ async def migrate(conninfo: str) -> list[str]:
                 done.append(name)
             return done
     except Error as error:
-        raise translated(error, place) or error from error
+        raise translated(error, place, writes=False) or error from error
+
+
+async def missing(conninfo: str) -> list[str]:
+    """The names of what `migrate` would apply; nothing is changed."""
+    place = place_of(conninfo)
+    try:
+        async with await AsyncConnection.connect(
+            conninfo, autocommit=True, cursor_factory=AsyncRawCursor
+        ) as connection:
+            try:
+                applied = await _applied(connection)
+            except (errors.UndefinedTable, errors.InvalidSchemaName):
+                applied = []
+    except Error as error:
+        raise translated(error, place, writes=False) or error from error
+    _refuse_newer(applied, place)
+    return [migration.name for migration in known()[len(applied) :]]
 
 
 async def check(connection: AsyncConnection, place: str) -> None:

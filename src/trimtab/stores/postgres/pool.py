@@ -71,7 +71,7 @@ class Connections:
             await pool.open(wait=True, timeout=wait)
         except Error as error:
             await pool.close()
-            raise translated(error, place) or error from error
+            raise translated(error, place, writes=False) or error from error
         return cls(pool, place)
 
     def borrow(self) -> Borrowed:
