@@ -1,0 +1,293 @@
+"""What Prometheus sees of a turn, read by its own parser."""
+
+import asyncio
+import logging
+
+import pytest
+
+from tests.agents import Clock
+from tests.conversations import prose
+from tests.observe.reading import samples
+from tests.session.summarising import GOOD, writer
+from tests.turn.acting import Hand, create, of, say
+from tests.turn.narrow import Narrow
+from trimtab.core.event import Usage
+from trimtab.core.message import ToolCall
+from trimtab.observe import observed
+from trimtab.observe.prometheus import Metered
+from trimtab.providers.provider import Failure, ProviderError
+from trimtab.session.happenings import (
+    BrokeOff,
+    CallBegan,
+    Edited,
+    Ended,
+    Replied,
+    Summarised,
+    ToolEnded,
+)
+from trimtab.session.telling import edited_since
+from trimtab.session.turn import run_turn
+from trimtab.stores.errors import StoreUnavailable
+from trimtab.testing import Answer, Call, MemoryStore, ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+MODEL = "claude-sonnet-4-5"
+
+
+def claude(*replies):
+    return ScriptedProvider("anthropic", replies)
+
+
+async def counting(session, provider, tools=(), says: str | None = "Go.", **how):
+    """A whole turn that is observed, with what was told of it."""
+    told = []
+    tell = observed(told.append, agent="helper")
+    said = None if says is None else say(says)
+    await run_turn(session, provider, [h.tool for h in tools], says=said, tell=tell, **how)
+    return told
+
+
+async def test_a_turn_is_counted_with_its_calls_tokens_and_cost(memory, counted):
+    session = await create(memory)
+    used = Usage(input=1_000, output=10, cache_read=600, cache_write=300)
+    provider = claude(Answer(calls=(Call(name="read"),), usage=used), Answer(text="Ok", usage=used))
+    told = await counting(session, provider, [Hand()])
+    assert counted("trimtab_turns_total", agent="helper", outcome="done") == 1
+    assert counted("trimtab_turn_seconds_count", agent="helper") == 1
+    assert counted("trimtab_turns_running", agent="helper") == 0
+    assert counted("trimtab_calls_total", model=MODEL, outcome="ok") == 2
+    assert counted("trimtab_call_seconds_count", model=MODEL) == 2
+    assert counted("trimtab_first_piece_seconds_count", model=MODEL) == 1
+    for kind, count in {"input": 1e3, "output": 10, "cache_read": 600, "cache_write": 300}.items():
+        assert counted("trimtab_tokens_total", model=MODEL, kind=kind, use="turn") == 2 * count
+    cost = (100 * 3 + 600 * 0.3 + 300 * 3.75 + 10 * 15) / 1e6
+    assert counted("trimtab_cost_dollars_total", model=MODEL, use="turn") == round(2 * cost, 9)
+    assert counted("trimtab_tools_total", tool="read", outcome="ok") == 1
+    assert counted("trimtab_tool_seconds_count", tool="read") == 1
+    assert [each.usage for each in of(Replied, told)] == [used, used]
+
+
+async def test_a_prompt_is_counted_by_its_sections_and_its_share_of_the_room(memory, counted):
+    session = await create(memory, context_window=5_000, max_output_tokens=1_000)
+    told = await counting(session, claude("Hm."), says=prose(2_000))
+    (call,) = of(CallBegan, told)
+    assert counted("trimtab_prompt_tokens_sum", model=MODEL) == call.tokens
+    assert counted("trimtab_prompt_share_sum", model=MODEL) == round(call.tokens / 4_000, 9)
+    assert counted("trimtab_prompt_section_tokens_total", section="head") == call.head > 0
+    assert counted("trimtab_prompt_section_tokens_total", model=MODEL) == call.tokens
+    assert counted("trimtab_window_messages_sum") == 1
+    assert counted("trimtab_near_limit_total") == 0
+
+
+async def test_the_approach_to_the_limit_is_counted_and_warned_of_once(memory, counted, caplog):
+    session = await create(memory, policy="full", context_window=4_000, max_output_tokens=500)
+    provider = claude(*["Hm."] * 30)
+    with caplog.at_level(logging.WARNING, "trimtab.turn"):
+        while not counted("trimtab_near_limit_total", model=MODEL):
+            await counting(session, provider, says=prose(600))
+        await counting(session, provider, says=prose(100))
+    assert counted("trimtab_near_limit_total", model=MODEL) == 1
+    (record,) = caplog.records
+    assert (record.session, record.room) == ("s", 3_500)
+    assert 0.8 * 3_500 <= record.tokens <= 3_500
+
+
+async def test_edits_are_counted_with_what_they_hide(memory, counted):
+    session = await create(memory, policy="compact", max_output_tokens=1_000)
+    provider = claude(*[Call(name="read")] * 20, "Done.")
+    told = await counting(session, provider, [Hand(gives=prose(3_000))])
+    hidden = session.report().hidden
+    assert set(hidden) == {"mask"}
+    assert (
+        counted("trimtab_edits_total", op="mask", cause="policy"),
+        counted("trimtab_hidden_tokens_total", op="mask", cause="policy"),
+    ) == hidden["mask"]
+    # The pass comes before the call that it is for.
+    kinds = [type(each) for each in told if isinstance(each, Edited | CallBegan)]
+    assert kinds[kinds.index(Edited) + 1] is CallBegan
+
+
+async def test_edits_that_left_memory_meanwhile_are_read_from_the_store(memory):
+    session = await create(memory, policy="thresholds", context_window=8_000)
+    for number in range(30):
+        await session.add(say(prose(900, f"question {number}")))
+        await session.add({"role": "assistant", "content": prose(900, f"answer {number}")})
+    position = session.window.seq
+    await session.request()
+    seen = await edited_since(session, position, "policy")
+    assert sum(each.count for each in seen) > 10
+    await session.checkpoint()
+    assert not session.window.past
+    assert await edited_since(session, position, "policy") == seen
+
+
+async def test_a_refusal_is_counted_with_what_was_done_about_it(memory, counted):
+    session = await create(memory, policy="full", context_window=100_000)
+    for number in range(40):
+        role = "assistant" if number % 2 else "user"
+        await session.add({"role": role, "content": prose(2_000, f"message {number}")})
+    told = await counting(session, Narrow("anthropic", ["Fine."], window=6_000))
+    assert counted("trimtab_calls_total", outcome="overflow") == 1
+    assert counted("trimtab_calls_total", outcome="ok") == 1
+    assert counted("trimtab_recoveries_total", kind="overflow") == 1
+    assert counted("trimtab_learned_limits_total", model=MODEL) == 1
+    edits = [each for each in of(Edited, told) if each.cause == "recovery"]
+    assert counted("trimtab_edits_total", cause="recovery") == sum(e.count for e in edits) > 0
+    assert counted("trimtab_hidden_tokens_total", cause="recovery") > 0
+
+
+async def test_a_call_that_fails_for_good_ends_the_turn_by_its_kind(memory, counted):
+    session = await create(memory)
+    with pytest.raises(ProviderError):
+        await counting(session, claude(Failure(kind="auth", message="no")))
+    assert counted("trimtab_calls_total", outcome="auth") == 1
+    assert counted("trimtab_turns_total", outcome="auth") == 1
+    assert counted("trimtab_turns_running") == 0
+
+
+async def test_what_is_cancelled_is_counted_as_such(memory, counted):
+    began, never = asyncio.Event(), asyncio.Event()
+
+    async def waits(_):
+        began.set()
+        await never.wait()
+
+    session = await create(memory)
+    both = claude([Call(name="read"), Call(name="stuck")])
+    turn = asyncio.create_task(counting(session, both, [Hand(), Hand("stuck", gives=waits)]))
+    await began.wait()
+    assert counted("trimtab_turns_running", agent="helper") == 1
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert counted("trimtab_tools_total", tool="read", outcome="ok") == 1
+    assert counted("trimtab_tools_total", tool="stuck", outcome="cancelled") == 1
+    assert counted("trimtab_turns_total", outcome="cancelled") == 1
+    assert counted("trimtab_turns_running", agent="helper") == 0
+
+
+class Stuck(ScriptedProvider):
+    """Never answers."""
+
+    def __init__(self):
+        super().__init__("anthropic")
+        self.asked = asyncio.Event()
+
+    async def send(self, request):
+        self.asked.set()
+        await asyncio.Event().wait()
+        yield {}
+
+
+async def test_a_call_that_is_cancelled_is_counted_as_such(memory, counted):
+    provider = Stuck()
+    turn = asyncio.create_task(counting(await create(memory), provider))
+    await provider.asked.wait()
+    turn.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await turn
+    assert counted("trimtab_calls_total", outcome="cancelled") == 1
+    assert counted("trimtab_call_seconds_count") == 1
+
+
+class Full(MemoryStore):
+    full = False
+
+    async def append(self, *given, **how):
+        if self.full:
+            raise StoreUnavailable("no disk")
+        await super().append(*given, **how)
+
+
+async def test_a_store_that_fails_is_counted(counted):
+    store = Full()
+    session = await create(store)
+    await session.add(say("Go."))
+    store.full = True
+    with pytest.raises(StoreUnavailable):
+        await counting(session, claude("Hm."), says=None)
+    assert counted("trimtab_store_errors_total", error="StoreUnavailable") == 1
+    assert counted("trimtab_turns_total", outcome="store") == 1
+
+
+async def test_a_provider_that_reports_nothing_adds_no_tokens(memory, counted):
+    session = await create(memory)
+    silent = Answer(text="Hm.", usage=Usage(input=0))
+    await counting(session, claude("One.", silent))
+    first = counted("trimtab_tokens_total", kind="input")
+    assert first > 0
+    await counting(session, claude(silent))
+    assert counted("trimtab_calls_total", outcome="ok") == 2
+    assert counted("trimtab_tokens_total", kind="input") == first
+
+
+async def test_a_name_that_the_model_makes_up_is_no_label(memory, counted):
+    session = await create(memory)
+    await counting(session, claude(Call(name="rm_minus_rf"), "Hm."), [Hand()])
+    assert counted("trimtab_tools_total", tool="other", outcome="not_run") == 1
+    assert counted("trimtab_tools_total", tool="rm_minus_rf") == 0
+
+
+async def test_a_call_that_is_not_allowed_is_counted_under_its_name(memory, counted):
+    async def no(_):
+        return "not today"
+
+    session = await create(memory)
+    await counting(session, claude(Call(name="shy"), "Hm."), [Hand("shy")])
+    refused = Hand("shy", own={"permit": no})
+    await counting(session, claude(Call(name="shy"), "Hm."), [refused])
+    assert counted("trimtab_tools_total", tool="shy", outcome="not_run") == 1
+    assert counted("trimtab_tool_seconds_count", tool="shy") == 1
+
+
+async def test_summaries_are_counted_with_their_size_and_their_own_tokens(memory, counted):
+    session = await create(memory, policy="rolling")
+    summariser = writer(GOOD, "", *[GOOD] * 9)
+    provider = claude(*[prose(300, f"answer {n}") for n in range(12)])
+    told = []
+    for number in range(12):
+        words = prose(300, f"question {number} of item_{number}")
+        told += [await counting(session, provider, says=words, summariser=summariser)]
+        await session.settle()
+    tried = [each.attempt for turn in told for each in of(Summarised, turn)]
+    meter = session.window.summaries
+    assert meter.made > 0
+    stands = counted("trimtab_summaries_total", outcome="made", of="messages") + counted(
+        "trimtab_summaries_total", outcome="patched", of="messages"
+    )
+    assert stands == counted("trimtab_summary_tokens_count") == meter.made
+    failed = counted("trimtab_summaries_total", outcome="failed")
+    rejected = counted("trimtab_summaries_total", outcome="rejected")
+    assert (failed, rejected) == (meter.failed, meter.rejected)
+    assert counted("trimtab_tokens_total", use="summary", kind="input") == meter.usage.input > 0
+    assert counted("trimtab_cost_dollars_total", use="summary") == round(meter.cost or 0, 9) > 0
+    assert counted("trimtab_edits_total", op="summarise", cause="summary") == meter.made
+    assert counted("trimtab_summary_calls_total") == sum(each.calls for each in tried) > 0
+    items = sum(each.patched for each in tried)
+    assert counted("trimtab_summary_patched_items_total") == items > 0
+    assert counted("trimtab_summary_seconds_count") == meter.made + meter.failed + meter.rejected
+
+
+async def test_no_label_holds_a_session_or_anything_that_was_said(memory):
+    session = await create(memory)
+    path = Call(name="read", arguments={"path": "zanzibar"})
+    await counting(session, claude(path, "Zanzibar."), [Hand(gives="zanzibar")], says="Zanzibar?")
+    values = {value.lower() for _, labels in samples() for _, value in labels}
+    assert not [value for value in values if "zanzibar" in value]
+    assert session.id not in values
+
+
+def test_a_turn_of_which_only_the_end_is_heard_is_not_counted(counted):
+    metered = Metered("late")
+    metered(ToolEnded(call=ToolCall(id="c", name="n", arguments=""), text="", is_error=False))
+    metered(Ended(why="done", calls=0))
+    metered(BrokeOff(why="cancelled", error="CancelledError"))
+    assert counted("trimtab_turns_total", agent="late") == 0
+    assert counted("trimtab_turns_running", agent="late") == 0
+
+
+async def test_the_time_of_a_call_is_that_of_the_clock_and_not_of_the_session(memory, counted):
+    session = await create(memory, clock=Clock())
+    await counting(session, claude("Hm."))
+    assert 0 < counted("trimtab_call_seconds_sum") <= counted("trimtab_turn_seconds_sum") < 60

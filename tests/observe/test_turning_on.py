@@ -1,0 +1,154 @@
+"""Who watches, and what it costs where nobody does."""
+
+import logging
+import socket
+import subprocess
+import sys
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.serve.processes import free_port, serving, write_agent
+from tests.turn.acting import Hand, create, say
+from tests.worker.served import agent
+from trimtab.observe import observed
+from trimtab.observe.prometheus import show
+from trimtab.session.turn import run_turn
+from trimtab.testing import Call, ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+
+def ran(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_where_nobody_watches_nothing_is_loaded_and_nothing_is_in_between():
+    code = (
+        "import sys; from trimtab.observe import when_watched; tell = print;"
+        "assert when_watched(tell, agent='a') is tell;"
+        "print([n for n in ('prometheus_client', 'opentelemetry') if n in sys.modules])"
+    )
+    assert ran(code) == "[]"
+
+
+def test_an_opentelemetry_that_nobody_has_set_up_hears_nothing():
+    code = (
+        "import opentelemetry.trace, opentelemetry.metrics;"
+        "from trimtab.observe import when_watched; print(when_watched(print) is print)"
+    )
+    assert ran(code) == "True"
+
+
+def test_one_that_is_set_up_hears_turns_by_itself():
+    code = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+trace.set_tracer_provider(TracerProvider())
+from trimtab.observe import when_watched
+print([type(each).__name__ for each in when_watched(print)._watchers])
+"""
+    assert ran(code) == "['Spans']"
+
+
+def test_measurements_alone_are_enough():
+    code = """
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+metrics.set_meter_provider(MeterProvider())
+from trimtab.observe import when_watched
+print([type(each).__name__ for each in when_watched(print)._watchers])
+"""
+    assert ran(code) == "['Spans']"
+
+
+@pytest.mark.parametrize("missing", ["prometheus_client", "opentelemetry"])
+def test_turns_and_doors_run_where_a_library_is_not_installed(missing):
+    code = f"""
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {missing!r}:
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+import asyncio
+from trimtab.observe import observed, serving
+from trimtab.session import Session
+from trimtab.session.turn import run_turn
+from trimtab.testing import MemoryStore, ScriptedProvider
+async def main():
+    session = await Session.create(MemoryStore(), "s", model="claude-sonnet-4-5")
+    says = {{"role": "user", "content": "Go."}}
+    provider = ScriptedProvider("anthropic", ["Hm."])
+    return await run_turn(session, provider, says=says, tell=observed())
+serving.letter_posted("default")
+with serving.streaming():
+    print(asyncio.run(main()).why)
+"""
+    assert ran(code) == "done"
+
+
+def test_metrics_without_their_library_say_what_to_install():
+    code = """
+import sys
+sys.modules["prometheus_client"] = None
+try:
+    import trimtab.observe.prometheus
+except ImportError as error:
+    print(error)
+"""
+    assert ran(code) == "metrics need prometheus_client: pip install 'trimtab[serve]'"
+
+
+def test_a_process_without_http_shows_its_metrics_at_a_port_of_their_own(tmp_path):
+    write_agent(tmp_path, "http://127.0.0.1:9")
+    port = free_port()
+    with serving(tmp_path, "--no-http", "--metrics-port", str(port)) as process:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            told = answer.read().decode()
+        assert {"trimtab_letters_waiting", "process_open_fds"} <= {
+            family.name for family in text_string_to_metric_families(told)
+        }
+        assert process.end() == 0
+
+
+def test_a_port_that_is_taken_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ValueError, match=f"cannot be shown at 127.0.0.1:{port}"):
+            show(port)
+
+
+async def test_an_agent_is_observed_by_itself_under_its_name(memory, counted):
+    helper = agent(ScriptedProvider("anthropic", ["Hm."]), memory)
+    session = await helper.session("default/helper/one")
+    await helper.turn(session, say())
+    assert counted("trimtab_turns_total", agent="helper", outcome="done") == 1
+
+
+async def test_calls_tools_and_turns_are_log_lines_with_flat_fields(memory, caplog):
+    session = await create(memory)
+    provider = ScriptedProvider("anthropic", [Call(name="read"), "Zanzibar."])
+    with caplog.at_level(logging.INFO, "trimtab.calls"):
+        tell = observed(agent="helper")
+        await run_turn(session, provider, [Hand().tool], says=say("Zanzibar?"), tell=tell)
+    records = [each for each in caplog.records if each.name == "trimtab.calls"]
+    assert [each.getMessage().partition(":")[0] for each in records] == [
+        *("Call of claude-sonnet-4-5", "Tool read", "Call of claude-sonnet-4-5"),
+        records[-1].getMessage(),
+    ]
+    assert records[-1].getMessage().startswith("Turn done in ")
+    assert {(each.session, each.agent) for each in records} == {("s", "helper")}
+    call = vars(records[0])
+    assert call["input_tokens"] > 0
+    assert (call["model"], call["outcome"]) == ("claude-sonnet-4-5", "ok")
+    assert (vars(records[1])["tool"], vars(records[3])["calls"]) == ("read", 2)
+    flat = (str, int, float, type(None))
+    own = ("session", "agent", "model", "outcome", "seconds", "share", "cost", "input_tokens")
+    assert all(isinstance(vars(each).get(name), flat) for each in records for name in own)
+    assert not [each for each in records if "zanzibar" in str(vars(each)).lower()]
