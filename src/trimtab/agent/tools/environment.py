@@ -1,0 +1,25 @@
+"""What a started program sees of the environment: what is harmless, and what is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+HARMLESS = frozenset(
+    {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
+)
+"""Names that are passed on; with them all that begin with `LC_`."""
+FIXED = {"PAGER": "cat", "TERM": "dumb"}
+"""What holds for all: nobody sits at a terminal."""
+
+
+def environment(
+    named: tuple[str, ...] | Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of a tool; a name that is not set is left out, as a shell would."""
+    out = {
+        name: value for name, value in environ.items() if name in HARMLESS or name.startswith("LC_")
+    }
+    out |= FIXED
+    if isinstance(named, Mapping):
+        return out | dict(named)
+    return out | {name: environ[name] for name in named if name in environ}

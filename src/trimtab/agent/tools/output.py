@@ -1,0 +1,126 @@
+"""What a tool printed: its head and its tail are kept as it comes, and shown as plain text."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+KINDS = (
+    (b"\x89PNG", "a PNG image"),
+    (b"\xff\xd8\xff", "a JPEG image"),
+    (b"GIF8", "a GIF image"),
+    (b"RIFF", "a RIFF file (WebP, WAV or AVI)"),
+    (b"%PDF-", "a PDF document"),
+    (b"PK\x03\x04", "a ZIP archive, or a document that is one"),
+    (b"\x1f\x8b", "gzip data"),
+    (b"BZh", "bzip2 data"),
+    (b"\xfd7zXZ", "xz data"),
+    (b"\x28\xb5\x2f\xfd", "zstd data"),
+    (b"\x7fELF", "an ELF program"),
+    (b"\xcf\xfa\xed\xfe", "a Mach-O program"),
+    (b"SQLite format 3", "an SQLite database"),
+    (b"\xff\xfe", "UTF-16 text"),
+    (b"\xfe\xff", "UTF-16 text"),
+)
+"""By their first bytes, what most binary files are."""
+UNREADABLE = 0.1
+"""Share of characters that no text has, above which an output is binary."""
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours, cursor movements
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # titles, hyperlinks and other strings
+    r"|\x1b[ -/]*[0-~]"
+)
+_OVERSTRUCK = re.compile(r"[^\n]\x08")
+_CONTROLS = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+
+class Kept:
+    """The first and the last bytes of a stream, and how many there were."""
+
+    __slots__ = ("_half", "_head", "_tail", "total")
+
+    def __init__(self, limit: int) -> None:
+        self._half = max(1, limit // 2)
+        self._head = bytearray()
+        self._tail = bytearray()
+        self.total = 0
+        """Bytes that came."""
+
+    def add(self, chunk: bytes) -> None:
+        self.total += len(chunk)
+        if room := self._half - len(self._head):
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        self._tail += chunk[-self._half :]
+        # Cut now and then, not each time: the cost stays that of the bytes that came.
+        if len(self._tail) > 2 * self._half:
+            del self._tail[: -self._half]
+
+    @property
+    def head(self) -> bytes:
+        return bytes(self._head)
+
+    @property
+    def tail(self) -> bytes:
+        return bytes(self._tail[-self._half :])
+
+    @property
+    def left_out(self) -> int:
+        """Bytes in neither."""
+        return self.total - len(self._head) - min(len(self._tail), self._half)
+
+    def text(self) -> str:
+        """As a person would read it in a terminal, or what it is if it is no text."""
+        if not self.left_out:
+            head, tail = (self.head + self.tail).decode("utf-8", "replace"), ""
+        else:
+            # A character that was cut in two is none.
+            head = codecs.getincrementaldecoder("utf-8")("replace").decode(self.head)
+            tail = self.tail.lstrip(bytes(range(0x80, 0xC0))).decode("utf-8", "replace")
+        if kind := binary_kind(self.head, head + tail):
+            return f"[binary output, {self.total:,} bytes, {kind}: not shown]"
+        if not self.left_out:
+            return plain(head)
+        left_out = f"[… {self.left_out:,} bytes left out …]"
+        return f"{plain(head).rstrip()}\n{left_out}\n{plain(tail).lstrip()}"
+
+
+def binary_kind(data: bytes, text: str) -> str | None:
+    """What kind of binary data it seems to be, by its first bytes or by what it is as text; None
+    where it is text."""
+    for magic, kind in KINDS:
+        if data.startswith(magic):
+            return f"it seems to be {kind}"
+    # Escapes and backspaces are what terminals read; a NUL now and then ends names in lists.
+    odd = sum(map(text.count, "\ufffd\0")) + len(_CONTROLS.findall(_without_escapes(text)))
+    return "of no kind that its first bytes tell" if odd > len(text) * UNREADABLE else None
+
+
+def plain(text: str) -> str:
+    """Text without colours, without what a progress bar drew over, without control characters."""
+    text = _without_escapes(text).replace("\r\n", "\n").replace("\0", "\n")
+    if "\r" in text:
+        text = "\n".join(_last_drawn(line) for line in text.split("\n"))
+    return _CONTROLS.sub("", text)
+
+
+def cut(text: str, limit: int) -> str:
+    """A text of at most about so many bytes: head and tail, and what is left out is counted."""
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return text
+    kept = Kept(limit)
+    kept.add(data)
+    return kept.text()
+
+
+def _without_escapes(text: str) -> str:
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    return _OVERSTRUCK.sub("", text) if "\x08" in text else text
+
+
+def _last_drawn(line: str) -> str:
+    drawn = [each for each in line.split("\r") if each.strip()]
+    return drawn[-1] if drawn else ""

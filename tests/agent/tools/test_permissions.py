@@ -1,0 +1,150 @@
+"""Who may call what: deny before ask before allow before the default."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.agent.tools.asking import Person, invocation
+from trimtab.agent.permissions import REFUSED, Gate, Rules, judge, nobody, rendered
+from trimtab.session.tools import Failed
+
+pytestmark = pytest.mark.anyio
+
+PATTERNS = st.lists(st.sampled_from(["a*", "b*", "*", "ab", "c"]), max_size=3).map(tuple)
+
+
+@given(
+    text=st.sampled_from(["a", "ab", "b x", "c"]),
+    allow=PATTERNS,
+    ask=PATTERNS,
+    deny=PATTERNS,
+    default=st.sampled_from(["allow", "ask", "deny"]),
+    by_command=st.booleans(),
+)
+def test_one_more_pattern_never_loosens_what_stands_before_it(
+    *, text, allow, ask, deny, default, by_command
+):
+    strict = {"deny": 0, "ask": 1, "allow": 2}
+
+    def found(**own):
+        kept = {"allow": allow, "ask": ask, "deny": deny, **own}
+        return strict[judge(Rules(default=default, by_command=by_command, **kept), text).permission]
+
+    assert found(deny=(*deny, "*")) == 0
+    assert found(deny=()) >= found()
+    assert found(ask=()) >= found() or default == "deny"
+    assert found(allow=()) <= found() or default == "allow"
+
+
+def test_the_pattern_that_decided_is_named():
+    rules = Rules(default="ask", allow=("git *",), ask=("git push*",), deny=("git push -f*",))
+    said = [judge(rules, text) for text in ("git push -f x", "git push", "git log", "ls")]
+    assert [(each.permission, each.pattern) for each in said] == [
+        ("deny", "git push -f*"),
+        ("ask", "git push*"),
+        ("allow", "git *"),
+        ("ask", None),
+    ]
+
+
+def test_a_pattern_without_a_star_allows_that_very_line_whatever_it_holds():
+    rules = Rules(default="ask", allow=("make | tee build.log > x",), by_command=True)
+    assert judge(rules, "make | tee build.log > x").permission == "allow"
+    assert judge(rules, "make | tee build.log > y").permission == "ask"
+
+
+def test_each_command_of_a_line_needs_a_pattern_of_its_own():
+    rules = Rules(default="ask", allow=("git *", "tail*"), by_command=True)
+    assert judge(rules, "git log | tail -n 5 && git status").permission == "allow"
+    assert judge(rules, "git log | tail -n 5 && make").permission == "ask"
+
+
+def test_a_shell_that_may_do_all_but_something_asks_about_what_could_hide_it():
+    rules = Rules(default="allow", deny=("rm *",), by_command=True)
+    assert judge(rules, "$(printf 'r%s' m) x").permission == "ask"
+    assert (
+        judge(Rules(default="allow", by_command=True), "$(printf 'r%s' m) x").permission == "allow"
+    )
+
+
+def test_arguments_are_rendered_by_name_with_blanks_in_quotes():
+    given = {"path": "a.txt", "n": 3, "all": True, "text": "two words", "to": ["x", {"y": None}]}
+    assert rendered(given) == ('all=true n=3 path=a.txt text="two words" to=["x", {"y": null}]')
+    assert rendered({"a": "", "b": "x=1", "c": "it's"}) == 'a="" b="x=1" c="it\'s"'
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.text(max_size=6) | st.integers(), max_size=3),
+    st.dictionaries(st.sampled_from("abc"), st.text(max_size=6) | st.integers(), max_size=3),
+)
+def test_the_rendering_does_not_depend_on_the_order_of_the_arguments(one, other):
+    for order in itertools.permutations(one.items()):
+        assert rendered(dict(order)) == rendered(one)
+    joined = {name: (one[name], other.get(name)) for name in one}
+    if any(str(mine) != str(others) for mine, others in joined.values()) or len(one) != len(other):
+        assert rendered(one) != rendered(other)
+
+
+async def permitted(gate, rules, text="x=1", name="tool"):
+    return await gate.permit(rules, lambda asked: text)(invocation(name, {"x": 1}))
+
+
+async def test_what_is_allowed_is_not_asked_about():
+    person = Person("no")
+    assert await permitted(Gate(approve=person), Rules(default="allow")) is None
+    assert person.asked == []
+
+
+async def test_a_question_shows_the_tool_the_text_and_the_arguments():
+    person = Person("yes")
+    assert await permitted(Gate(approve=person), Rules(default="ask"), "make all") is None
+    (question,) = person.asked
+    assert (question.tool, question.text, question.arguments) == ("tool", "make all", {"x": 1})
+
+
+async def test_always_holds_for_the_same_text_of_the_same_tool_alone():
+    person = Person("always")
+    gate = Gate(approve=person)
+    for name, text in (("a", "x"), ("a", "x"), ("a", "y"), ("b", "x"), ("b", "x")):
+        assert await permitted(gate, Rules(default="ask"), text, name) is None
+    assert [(each.tool, each.text) for each in person.asked] == [("a", "x"), ("a", "y"), ("b", "x")]
+
+
+async def test_always_does_not_outdo_a_denial():
+    gate = Gate(approve=Person("always"))
+    assert await permitted(gate, Rules(default="ask"), "x") is None
+    assert await permitted(gate, Rules(default="ask", deny=("x",)), "x")
+
+
+async def test_yes_holds_once():
+    person = Person("yes")
+    gate = Gate(approve=person)
+    for _ in range(2):
+        assert await permitted(gate, Rules(default="ask")) is None
+    assert len(person.asked) == 2
+
+
+async def test_where_nobody_is_there_to_ask_nothing_runs_that_needs_asking():
+    assert await permitted(Gate(approve=nobody), Rules(default="ask")) == REFUSED
+
+
+async def test_a_denial_names_its_pattern_and_tells_the_model_not_to_go_around_it():
+    said = await permitted(Gate(approve=nobody), Rules(default="allow", deny=("x=*",)))
+    assert said == (
+        "[not run: the pattern 'x=*' denies it, by the user's settings in agent.yaml. Do not try "
+        "to reach the same in another way; go on without it, or tell the user what you would need "
+        "it for.]"
+    )
+
+
+async def test_a_call_that_could_not_run_anyway_is_answered_without_asking():
+    person = Person()
+
+    def text_of(asked):
+        raise Failed("the argument `command` is missing")
+
+    permit = Gate(approve=person).permit(Rules(default="ask"), text_of)
+    assert await permit(invocation("shell", {})) == "the argument `command` is missing"
+    assert person.asked == []
