@@ -1,0 +1,42 @@
+"""Server-sent events, read as they come."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamEvent:
+    """Something that happened in a session."""
+
+    kind: str
+    """`message`, `piece`, `tool`, `result`, `hidden`, `usage`, `begin`, `end`, …"""
+    data: Mapping[str, Any]
+    """What it says; the OpenAPI document describes each kind."""
+    id: str | None
+    """Its place: what follows it is asked for with it. None where it moves nobody's."""
+
+
+async def events_of(chunks: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent]:
+    """The events of a stream. Lines end as the format says: a text may hold all other ends."""
+    left = b""
+    async for chunk in chunks:
+        *frames, left = (left + chunk).replace(b"\r\n", b"\n").split(b"\n\n")
+        for frame in frames:
+            event = _event(frame)
+            if event is not None:
+                yield event
+
+
+def _event(frame: bytes) -> StreamEvent | None:
+    named: dict[str, str] = {}
+    for line in frame.decode().split("\n"):
+        name, _, value = line.partition(":")
+        named[name] = value.removeprefix(" ")
+    if "data" not in named:
+        return None  # a comment, or the pause before another try
+    kind = named.get("event", "message")
+    return StreamEvent(kind=kind, data=json.loads(named["data"]), id=named.get("id"))

@@ -1,0 +1,188 @@
+"""What is said to an agent, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from trimtab.core.event import Turn
+from trimtab.gateways.http.answers import Accepted, Done
+from trimtab.gateways.http.asking import Asked, Reply
+from trimtab.gateways.http.bodies import KEY, NewMessage
+from trimtab.gateways.http.following import Follower, Place, Wanted, place_of
+from trimtab.gateways.http.problems import Problem, not_now
+from trimtab.gateways.http.sessions import failed, where
+from trimtab.gateways.http.streams import Stream
+from trimtab.session.session import Session
+from trimtab.session.turn import wants_reply
+from trimtab.stores.errors import PositionTaken, StoreError
+from trimtab.worker.letters import Inbound
+
+UNTIL_IT_RUNS = 30.0
+"""Seconds that a turn which nobody waits for any more may take to begin, to be stopped then."""
+TRY = 0.1
+"""Seconds between two looks whether it runs."""
+
+
+async def send(asked: Asked) -> Reply | Stream:
+    """Keep a message; its answer is read elsewhere, or follows at once."""
+    if asked.offer.draining:
+        raise not_now("the server is about to stop and takes in nothing new")
+    address, body = asked.address(), asked.body
+    assert isinstance(body, NewMessage)  # noqa: S101 - what the operation says
+    key, read = _key(asked, body), _read(asked)
+    session, service = str(address), asked.service
+    if not await service.store.position(session):
+        with suppress(PositionTaken):
+            async with service.using(session):
+                pass  # it is there now: whoever reads its events finds it
+    said = await service.store.find_key(session, key)
+    after = await service.store.position(session) if said is None else said - 1
+    if asked.stream:
+        # Listened to before it is posted, so that no piece of the answer is missed.
+        async with asked.offer.hubs.following(session):
+            if said is None:
+                await service.post(_letter(session, key, body))
+        # Who is ahead of the log has an id of another session.
+        own = read is not None and read.position <= await service.store.position(session)
+        place = read if read is not None and own else Place(position=after)
+        return _answer(asked, session, key, place, said=said is not None and said <= place.position)
+    new = said is None and await service.post(_letter(session, key, body))
+    told = Accepted(key=key, known=not new, after=after, events=f"{where(address)}/events")
+    headers = {"Location": f"{told.events}?after={after}"}
+    return Reply(value=told, status=202, headers=headers)
+
+
+async def events(asked: Asked) -> Stream:
+    """Follow a session."""
+    session = await asked.known()
+    place = await _place(asked, session)
+    offer = asked.offer
+    wanted = Wanted(closing=lambda: offer.draining, exact=_exact(asked))
+    return Stream(frames=lambda: _frames(asked, session, place, wanted))
+
+
+async def stop(asked: Asked) -> Reply:
+    """Let the turn that runs end after this step."""
+    return Reply(value=Done(done=asked.service.stop(await asked.known())))
+
+
+async def resume(asked: Asked) -> Reply:
+    """Go on with a turn that was stopped or given up."""
+    session, service = await asked.known(), asked.service
+    if asked.offer.draining:
+        raise not_now("the server is about to stop and begins nothing new")
+    if await service.mail.revive(session):
+        return Reply(value=Done(done=True), status=202)
+    if not await service.mail.pending(session, limit=1):
+        async with service.using(session) as opened:
+            if not wants_reply(opened.window) and not opened.window.open_calls():
+                return Reply(value=Done(done=False), status=202)
+            await _open_again(opened)
+    await asked.offer.due(session)
+    return Reply(value=Done(done=True), status=202)
+
+
+async def _open_again(session: Session) -> None:
+    """A turn that somebody has ended stays so for those who merely look; claimed, it goes on."""
+    user, ended = session.window.newest_user, False
+    since = user.seq if user is not None else 1
+    async for event in session.store.events(session.id, [(since, None)]):
+        if isinstance(event.body, Turn):
+            ended = event.body.state == "ended"
+    if ended and not session.turn.locked():
+        await session.claim()
+        session.epoch = None  # nobody runs it yet
+
+
+async def revive(asked: Asked) -> Reply:
+    """Try again what was given up."""
+    address = asked.address()
+    if not await asked.service.mail.revive(str(address)):
+        raise Problem("not-found", f"nothing was given up in {address.agent}/{address.name}")
+    return Reply(value=Done(done=True), status=202)
+
+
+def _answer(asked: Asked, session: str, key: str, place: Place, *, said: bool) -> Stream:
+    """The answer to a message, up to the end of its turn."""
+    offer = asked.offer
+
+    async def why() -> str | None:
+        return await failed(asked, session)
+
+    async def settled() -> bool:
+        waiting = await asked.service.mail.pending(session)
+        return all(letter.key != key for letter in waiting)
+
+    async def gone() -> None:
+        agent = asked.service.agent_of(session)
+        if agent.spec.session.on_disconnect == "pause":
+            offer.beside(_pause(asked, session, key))
+
+    wanted = Wanted(
+        closing=lambda: offer.closing,
+        key=key,
+        said=said,
+        failed=why,
+        settled=settled,
+        exact=_exact(asked),
+    )
+    return Stream(frames=lambda: _frames(asked, session, place, wanted), gone=gone)
+
+
+@asynccontextmanager
+async def _frames(
+    asked: Asked, session: str, place: Place, wanted: Wanted
+) -> AsyncGenerator[AsyncIterator[bytes]]:
+    async with asked.offer.hubs.following(session) as hub:
+        yield Follower(asked.service.store, session, hub, place, wanted).run()
+
+
+async def _pause(asked: Asked, session: str, key: str) -> None:
+    """Stop the turn that answers a message nobody waits for, also if it has yet to begin."""
+    service = asked.service
+    with suppress(StoreError, TimeoutError):
+        async with asyncio.timeout(UNTIL_IT_RUNS):
+            while not service.stop(session):
+                waiting = await service.mail.pending(session)
+                if all(letter.key != key for letter in waiting):
+                    return  # answered
+                await asyncio.sleep(TRY)
+
+
+def _letter(session: str, key: str, body: NewMessage) -> Inbound:
+    return Inbound(session=session, message=body.message(), key=key, at=time.time())
+
+
+def _key(asked: Asked, body: NewMessage) -> str:
+    given = asked.headers.get("idempotency-key")
+    if given is not None and body.key is not None and given != body.key:
+        raise Problem("invalid", "Idempotency-Key and key differ; give one of them")
+    if given is not None and not KEY.fullmatch(given):
+        raise Problem("invalid", "Idempotency-Key takes 1 to 200 visible ASCII characters")
+    return body.key or given or f"http-{secrets.token_hex(12)}"
+
+
+async def _place(asked: Asked, session: str) -> Place:
+    """Where to begin: behind what the caller has, or with what happens from now on."""
+    read = _read(asked)
+    position = await asked.service.store.position(session)
+    return read if read is not None and read.position <= position else Place(position=position)
+
+
+def _read(asked: Asked) -> Place | None:
+    """Up to where the caller has read; None where it is not said."""
+    given = asked.headers.get("last-event-id") or asked.query.get("after")
+    if given is None:
+        return None
+    place = place_of(given)
+    if place is None:
+        raise Problem("invalid", "Last-Event-ID and after take an id of an event: 12, or 12.57")
+    return place
+
+
+def _exact(asked: Asked) -> bool:
+    return not asked.agent().spec.session.redact

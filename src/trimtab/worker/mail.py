@@ -1,0 +1,103 @@
+"""What a mail promises, whatever it is made of: what came in is answered, what is said goes out.
+
+An inbound letter is durable when `post` returns and stays until its turn is finished. `finish`
+removes it and writes the replies in one step, so after a crash the turn is done again from the log,
+where nothing is said twice (its key is there) and no reply is asked for again (it is there, too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from trimtab.worker.letters import Inbound, Outbound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dead:
+    """A session whose turn has failed for good; its letters wait for somebody to look."""
+
+    session: str
+    """Its id."""
+    why: str
+    """What went wrong the last time."""
+    letters: int
+    """Messages that wait."""
+    at: float
+    """When it was given up, in seconds since the epoch."""
+    replies: int = 0
+    """Replies that will never arrive: `Mail.refused`."""
+
+
+class Mail(Protocol):
+    """Letters by session. Every method may raise `StoreUnavailable`."""
+
+    replied: Callable[[], None]
+    """Called when there is something to send; set by whoever delivers."""
+
+    async def post(self, letter: Inbound) -> bool:
+        """Keep a letter and see to it that a turn follows; False where one with its key waits, or
+        was answered: that is in the session's log."""
+        ...
+
+    async def pending(self, session: str, *, after: int = 0, limit: int = 100) -> list[Inbound]:
+        """The letters of a session that wait, in order, from behind a number."""
+        ...
+
+    async def finish(
+        self, session: str, epoch: int, taken: Collection[int], replies: Sequence[Outbound]
+    ) -> None:
+        """Remove letters that were answered and keep the replies to be sent, all or none.
+
+        An epoch older than the session's newest turn is refused with `StaleOwner`. A reply whose
+        key is known is not kept again.
+        """
+        ...
+
+    async def waiting(self) -> list[str]:
+        """Sessions with letters that no turn has been given up for: to be taken up at a start."""
+        ...
+
+    async def depth(self, prefix: str = "") -> int:
+        """Letters that wait in sessions whose ids begin so."""
+        ...
+
+    async def give_up(self, session: str, why: str, replies: Sequence[Outbound] = ()) -> None:
+        """Let a session's letters rest until somebody looks; new ones begin a turn again."""
+        ...
+
+    async def dead(self, *, prefix: str = "", limit: int = 100) -> list[Dead]:
+        """What was given up, the newest first."""
+        ...
+
+    async def revive(self, session: str) -> bool:
+        """Try again what was given up; False where nothing was."""
+        ...
+
+    async def outgoing(self, doors: Collection[str], *, limit: int, lease: float) -> list[Outbound]:
+        """Replies to be sent now, at most one of each session, the oldest: theirs is an order.
+
+        Each is lent for `lease` seconds; whoever comes back later for it finds `attempts` raised.
+        """
+        ...
+
+    async def delivered(self, number: int) -> None:
+        """A reply has arrived."""
+        ...
+
+    async def put_off(self, number: int, *, seconds: float, why: str, sent: bool) -> None:
+        """A reply waits for another attempt; `sent` where it may have arrived nevertheless."""
+        ...
+
+    async def refused(self, number: int, why: str) -> None:
+        """A reply will never arrive: kept for the dead-letter view, out of the way of others."""
+        ...
+
+    async def forget(self, session: str) -> None:
+        """Remove all letters of a session that is deleted."""
+        ...
+
+    async def close(self) -> None:
+        """Give back whatever is held."""
+        ...

@@ -1,0 +1,1 @@
+"""Mail in PostgreSQL, and the queue of turns beside it."""

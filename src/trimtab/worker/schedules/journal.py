@@ -1,0 +1,118 @@
+"""A log of lines in a folder, written by one process: canonical JSON, a line each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trimtab.core.event import canonical
+from trimtab.stores.errors import Damaged
+from trimtab.stores.files.disk import NEW, put_file, reading, sync_folder, write_at, writing
+from trimtab.stores.files.lock import Lock
+
+LOG = "events.jsonl"
+TORN = "events.torn"
+
+_log = logging.getLogger(__name__)
+
+
+def read(folder: Path) -> tuple[list[dict[str, Any]], int]:
+    """The lines of a log and the bytes they take; what a crash left unfinished is not among them.
+
+    Takes no lock: whoever writes meanwhile adds lines, or puts a whole log in its place.
+    """
+    with reading(folder):
+        try:
+            data = (folder / LOG).read_bytes()
+        except FileNotFoundError:
+            return [], 0
+    whole = data[: data.rfind(b"\n") + 1]
+    found: list[dict[str, Any]] = []
+    for number, line in enumerate(whole.splitlines(), 1):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            raise Damaged(
+                f"line {number} of {folder / LOG} cannot be read; restore it from a backup, or "
+                "take the line out"
+            ) from None
+    return found, len(whole)
+
+
+class Journal:
+    """The one writer: it holds the folder's lock from construction until `close`."""
+
+    def __init__(self, folder: Path, *, fsync: bool) -> None:
+        self.folder = folder
+        """Where it is."""
+        self._fsync = fsync
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._lock = Lock(folder, folder.name)
+        try:
+            self.records, self._end = read(folder)
+            """The lines that were there."""
+            self.lines = len(self.records)
+            """Lines that are there now."""
+            with writing(folder):
+                self._repair()
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Write a line; when this returns it is durable. A failed write leaves nothing behind."""
+        data = f"{canonical(record)}\n".encode()
+        with writing(self.folder):
+            fd = os.open(self.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                write_at(fd, self._end, data)
+                self._sync(fd)
+            except BaseException:
+                os.ftruncate(fd, self._end)
+                raise
+            finally:
+                os.close(fd)
+        self._end += len(data)
+        self.lines += 1
+
+    def replace(self, records: Iterable[dict[str, Any]]) -> None:
+        """Put a shorter log in place of this one: the whole of it, or the old one stays."""
+        lines = [f"{canonical(record)}\n" for record in records]
+        data = "".join(lines).encode()
+        with writing(self.folder):
+            put_file(self.folder / LOG, data, fsync=self._fsync)
+        self._end, self.lines = len(data), len(lines)
+
+    def close(self) -> None:
+        """Let another process write."""
+        self._lock.release()
+
+    def _sync(self, fd: int) -> None:
+        if not self._fsync:
+            return
+        os.fsync(fd)
+        if not self._end:
+            for folder in (self.folder, self.folder.parent):
+                sync_folder(folder)
+
+    def _repair(self) -> None:
+        """Put aside what a crash left unfinished: it was never acknowledged."""
+        (self.folder / (LOG + NEW)).unlink(missing_ok=True)
+        path = self.folder / LOG
+        if not path.exists() or path.stat().st_size == self._end:
+            return
+        with path.open("r+b") as log:
+            log.seek(self._end)
+            torn = log.read()
+            with (self.folder / TORN).open("ab") as aside:
+                aside.write(torn + b"\n")
+                aside.flush()
+                os.fsync(aside.fileno())
+            log.truncate(self._end)
+            os.fsync(log.fileno())
+        _log.warning("%s: %d bytes of an unfinished line were moved to %s", path, len(torn), TORN)

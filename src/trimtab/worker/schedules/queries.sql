@@ -1,0 +1,70 @@
+-- What the schedules ask, by name.
+
+-- name: insert
+INSERT INTO trimtab.schedules (id, session, agent, origin, body, next_run_at, paused)
+VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (id) DO NOTHING;
+
+-- name: locked
+SELECT body, next_run_at FROM trimtab.schedules WHERE id = $1 FOR UPDATE;
+
+-- name: change
+UPDATE trimtab.schedules
+SET session = $2, agent = $3, origin = $4, body = $5, next_run_at = $6, paused = $7
+WHERE id = $1;
+
+-- Two that add to one session add one after the other, so that both count right.
+-- name: adding
+SELECT pg_advisory_xact_lock(hashtextextended('schedules of ' || $1, 0));
+
+-- name: count
+SELECT count(*) FROM trimtab.schedules WHERE session = $1 AND next_run_at IS NOT NULL;
+
+-- name: old
+DELETE FROM trimtab.schedules
+WHERE session = $1 AND origin = 'tool' AND next_run_at IS NULL AND last_run_at < $2;
+
+-- name: remove
+DELETE FROM trimtab.schedules WHERE id = $1;
+
+-- name: forget
+DELETE FROM trimtab.schedules WHERE session = $1 AND origin = 'tool';
+
+-- name: get
+SELECT body, next_run_at FROM trimtab.schedules WHERE id = $1;
+
+-- name: find
+SELECT body, next_run_at FROM trimtab.schedules
+WHERE ($1::text IS NULL OR session = $1) AND ($2::text IS NULL OR agent = $2)
+ORDER BY id LIMIT $3;
+
+-- name: runs
+SELECT schedule, due, at, why, until FROM trimtab.schedule_runs
+WHERE $1::text IS NULL OR schedule = $1 ORDER BY number DESC LIMIT $2;
+
+-- name: next_due
+SELECT next_run_at FROM trimtab.schedules
+WHERE next_run_at IS NOT NULL AND NOT paused
+    AND agent = ANY ($1::text[]) AND id <> ALL ($2::text[])
+ORDER BY next_run_at LIMIT 1;
+
+-- One that another worker has in hand is its own.
+-- name: claim
+SELECT body, next_run_at FROM trimtab.schedules
+WHERE next_run_at <= $1 AND NOT paused
+    AND agent = ANY ($2::text[]) AND id <> ALL ($3::text[])
+ORDER BY next_run_at, id LIMIT 1
+FOR UPDATE SKIP LOCKED;
+
+-- name: move
+UPDATE trimtab.schedules SET next_run_at = $2, last_run_at = $3 WHERE id = $1;
+
+-- name: log
+INSERT INTO trimtab.schedule_runs (schedule, due, at, why, until)
+SELECT $1, due, $3, why, until
+FROM unnest($2::float8[], $4::text[], $5::float8[]) WITH ORDINALITY AS new (due, why, until, place)
+ORDER BY place;
+
+-- name: shorten
+DELETE FROM trimtab.schedule_runs WHERE schedule = $1 AND number <= (
+    SELECT number FROM trimtab.schedule_runs WHERE schedule = $1
+    ORDER BY number DESC OFFSET $2 LIMIT 1);

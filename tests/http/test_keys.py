@@ -1,0 +1,85 @@
+"""Who may ask: keys, what they open, and that guessing learns nothing."""
+
+from __future__ import annotations
+
+import hmac
+
+import pytest
+
+from tests.http.houses import house, problem
+from trimtab.gateways.http import keys as module
+from trimtab.gateways.http.keys import KeyFile, read_keys, write_keys
+
+pytestmark = pytest.mark.anyio
+
+WHO = (
+    {"name": "web", "tenant": "acme"},
+    {"name": "narrow", "tenant": "acme", "agents": ("other",)},
+    {"name": "ops", "metrics": True},
+)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "Bearer", "Bearer tt_wrong", "Basic d2ViOng=", "bearer \x7f", "Bearer é"],
+)
+async def test_without_a_key_that_is_known_nothing_is_answered(given, tmp_path):
+    async with house(keys=tmp_path / "keys.json", who=WHO) as served, served.http() as http:
+        headers = {"Authorization": given.encode("latin-1")} if given else {}
+        for path in ("/v1/agents", "/metrics", "/nowhere", "/v1/agents/helper/sessions/one"):
+            answer = await http.get(path, headers=headers)
+            problem(answer, 401, "no-key")
+            assert answer.headers["www-authenticate"] == "Bearer"
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            assert (await http.get(path)).status_code == 200
+
+
+async def test_a_key_opens_its_agents_and_no_others(tmp_path):
+    async with house("Hello.", keys=tmp_path / "keys.json", who=WHO) as served:
+        async with served.client("narrow") as narrow, served.http("narrow") as http:
+            assert [agent.name for agent in await narrow.agents()] == ["other"]
+            assert await narrow.session("other", "one").ask("Hi.") == "Hello."
+            foreign = await http.get("/v1/agents/helper/sessions/one")
+            unknown = await http.get("/v1/agents/nobody/sessions/one")
+            problem(foreign, 404, "not-found")
+            assert foreign.text.replace("helper", "nobody") == unknown.text
+        async with served.client("web") as web:
+            assert [each.name async for each in web.sessions("other")] == ["one"]
+
+
+async def test_metrics_are_for_keys_that_may_read_them(tmp_path):
+    render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
+    async with (
+        house(keys=tmp_path / "keys.json", who=WHO, metrics=render) as served,
+        served.http("web") as web,
+        served.client("ops") as ops,
+    ):
+        told = problem(await web.get("/metrics"), 403, "not-allowed")
+        assert "trimtab keys create NAME --metrics" in told["detail"]
+        assert await ops.metrics() == "figures 1\n"
+
+
+async def test_a_key_that_is_revoked_is_refused_at_once(tmp_path):
+    file = tmp_path / "keys.json"
+    async with house(keys=file, who=WHO) as served, served.http("web") as http:
+        assert (await http.get("/v1/agents")).status_code == 200
+        write_keys(file, [key for key in read_keys(file) if key.name != "web"])
+        problem(await http.get("/v1/agents"), 401, "no-key")
+
+
+async def test_every_key_is_compared_in_constant_time_whichever_was_given(tmp_path, monkeypatch):
+    compared: list[tuple[str, str]] = []
+
+    def compare(one: str, other: str) -> bool:
+        compared.append((one, other))
+        return hmac.compare_digest(one, other)
+
+    async with house(keys=tmp_path / "keys.json", who=WHO) as served:
+        file = KeyFile(tmp_path / "keys.json")
+        kept = [key.sha256 for key in read_keys(file.path)]
+        monkeypatch.setattr(module, "hmac", type("Stub", (), {"compare_digest": compare}))
+        for given in (*served.keys.values(), "tt_wrong", ""):
+            compared.clear()
+            file.caller(given)
+            assert [one for one, _ in compared] == kept
+            assert {len(other) for _, other in compared} == {64}

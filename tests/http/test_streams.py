@@ -1,0 +1,187 @@
+"""Streams: from anywhere, after any break, every event once."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from tests.http.houses import EVENTS, MESSAGES, PATIENCE, Held, house, problem, until
+from tests.http.test_talking import LOOK
+from trimtab.client import Refused
+from trimtab.core.event import Turn
+from trimtab.gateways.http.following import Place, place_of
+from trimtab.session import Session
+from trimtab.testing import Call
+
+pytestmark = pytest.mark.anyio
+
+LONG = "It rains in the morning, and in the afternoon the sun comes out for an hour or two."
+STREAM = {"Accept": "text/event-stream"}
+
+
+def told(event):
+    return (event.kind, event.id, event.data)
+
+
+async def seen(session, after):
+    """The events behind a place, up to the end of a turn."""
+    found = []
+    async with asyncio.timeout(PATIENCE), aclosing(session.follow(after)) as events:
+        async for event in events:
+            found.append(told(event))
+            if event.kind == "end":
+                break
+    return found
+
+
+async def test_whoever_comes_back_to_any_place_gets_exactly_what_follows_it():
+    script = [Call(name="look", arguments={}), LONG]
+    async with house(*script, tools=[LOOK]) as served:
+        session = served.session()
+        async for _ in session.stream("How is the weather?"):
+            pass
+        whole = await seen(session, "0")
+        assert len(whole) == len({place for _, place, _ in whole}) > 8
+        for number, (_, place, _) in enumerate(whole[:-1]):
+            assert await seen(session, place) == whole[number + 1 :]
+
+
+@pytest.mark.parametrize("after", [2, 3, 4, 8])
+async def test_a_reply_that_is_being_written_is_taken_up_where_the_connection_broke(after):
+    """One reader drops and comes back while the model is at a piece; one never drops."""
+    provider = Held(LONG, after=after)
+    async with house(provider=provider, session={"on_disconnect": "continue"}) as served:
+        session = served.session()
+        pieces, place = "", None
+        async with asyncio.timeout(PATIENCE), aclosing(session.stream("Well?")) as events:
+            async for event in events:
+                pieces += event.data["text"] if event.kind == "piece" else ""
+                place = event.id or place
+                if event.kind == ("piece" if after > 2 else "begin"):
+                    break
+        await provider.reached.wait()
+        steady = asyncio.create_task(_text(session, "0"))
+        provider.go_on.set()
+        assert pieces + await _text(session, place) == LONG
+        assert await steady == LONG
+
+
+async def _text(session, after):
+    pieces = ""
+    async with asyncio.timeout(PATIENCE), aclosing(session.follow(after)) as events:
+        async for event in events:
+            if event.kind == "end":
+                return pieces
+            pieces += event.data["text"] if event.kind == "piece" else ""
+            if event.kind == "message" and event.data["role"] == "assistant" and not pieces:
+                pieces = event.data["text"]  # it was there when we came
+    return pieces
+
+
+async def test_a_message_that_is_sent_again_goes_on_behind_the_last_event():
+    async with house(LONG) as served, served.http() as http:
+        session = served.session()
+        events = [told(event) async for event in session.stream("Well?", key="k1")]
+        for number, (_, place, _) in enumerate(events[:-1]):
+            headers = {**STREAM, "Last-Event-ID": str(place)}
+            body = {"text": "Well?", "key": "k1"}
+            answer = await http.post(MESSAGES, json=body, headers=headers)
+            ids = [line[4:] for line in answer.text.splitlines() if line.startswith("id: ")]
+            assert ids == [place for _, place, _ in events[number + 1 :]]
+
+
+async def test_a_place_of_another_session_begins_with_what_comes_next():
+    async with house("One.", "Two.") as served:
+        session = served.session()
+        await session.ask("First.")
+        async with aclosing(session.follow("999")) as events:
+            waiting = asyncio.create_task(anext(events))
+            await until(lambda: served.offer.hubs._hubs)
+            await session.send("Second.")
+            assert (await waiting).data["text"] == "Second."
+
+
+@pytest.mark.parametrize("place", ["x", "-1", "1.2.3.4", "1e3", "٣"])
+async def test_what_is_no_place_is_refused(place):
+    async with house("One.") as served, served.http() as http:
+        await served.session().ask("First.")
+        answer = await http.get(EVENTS, params={"after": place})
+        assert "take an id of an event" in problem(answer, 422, "invalid")["detail"]
+
+
+def test_a_place_is_read_as_it_is_written():
+    for place in (
+        Place(position=12),
+        Place(position=12, text=57),
+        Place(position=12, text=57, thinking=3),
+        Place(position=0, thinking=3),
+    ):
+        assert place_of(str(place)) == place
+
+
+async def following(served, http):
+    """Somebody who follows, when that has begun."""
+    hub = served.offer.hubs._hubs["default/helper/one"]
+    before = hub.users
+    task = asyncio.create_task(http.get(EVENTS))
+    await until(lambda: hub.users > before)
+    return task
+
+
+async def test_followers_are_told_when_the_server_stops_and_readers_of_an_answer_get_it_first():
+    provider = Held(LONG, after=5)
+    async with house(provider=provider) as served, served.http() as http:
+        session = served.session()
+        answer = asyncio.create_task(session.ask("Well?"))
+        await provider.reached.wait()
+        follower = await following(served, http)
+        served.offer.drain()
+        assert "event: bye" in (await follower).text
+        with pytest.raises(Refused, match="takes in nothing new") as refused:
+            await session.send("More?")
+        assert (refused.value.status, refused.value.retry_after) == (503, 1)
+        provider.go_on.set()
+        assert await answer == LONG
+
+
+async def test_a_stream_ends_when_its_session_is_deleted():
+    async with house("One.") as served, served.http() as http:
+        session = served.session()
+        await session.ask("First.")
+        follower = await following(served, http)
+        await session.delete()
+        assert (await follower).status_code == 200
+
+
+async def test_an_answer_ends_although_nobody_said_that_its_turn_was_over():
+    """A process that dies between the reply and the end of its turn leaves the log so."""
+    async with house("One.") as served:
+        session = served.session()
+        await session.ask("First.", key="k1")
+        store = served.service.store
+        events = [event async for event in store.events("default/helper/one")]
+        assert isinstance(events[-1].body, Turn)
+        await session.delete()
+        torn = await Session.create(store, "default/helper/one", model="claude-sonnet-4-5")
+        await torn.add({"role": "user", "content": "First."}, key="k1")
+        await torn.add({"role": "assistant", "content": "One."})
+        await torn.close()
+        assert await session.ask("First.", key="k1") == "One."
+
+
+async def test_a_reader_who_does_not_read_holds_nobody_up():
+    texts = [LONG * 40] * 3
+    async with house(*texts) as served, served.http() as http:
+        session = served.session()
+        await session.send("0")
+        async with http.stream("GET", EVENTS, params={"after": "0"}) as slow:
+            for number in range(1, 3):
+                assert await session.ask(str(number)) == texts[0]
+            read = b""
+            async for chunk in slow.aiter_raw(64):
+                read += chunk
+                if read.count(b"event: end\n") == len(texts) or len(read) > 100_000:
+                    break
+        assert read.count(b"event: message\n") == 6

@@ -1,0 +1,172 @@
+"""What is said is kept once and answered; what is answered can be watched."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.http.houses import MESSAGES, Held, house, problem, until
+from trimtab.client import Refused, TurnFailed
+from trimtab.providers.provider import Failure
+from trimtab.session.tools import Invocation, Tool
+from trimtab.testing import Call
+
+pytestmark = pytest.mark.anyio
+
+BROKEN = Failure(kind="auth", message="no such key")
+
+
+async def look(asked: Invocation) -> str:
+    return "It rains."
+
+
+LOOK = Tool(
+    definition={"name": "look", "description": "Look.", "input_schema": {"type": "object"}},
+    run=look,
+)
+
+
+async def test_a_message_is_kept_and_answered():
+    async with house("Hello.") as served, served.http() as http:
+        answer = await http.post(MESSAGES, json={"text": "Hi.", "key": "k1"})
+        assert answer.status_code == 202
+        assert answer.json() == {
+            "key": "k1",
+            "known": False,
+            "after": 1,
+            "events": "/v1/agents/helper/sessions/one/events",
+        }
+        assert answer.headers["location"] == "/v1/agents/helper/sessions/one/events?after=1"
+        await served.turns.idle()
+        told = [(m.role, m.text, m.key) async for m in served.session().history()]
+        assert told == [("user", "Hi.", "k1"), ("assistant", "Hello.", None)]
+
+
+async def test_what_is_sent_again_with_its_key_is_not_said_again():
+    async with house("Hello.") as served, served.http() as http:
+        session = served.session()
+        assert await session.ask("Hi.", key="k1") == "Hello."
+        assert (await session.send("Hi.", key="k1")).known
+        assert await session.ask("Hi.", key="k1") == "Hello."
+        headers = {"Idempotency-Key": "k1"}
+        assert (await http.post(MESSAGES, json={"text": "Hi."}, headers=headers)).json()["known"]
+        assert len([m async for m in session.history()]) == 2
+        other = {"text": "Hi.", "key": "k2"}
+        problem(await http.post(MESSAGES, json=other, headers=headers), 422, "invalid")
+
+
+async def test_a_turn_with_tools_is_seen_as_it_happens():
+    script = [Call(name="look", arguments={}), "It rains, they say."]
+    async with house(*script, tools=[LOOK]) as served:
+        events = [event async for event in served.session().stream("How is the weather?")]
+        kinds = [event.kind for event in events if event.kind not in ("usage", "piece")]
+        assert kinds == ["message", "begin", "message", "tool", "result", "message", "end"]
+        tool, result = (
+            next(e.data for e in events if e.kind == kind) for kind in ("tool", "result")
+        )
+        assert tool["name"] == "look"
+        assert result["results"] == [{"call": tool["call"], "text": "It rains.", "error": False}]
+        pieces = "".join(e.data["text"] for e in events if e.kind == "piece")
+        assert pieces == "It rains, they say."
+
+
+async def test_pictures_come_with_the_message():
+    async with house("A dot.") as served:
+        picture = {"type": "image", "mime": "image/png", "data": "iVBORw0KGgo="}
+        said = [{"type": "text", "text": "What is it?"}, picture]
+        assert await served.session().ask(said) == "A dot."
+        (first, _) = [m async for m in served.session().history()]
+        assert [(m.type, m.mime) for m in first.media] == [("image", "image/png")]
+        sent = served.provider.requests[0]["messages"][-1]["content"]
+        assert [part["type"] for part in sent] == ["text", "image"]
+
+
+async def test_a_message_during_a_turn_is_answered_in_its_order():
+    provider = Held("One moment.", "Both done.", after=3)
+    async with house(provider=provider, session={"on_message": "queue"}) as served:
+        session = served.session()
+        first = asyncio.create_task(session.ask("First."))
+        await provider.reached.wait()
+        accepted = await session.send("Second.")
+        assert not accepted.known
+        state = await session.state()
+        assert (state.running, state.waiting) == (True, 2)
+        provider.go_on.set()
+        assert await first == "One moment."
+        await served.turns.idle()
+        told = [m.text async for m in session.history()]
+        assert told == ["First.", "One moment.", "Second.", "Both done."]
+
+
+async def test_a_turn_that_failed_for_good_is_told_listed_and_tried_again():
+    async with house(BROKEN, BROKEN, "At last.") as served, served.client() as client:
+        session = client.session("helper", "one")
+        with pytest.raises(TurnFailed, match="no such key"):
+            await session.ask("Hi.")
+        assert "no such key" in str((await session.state()).failed)
+        (dead,) = await client.dead()
+        assert (dead.agent, dead.name, dead.letters) == ("helper", "one", 1)
+        async with served.http() as http:
+            assert (await http.post("/v1/dead/helper/one", json={})).status_code == 202
+            await until(lambda: len(served.provider.requests) == 2)
+            await served.turns.idle()
+            assert await session.resume()
+            await served.turns.idle()
+            problem(await http.post("/v1/dead/helper/one", json={}), 404, "not-found")
+        assert [m.text async for m in session.history()] == ["Hi.", "At last."]
+        assert await client.dead() == []
+
+
+async def test_a_turn_is_stopped_after_its_step_and_resumed():
+    provider = Held(Call(name="look", arguments={}), "Done.", after=2)
+    async with house(provider=provider, tools=[LOOK]) as served:
+        session = served.session()
+        running = asyncio.create_task(_kinds(session))
+        await provider.reached.wait()
+        assert await session.stop()
+        provider.go_on.set()
+        kinds = await running
+        assert kinds[-1] == ("end", "stopped")
+        assert not await session.stop()
+        assert await session.resume()
+        await served.turns.idle()
+        assert [m.text async for m in session.history()][-1] == "Done."
+        assert not await session.resume()
+
+
+async def _kinds(session):
+    return [(event.kind, event.data.get("why")) async for event in session.stream("Go.")]
+
+
+async def test_more_than_may_wait_is_refused_with_how_many():
+    async with house(provider=Held("x"), max_waiting=2, session={"debounce": 30.0}) as served:
+        session = served.session()
+        for number in range(2):
+            await session.send(f"{number}")
+        with pytest.raises(Refused, match="2 messages wait and 2 may") as refused:
+            await session.send("One more.")
+        assert (refused.value.status, refused.value.retry_after) == (429, 5)
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "why"),
+    [
+        ({}, "body", "give either text or parts"),
+        ({"text": ""}, "text", "at least 1 character"),
+        ({"text": 7}, "text", "valid string"),
+        ({"text": "x", "parts": [{"type": "text", "text": "y"}]}, "body", "either text or parts"),
+        ({"parts": []}, "parts", "at least 1"),
+        ({"parts": [{"type": "image", "mime": "image/png"}]}, "parts.0.image", "data or url"),
+        ({"parts": [{"type": "sound"}]}, "parts.0", "found using"),
+        ({"text": "x", "key": "with space"}, "key", "pattern"),
+        ({"text": "x", "role": "system"}, "role", "there is no such field"),
+    ],
+)
+async def test_a_body_that_does_not_fit_is_refused_with_the_field(body, field, why):
+    async with house() as served, served.http() as http:
+        told = problem(await http.post(MESSAGES, json=body), 422, "invalid")
+        assert told["fields"][0]["field"] == field
+        assert why in told["fields"][0]["why"]
+        listed = await http.get("/v1/agents/helper/sessions")
+        assert listed.json()["sessions"] == []

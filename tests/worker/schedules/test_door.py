@@ -1,0 +1,101 @@
+"""The clock as a door: it runs what is due when it is, and sleeps until then."""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.worker.schedules.places import AGENTS, CHAT, at, schedule
+from trimtab.stores.errors import StoreUnavailable
+from trimtab.worker.delivery import Never
+from trimtab.worker.letters import Outbound
+from trimtab.worker.schedules.door import ScheduleDoor
+
+pytestmark = pytest.mark.anyio
+NOON = at("2026-11-15 12:00")
+
+
+@asynccontextmanager
+async def running(door):
+    task = asyncio.create_task(door.run())
+    try:
+        yield door
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(holds):
+    async with asyncio.timeout(10):
+        while not await holds():  # noqa: ASYNC110 - whatever it is, nobody signals it
+            await asyncio.sleep(0.01)
+
+
+async def test_what_is_added_meanwhile_is_run_when_it_is_due(kept, place):
+    door = ScheduleDoor(kept, AGENTS, look=600)
+    async with running(door):
+        soon = float(int(time.time()) + 1)
+        await kept.keep(schedule(when="* * * * *", now=soon, next_run_at=soon))
+        door.wake()
+        await until(place.keys)
+    (letter,) = await place.letters()
+    assert letter.message.text == "What is new?"
+    assert (letter.session, letter.route.door) == ("default/helper/telegram:123456", "telegram")
+    assert letter.at >= soon
+
+
+class Counted:
+    """Schedules that count how often they are asked, and cannot be reached at first."""
+
+    def __init__(self, kept, failures):
+        self._kept = kept
+        self.asked = 0
+        self.failures = failures
+
+    async def run_next(self, *args, **how):
+        self.asked += 1
+        if self.asked <= self.failures:
+            raise StoreUnavailable("not now")
+        return await self._kept.run_next(*args, **how)
+
+    async def next_due(self, *args, **how):
+        return await self._kept.next_due(*args, **how)
+
+
+async def test_it_looks_when_something_is_due_and_not_all_the_time(kept):
+    await kept.keep(schedule(now=NOON))
+    counted: Any = Counted(kept, 0)
+    far = ScheduleDoor(counted, AGENTS, clock=lambda: NOON)
+    assert await far.once() == 15.0
+    near = ScheduleDoor(counted, AGENTS, clock=lambda: at("2026-11-16 07:59:57"))
+    assert await near.once() == 3.0
+
+    async def looked(times):
+        return counted.asked == 2 + times
+
+    async with running(ScheduleDoor(counted, AGENTS, clock=lambda: NOON, look=600)) as door:
+        await until(lambda: looked(1))
+        door.wake()
+        await until(lambda: looked(2))
+        # It has gone back to sleep: others run, and it does not ask again.
+        for _ in range(50):
+            await kept.find()
+    assert counted.asked == 4
+
+
+async def test_a_store_that_is_away_does_not_end_it(kept, place):
+    await kept.keep(schedule(when="* * * * *", now=NOON))
+    away: Any = Counted(kept, 2)
+    door = ScheduleDoor(away, AGENTS, clock=lambda: NOON + 60, look=0.01)
+    async with running(door):
+        await until(place.keys)
+
+
+async def test_nothing_is_delivered_to_a_clock(kept):
+    door = ScheduleDoor(kept, AGENTS)
+    reply = Outbound(session="s", seq=1, text="x", route=CHAT, key="k")
+    with pytest.raises(Never):
+        await door.deliver(reply)
+    assert (door.name, door.routes) == ("schedule", ())

@@ -1,0 +1,84 @@
+"""Schedules on files: what a crash leaves, who may write, how long the log gets."""
+
+import json
+
+import pytest
+
+from tests.worker.schedules.places import Files, at, run, schedule
+from trimtab.core.message import text_message
+from trimtab.session import Session
+from trimtab.stores.errors import Damaged, SessionBusy
+from trimtab.stores.files import FileStore
+from trimtab.worker.schedules import files
+from trimtab.worker.schedules.files import look
+
+pytestmark = pytest.mark.anyio
+NOON = at("2026-11-15 12:00")
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Files(tmp_path)
+
+
+async def test_a_torn_line_is_put_aside_and_the_rest_is_there(place):
+    async with place.open() as schedules:
+        await schedules.keep(schedule(now=NOON))
+    log = place.root / ".schedules/events.jsonl"
+    whole = log.read_bytes()
+    log.write_bytes(whole + b'{"kind":"moved","id":"default/hel')
+    assert len((await look(place.root)).find()) == 1
+    async with place.open() as schedules:
+        assert log.read_bytes() == whole
+        await schedules.keep(schedule("b", now=NOON))
+        assert len(await schedules.find()) == 2
+    assert (place.root / ".schedules/events.torn").read_bytes().startswith(b'{"kind":"moved"')
+    assert [json.loads(line)["kind"] for line in log.read_bytes().splitlines()] == ["kept"] * 2
+
+
+async def test_a_damaged_line_is_refused_by_its_number(place):
+    async with place.open() as schedules:
+        await schedules.keep(schedule(now=NOON))
+    log = place.root / ".schedules/events.jsonl"
+    log.write_bytes(b"{nonsense}\n" + log.read_bytes())
+    with pytest.raises(Damaged, match=r"line 1 of .*events\.jsonl cannot be read"):
+        async with place.open():
+            pass
+
+
+async def test_one_process_runs_them_and_any_may_look(place):
+    async with place.open() as schedules:
+        await schedules.keep(schedule(now=NOON))
+        with pytest.raises(SessionBusy, match="which holds"):
+            await files.FileSchedules.open(place.root, post=place.mail.post, find_key=place.unknown)
+        assert [one.name for one in (await look(place.root)).find()] == ["morning"]
+    assert (await look(place.root / "nowhere")).find() == []
+
+
+async def test_the_log_is_written_anew_before_it_gets_long(place, monkeypatch):
+    monkeypatch.setattr(files, "SPARE", 20)
+    async with place.open() as schedules:
+        await schedules.keep(schedule(when="* * * * *", now=NOON))
+        for minute in range(1, 100):
+            await run(schedules, NOON + 60 * minute)
+        before = (await schedules.find(), await schedules.runs(limit=500))
+    lines = (place.root / ".schedules/events.jsonl").read_bytes().splitlines()
+    assert len(lines) <= 23
+    async with place.open() as schedules:
+        assert (await schedules.find(), await schedules.runs(limit=500)) == before
+        assert len(before[1]) == 99
+
+
+async def test_a_run_that_was_answered_before_the_crash_is_not_posted_again(place):
+    due = schedule(when="* * * * *", now=NOON)
+    async with place.open() as schedules:
+        await schedules.keep(due)
+        store = FileStore(place.root, fsync=False)
+        session = await Session.create(store, due.session, model="claude-sonnet-4-5")
+        await session.add(
+            text_message("user", "What is new?"), key=f"schedule/{due.id}/{int(NOON + 60)}"
+        )
+        await store.close()
+        assert await run(schedules, NOON + 60) == 1
+        assert await place.keys() == []
+        assert len(await schedules.runs()) == 1

@@ -1,0 +1,193 @@
+"""Replies leave in order, once or marked, and a slow door holds nobody else up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from tests.worker.mails import S, claimed, keys, letter, reply
+from tests.worker.served import until
+from trimtab.stores.errors import StoreUnavailable
+from trimtab.testing import MemoryStore
+from trimtab.testing.mail import MemoryMail
+from trimtab.worker import delivery
+from trimtab.worker.delivery import TRIES, Delivery, Later, Never
+from trimtab.worker.letters import Outbound, Route
+
+pytestmark = pytest.mark.anyio
+
+
+class Phone:
+    """A door that does what it is told, in turn, and then delivers."""
+
+    def __init__(self, *does) -> None:
+        self.does = list(does)
+        self.got: list[tuple[str, int]] = []
+
+    async def __call__(self, sent: Outbound) -> None:
+        self.got.append((sent.key, sent.attempts))
+        if self.does:
+            next_one = self.does.pop(0)
+            if isinstance(next_one, Exception):
+                raise next_one
+            await next_one()
+
+
+@pytest.fixture
+def mail():
+    return MemoryMail(MemoryStore())
+
+
+async def outgoing(mail, *names, door="phone", session=S):
+    if not await mail._store.position(session):
+        await claimed(mail._store, session)
+    route = Route(door=door, address={})
+    made = [reply(name, session=session, route=route) for name in names]
+    await mail.finish(session, 1, [], made)
+
+
+@contextlib.asynccontextmanager
+async def running(mail, **doors):
+    made = Delivery(mail, doors)
+    mail.replied = made.due
+    task = asyncio.create_task(made.run(every=0.01))
+    try:
+        yield made
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_replies_of_a_session_arrive_in_order(mail):
+    phone = Phone()
+    await outgoing(mail, "a", "b", "c")
+    async with running(mail, phone=phone):
+        await until(lambda: len(phone.got) == 3)
+        await outgoing(mail, "d")
+        await until(lambda: len(phone.got) == 4)
+    assert phone.got == [("a", 0), ("b", 0), ("c", 0), ("d", 0)]
+
+
+async def test_a_reply_that_must_wait_holds_up_its_session_alone_and_is_not_marked(mail):
+    phone = Phone(Later(0.05, "slow down"))
+    await outgoing(mail, "a1", "a2")
+    await outgoing(mail, "b1", session="default/helper/two")
+    async with running(mail, phone=phone):
+        await until(lambda: len(phone.got) == 4)
+    assert phone.got == [("a1", 0), ("b1", 0), ("a1", 0), ("a2", 0)]
+
+
+async def test_a_reply_that_will_never_arrive_lets_the_next_one_go(mail):
+    phone = Phone(Never("blocked"))
+    await outgoing(mail, "a", "b")
+    async with running(mail, phone=phone):
+        await until(lambda: len(phone.got) == 2)
+    assert list(mail.said.values()) == ["blocked"]
+    assert (await mail.dead())[0].replies == 1
+
+
+async def test_a_reply_of_unknown_end_is_sent_again_marked_and_given_up_in_the_end(
+    mail, monkeypatch
+):
+    monkeypatch.setattr(delivery, "FIRST", 0.0001)
+    phone = Phone(*[ConnectionError("reset")] * TRIES)
+    await outgoing(mail, "a", "b")
+    async with running(mail, phone=phone):
+        await until(lambda: ("b", 0) in phone.got)
+    assert phone.got == [*(("a", n) for n in range(TRIES)), ("b", 0)]
+
+
+async def test_a_delivery_that_hangs_is_of_unknown_end(mail, monkeypatch):
+    monkeypatch.setattr(delivery, "LEASE", 0.05)
+    monkeypatch.setattr(delivery, "FIRST", 0.0001)
+    phone = Phone(asyncio.Event().wait)
+    await outgoing(mail, "a")
+    async with running(mail, phone=phone):
+        await until(lambda: len(phone.got) == 2)
+    assert phone.got == [("a", 0), ("a", 1)]
+
+
+async def test_a_slow_door_holds_nobody_up(mail):
+    stuck = asyncio.Event()
+    slow, fast = Phone(*[stuck.wait] * 40), Phone()
+    for n in range(40):
+        await outgoing(mail, f"slow{n}", door="slow", session=f"default/helper/slow{n}")
+    for n in range(5):
+        await outgoing(mail, f"fast{n}", door="fast", session=f"default/helper/fast{n}")
+    async with running(mail, slow=slow, fast=fast):
+        await until(lambda: len(fast.got) == 5)
+        assert len(slow.got) == delivery.AT_ONCE
+        await outgoing(mail, "both", door="fast", session="default/helper/slow0")
+        await until(lambda: len(fast.got) == 6)
+        stuck.set()
+        await until(lambda: len(slow.got) == 40)
+
+
+async def test_one_slow_session_holds_up_no_other_of_its_door(mail):
+    stuck = asyncio.Event()
+    phone = Phone(stuck.wait)
+    await outgoing(mail, "a1", "a2")
+    async with running(mail, phone=phone):
+        await until(lambda: phone.got)
+        for n in range(30):
+            await outgoing(mail, f"b{n}", session=f"default/helper/b{n}")
+        await until(lambda: len(phone.got) == 31)
+        assert ("a2", 0) not in phone.got
+        stuck.set()
+        await until(lambda: ("a2", 0) in phone.got)
+
+
+async def test_what_could_not_be_kept_is_sent_again_marked(mail, monkeypatch):
+    monkeypatch.setattr(delivery, "LEASE", 0.02)
+    phone, kept = Phone(), mail.delivered
+
+    async def once(number):
+        mail.delivered = kept
+        raise StoreUnavailable("the disk is away")
+
+    mail.delivered = once
+    await outgoing(mail, "a", "b")
+    async with running(mail, phone=phone):
+        await until(lambda: len(phone.got) == 3)
+    assert phone.got == [("a", 0), ("a", 1), ("b", 0)]
+
+
+async def test_a_mail_that_is_away_ends_no_delivery(mail):
+    phone, real, failed = Phone(), mail.outgoing, []
+
+    async def away(*given, **named):
+        if len(failed) < 3:
+            failed.append(1)
+            raise StoreUnavailable("away")
+        return await real(*given, **named)
+
+    mail.outgoing = away
+    await outgoing(mail, "a")
+    async with running(mail, phone=phone):
+        await until(lambda: phone.got)
+
+
+async def test_what_is_under_way_when_it_ends_is_waited_for(mail):
+    begun = asyncio.Event()
+
+    async def slowly():
+        begun.set()
+        await asyncio.sleep(0.02)
+
+    phone = Phone(slowly)
+    await outgoing(mail, "a")
+    async with running(mail, phone=phone):
+        await begun.wait()
+    assert await mail.outgoing(["phone"], limit=1, lease=1) == []
+
+
+async def test_what_is_outgoing_now_can_be_sent_at_once(mail):
+    phone = Phone()
+    await mail.post(letter("k"))
+    await outgoing(mail, "a", "b")
+    made = Delivery(mail, {"phone": phone})
+    assert [await made.once(), await made.once(), await made.once()] == [1, 1, 0]
+    assert await keys(mail) == ["k"]

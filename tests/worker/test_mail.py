@@ -1,0 +1,269 @@
+"""What every mail promises."""
+
+import asyncio
+
+import pytest
+
+from tests.worker.mails import PHONE, S, claimed, keys, lent, letter, numbers, reply
+from trimtab.core.message import Media, Message, Text
+from trimtab.session import Session
+from trimtab.stores.errors import StaleOwner
+from trimtab.worker.letters import Inbound, Route
+
+pytestmark = pytest.mark.anyio
+
+OTHER = "default/helper/two"
+FOREIGN = "acme/helper/one"
+
+
+async def test_letters_wait_in_the_order_they_came_each_once(mail):
+    assert [await mail.post(letter(key)) for key in ("a", "b", "a", "c")] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert await keys(mail) == ["a", "b", "c"]
+    given = await numbers(mail)
+    assert given == sorted(set(given))
+    assert await keys(mail, after=given[0], limit=1) == ["b"]
+
+
+async def test_a_letter_comes_back_as_it_was(mail):
+    said = Message(
+        role="user",
+        parts=(
+            Text(text="half \udc00, é\n🙂"),
+            Media(kind="image", mime="image/png", data="aGk="),
+        ),
+    )
+    sent = Inbound(
+        session=S,
+        message=said,
+        key="k/1 🙂",
+        at=1.25,
+        route=Route(door="phone", address={"number": 7, "thread": None, "of": ["x"]}),
+    )
+    await mail.post(sent)
+    (found,) = await mail.pending(S)
+    assert (found.message, found.key, found.at, found.route) == (
+        said,
+        sent.key,
+        sent.at,
+        sent.route,
+    )
+
+
+async def test_the_same_key_in_two_sessions_is_two_letters(mail):
+    assert await mail.post(letter("a"))
+    assert await mail.post(letter("a", session=OTHER))
+    assert await keys(mail, OTHER) == ["a"]
+
+
+async def test_the_same_letter_posted_many_times_at_once_is_kept_once(mail):
+    kept = await asyncio.gather(*(mail.post(letter("a")) for _ in range(20)))
+    assert sum(kept) == 1
+    assert await keys(mail) == ["a"]
+
+
+async def test_many_letters_at_once_are_all_kept(mail):
+    await asyncio.gather(*(mail.post(letter(f"k{n}")) for n in range(100)))
+    assert sorted(await keys(mail)) == sorted(f"k{n}" for n in range(100))
+
+
+async def test_finishing_removes_what_was_taken_and_keeps_the_replies(mail, store):
+    epoch = await claimed(store)
+    for key in ("a", "b", "c"):
+        await mail.post(letter(key))
+    await mail.finish(S, epoch, (await numbers(mail))[:2], [reply("r1"), reply("r2")])
+    assert await keys(mail) == ["c"]
+    (first,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    assert (first.key, first.text, first.route, first.attempts) == ("r1", "answer r1", PHONE, 0)
+
+
+async def test_a_letter_that_was_answered_is_in_the_log_and_not_kept_again(mail, store):
+    epoch = await claimed(store)
+    assert await mail.post(letter("a"))
+    opened = await Session.open(store, S)
+    await opened.add(letter("a").message, key="a")
+    await mail.finish(S, epoch, await numbers(mail), [])
+    assert not await mail.post(letter("a"))
+    assert await keys(mail) == []
+    assert await mail.post(letter("b"))
+
+
+async def test_a_turn_that_was_taken_over_can_finish_nothing(mail, store):
+    epoch = await claimed(store, times=2)
+    await mail.post(letter("a"))
+    with pytest.raises(StaleOwner):
+        await mail.finish(S, epoch - 1, await numbers(mail), [reply("r1")])
+    assert await keys(mail) == ["a"]
+    assert await lent(mail) == []
+    await mail.finish(S, epoch, await numbers(mail), [reply("r1")])
+    assert await keys(mail) == []
+
+
+async def test_a_reply_whose_key_is_known_is_not_kept_again_even_when_it_has_left(mail, store):
+    epoch = await claimed(store)
+    await mail.finish(S, epoch, [], [reply("r1")])
+    await mail.finish(S, epoch, [], [reply("r1")])
+    (found,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    await mail.delivered(found.number)
+    assert await lent(mail) == []
+    await mail.finish(S, epoch, [], [reply("r1"), reply("r2")])
+    assert await lent(mail) == ["r2"]
+
+
+async def test_sessions_with_letters_are_taken_up_at_a_start_but_not_those_given_up(mail):
+    for session in (S, OTHER, FOREIGN):
+        await mail.post(letter("a", session=session))
+    await mail.give_up(OTHER, "broken")
+    assert sorted(await mail.waiting()) == sorted([S, FOREIGN])
+
+
+async def test_depth_counts_a_tenants_letters_and_all(mail, store):
+    epoch = await claimed(store)
+    for key, session in (("a", S), ("b", S), ("a", OTHER), ("a", FOREIGN)):
+        await mail.post(letter(key, session=session))
+    assert [await mail.depth(p) for p in ("", "default/", "acme/", "default/helper/o", "x/")] == [
+        4,
+        3,
+        1,
+        2,
+        0,
+    ]
+    await mail.finish(S, epoch, await numbers(mail), [])
+    assert await mail.depth("default/") == 1
+
+
+async def test_what_is_given_up_is_shown_with_its_reason_and_its_apology_goes_out(mail):
+    await mail.post(letter("a"))
+    await mail.post(letter("b"))
+    await mail.give_up(S, "CannotFit: too large", [reply("sorry")])
+    (found,) = await mail.dead()
+    assert (found.session, found.why, found.letters) == (S, "CannotFit: too large", 2)
+    assert await lent(mail) == ["sorry"]
+    assert await mail.dead(prefix="acme/") == []
+
+
+async def test_the_newest_given_up_comes_first(mail):
+    for session in (S, OTHER, FOREIGN):
+        await mail.post(letter("a", session=session))
+        await mail.give_up(session, "broken")
+    assert [one.session for one in await mail.dead(limit=2)] == [FOREIGN, OTHER]
+
+
+async def test_what_was_given_up_can_be_revived_once(mail):
+    await mail.post(letter("a"))
+    assert not await mail.revive(S)
+    await mail.give_up(S, "broken")
+    assert await mail.revive(S)
+    assert await mail.dead() == []
+    assert await mail.waiting() == [S]
+    assert not await mail.revive(S)
+
+
+async def test_a_new_letter_takes_up_what_was_given_up(mail):
+    await mail.post(letter("a"))
+    await mail.give_up(S, "broken")
+    await mail.post(letter("b"))
+    assert await mail.dead() == []
+    assert await keys(mail) == ["a", "b"]
+
+
+async def test_replies_of_a_session_go_one_after_the_other_and_others_beside_them(mail, store):
+    epoch = await claimed(store)
+    await mail.finish(S, epoch, [], [reply("r1"), reply("r2")])
+    await claimed(store, OTHER)
+    await mail.finish(OTHER, 1, [], [reply("q1", session=OTHER)])
+    found = await mail.outgoing(["phone"], limit=10, lease=60)
+    assert [one.key for one in found] == ["r1", "q1"]
+    assert await lent(mail) == []
+    await mail.delivered(found[0].number)
+    assert await lent(mail) == ["r2"]
+
+
+async def test_no_more_is_lent_than_was_asked_for(mail, store):
+    for n in range(5):
+        session = f"default/helper/s{n}"
+        epoch = await claimed(store, session)
+        await mail.finish(session, epoch, [], [reply(f"r{n}", session=session)])
+    assert [await lent(mail, limit=2), await lent(mail, limit=2)] == [["r0", "r1"], ["r2", "r3"]]
+
+
+async def test_a_door_gets_what_is_its_own(mail, store):
+    epoch = await claimed(store)
+    letterbox = Route(door="letterbox", address={})
+    await mail.finish(S, epoch, [], [reply("r1", route=letterbox), reply("r2")])
+    assert await lent(mail, "phone") == ["r2"]
+    assert await lent(mail, "phone") == []
+    assert await lent(mail, "letterbox", "phone") == ["r1"]
+
+
+async def test_what_was_lent_and_not_heard_of_comes_back_marked(mail, store):
+    epoch = await claimed(store)
+    await mail.finish(S, epoch, [], [reply("r1")])
+    seen = [(await mail.outgoing(["phone"], limit=1, lease=0))[0].attempts for _ in range(3)]
+    assert seen == [0, 1, 2]
+
+
+async def test_what_was_put_off_unsent_is_not_marked_and_what_may_have_arrived_is(mail, store):
+    epoch = await claimed(store)
+    await mail.finish(S, epoch, [], [reply("r1"), reply("r2")])
+    (first,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    await mail.put_off(first.number, seconds=0, why="slow down", sent=False)
+    (again,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    assert (again.key, again.attempts) == ("r1", 0)
+    await mail.put_off(first.number, seconds=0, why="no answer", sent=True)
+    (again,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    assert (again.key, again.attempts) == ("r1", 1)
+    await mail.put_off(first.number, seconds=600, why="slow down", sent=False)
+    assert await lent(mail) == []
+
+
+async def test_what_is_refused_stands_in_nobodys_way(mail, store):
+    epoch = await claimed(store)
+    await mail.finish(S, epoch, [], [reply("r1"), reply("r2")])
+    (first,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    await mail.refused(first.number, "the chat is gone")
+    assert await lent(mail) == ["r2"]
+
+
+async def test_of_a_session_that_is_deleted_nothing_is_left(mail, store):
+    epoch = await claimed(store)
+    await mail.post(letter("a"))
+    await mail.post(letter("b", session=OTHER))
+    await mail.finish(S, epoch, [], [reply("r1")])
+    await mail.give_up(S, "broken")
+    await mail.forget(S)
+    assert (await keys(mail), await lent(mail), await mail.dead()) == ([], [], [])
+    assert await keys(mail, OTHER) == ["b"]
+    assert await mail.post(letter("a"))
+
+
+async def test_all_that_waits_is_there_after_a_restart(mail, store, place):
+    epoch = await claimed(store)
+    for key in ("a", "b"):
+        await mail.post(letter(key))
+    await mail.post(letter("c", session=OTHER))
+    await mail.give_up(OTHER, "broken")
+    first, _ = await numbers(mail)
+    await mail.finish(S, epoch, [first], [reply("r1"), reply("r2")])
+    assert await lent(mail, lease=0.0) == ["r1"]
+    await mail.close()
+    await store.close()
+    store, again = await place.open()
+    try:
+        assert await keys(again) == ["b"]
+        assert await again.waiting() == [S]
+        assert [one.session for one in await again.dead()] == [OTHER]
+        (found,) = await again.outgoing(["phone"], limit=10, lease=60)
+        assert (found.key, found.attempts) == ("r1", 1)
+        await again.post(letter("d"))
+        assert await keys(again) == ["b", "d"]
+        await again.finish(S, epoch, [], [reply("r1")])
+        await again.delivered(found.number)
+        assert await lent(again) == ["r2"]
+    finally:
+        await again.close()
+        await store.close()

@@ -1,0 +1,139 @@
+"""Sessions that stay open: one object each, whoever uses it, and no more than may."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from trimtab.session import Session
+from trimtab.stores.files import FileStore
+from trimtab.testing import MemoryStore
+from trimtab.worker.sessions import Sessions
+
+pytestmark = pytest.mark.anyio
+
+
+class Opening:
+    """Opens sessions, and counts."""
+
+    def __init__(self, store=None) -> None:
+        self.store = store or MemoryStore()
+        self.count = 0
+        self.fails = 0
+
+    async def __call__(self, name: str) -> Session:
+        self.count += 1
+        await asyncio.sleep(0)
+        if self.fails:
+            self.fails -= 1
+            raise ConnectionError("not now")
+        if await self.store.position(name):
+            return await Session.open(self.store, name)
+        return await Session.create(self.store, name, model="gpt-4o")
+
+
+async def test_two_who_open_at_once_share_one_object():
+    opening = Opening()
+    sessions = Sessions(opening)
+
+    async def use() -> Session:
+        async with sessions.using("s") as session:
+            await asyncio.sleep(0.001)
+            return session
+
+    one, other = await asyncio.gather(use(), use())
+    assert one is other
+    assert opening.count == 1
+
+
+async def test_the_ones_used_last_stay_open():
+    opening = Opening()
+    sessions = Sessions(opening, kept=2)
+    for name in ("a", "b", "a", "c", "a"):
+        async with sessions.using(name):
+            pass
+    assert (opening.count, len(sessions)) == (3, 2)
+    async with sessions.using("b"):
+        assert opening.count == 4
+
+
+async def test_what_is_in_use_stays_open_however_many_there_are():
+    opening = Opening()
+    sessions = Sessions(opening, kept=1)
+    async with sessions.using("a") as held:
+        for name in ("b", "c", "d"):
+            async with sessions.using(name):
+                pass
+        async with sessions.using("a") as again:
+            assert again is held
+    await sessions.close()
+    assert len(sessions) == 0
+
+
+async def test_a_session_that_could_not_be_opened_is_opened_by_the_next():
+    opening = Opening()
+    opening.fails = 1
+    sessions = Sessions(opening)
+
+    async def use() -> str:
+        async with sessions.using("s") as session:
+            return session.id
+
+    one, other = await asyncio.gather(use(), use(), return_exceptions=True)
+    assert isinstance(one, ConnectionError)
+    assert other == "s"
+
+
+async def test_what_others_have_written_is_there():
+    opening = Opening()
+    sessions = Sessions(opening)
+    async with sessions.using("s"):
+        pass
+    other = await Session.open(opening.store, "s")
+    await other.add({"role": "user", "content": "Hello."})
+    async with sessions.using("s") as session:
+        assert session.window.messages == 1
+
+
+async def test_a_session_that_was_deleted_and_begun_anew_is_opened_anew():
+    opening = Opening()
+    sessions = Sessions(opening)
+    async with sessions.using("s") as session:
+        await session.add({"role": "user", "content": "Hello."})
+    await opening.store.delete("s")
+    async with sessions.using("s") as session:
+        assert session.window.messages == 0
+        await session.add({"role": "user", "content": "Again."})
+
+
+async def test_a_session_that_nobody_uses_is_left_to_other_processes(tmp_path):
+    store = FileStore(tmp_path, fsync=False)
+    sessions = Sessions(Opening(store), kept=1)
+    for name in ("a", "b"):
+        async with sessions.using(name):
+            pass
+    await sessions.close()
+    other = FileStore(tmp_path, fsync=False)
+    for name in ("a", "b"):
+        assert await other.held_by(name) is None
+
+
+async def test_closing_waits_for_what_is_being_closed_but_a_user_does_not():
+    sessions = Sessions(Opening(), kept=1)
+    summary = asyncio.Event()
+
+    async def summarise() -> None:
+        await summary.wait()
+
+    async with sessions.using("a") as session:
+        session.in_background(summarise())
+    async with asyncio.timeout(5):
+        async with sessions.using("b"):
+            pass
+    closing = asyncio.create_task(sessions.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    summary.set()
+    async with asyncio.timeout(5):
+        await closing

@@ -1,0 +1,266 @@
+"""What comes in is answered once, in order, and the reply goes out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import pytest
+
+from tests.turn.acting import definition
+from tests.worker.served import PHONE, SESSION, Gated, letter, served, until
+from trimtab.core.event import Turn
+from trimtab.providers.provider import Failure
+from trimtab.session.happenings import COMPACTED
+from trimtab.session.tools import Invocation, Tool
+from trimtab.testing import MemoryStore
+from trimtab.testing.answer import Call
+from trimtab.testing.mail import MemoryMail
+from trimtab.worker import retries
+from trimtab.worker.letters import Outbound, Route
+from trimtab.worker.replies import TOO_LONG
+from trimtab.worker.turns import BATCH
+
+pytestmark = pytest.mark.anyio
+
+
+class Hand:
+    """A tool that waits to be let go."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.go = asyncio.Event()
+        self.tool = Tool(definition=definition("look"), run=self.run)
+
+    async def run(self, _: Invocation) -> str:
+        self.began.set()
+        await self.go.wait()
+        return "seen"
+
+
+async def states(house: Any) -> list[str]:
+    events = house.service.store.events(SESSION)
+    return [event.body.state async for event in events if isinstance(event.body, Turn)]
+
+
+async def test_a_letter_is_answered_and_the_reply_goes_out():
+    house = served("Hello to you.")
+    assert await house.say("Hello.", key="a")
+    await house.turns.idle()
+    assert await house.texts() == [("user", "Hello."), ("assistant", "Hello to you.")]
+    assert [reply.text for reply in await house.sent()] == ["Hello to you."]
+
+
+async def test_a_letter_that_comes_again_is_not_answered_again():
+    house = served("Hello to you.")
+    await house.say("Hello.", key="a")
+    await house.turns.idle()
+    assert not await house.say("Hello.", key="a")
+    await house.turns.idle()
+    assert len(await house.texts()) == 2
+    assert len(await house.sent()) == 1
+
+
+async def test_a_letter_that_comes_again_past_the_check_changes_nothing(monkeypatch):
+    house = served("Hello to you.")
+    await house.say("Hello.", key="a")
+    await house.turns.idle()
+    assert len(await house.sent()) == 1
+    before = await house.service.store.position(SESSION)
+
+    async def unknown(*_: str) -> None:
+        return None
+
+    with monkeypatch.context() as patched:
+        patched.setattr(house.service.store, "find_key", unknown)
+        assert await house.service.mail.post(letter("Hello.", key="a"))
+    await house.turns.idle()
+    assert await house.service.store.position(SESSION) == before
+    assert await house.sent() == []
+    assert await house.service.mail.depth() == 0
+
+
+async def test_a_turn_for_which_nothing_waits_writes_nothing():
+    house = served("Hello to you.")
+    ended = await house.service.answer(SESSION)
+    assert (ended.why, ended.calls) == ("done", 0)
+    assert await house.service.store.position(SESSION) == 0
+    await house.say("Hello.", key="a")
+    await house.turns.idle()
+    before = await house.service.store.position(SESSION)
+    await house.service.answer(SESSION)
+    assert await house.service.store.position(SESSION) == before
+
+
+async def test_a_stopped_turn_ends_after_its_step_and_is_not_taken_up_by_itself():
+    hand = Hand()
+    house = served(Call(name="look"), "Both.", tools=[hand.tool])
+    await house.say("Look.", key="a")
+    await hand.began.wait()
+    await house.say("And hurry.", key="b")
+    assert house.service.stop(SESSION)
+    hand.go.set()
+    await house.turns.idle()
+    assert not house.service.stop(SESSION)
+    assert house.provider.left == 1
+    assert await states(house) == ["claimed", "tool_started", "ended"]
+    assert await house.service.mail.depth() == 0
+    await house.say("Go on.", key="c")
+    await house.turns.idle()
+    assert [text for _, text in await house.texts()] == ["Look.", "And hurry.", "Go on.", "Both."]
+
+
+async def test_what_is_said_while_the_agent_works_steers_it():
+    hand = Hand()
+    house = served(Call(name="look"), "Left it is.", tools=[hand.tool])
+    await house.say("Look right.", key="a")
+    await hand.began.wait()
+    await house.say("No, left.", key="b")
+    hand.go.set()
+    await house.turns.idle()
+    assert [text for _, text in await house.texts()] == ["Look right.", "No, left.", "Left it is."]
+    assert await states(house) == ["claimed", "tool_started", "ended"]
+    assert [reply.text for reply in await house.sent()] == ["Left it is."]
+
+
+async def test_what_is_said_while_the_agent_works_can_wait_for_a_turn_of_its_own():
+    hand = Hand()
+    house = served(Call(name="look"), "Right.", "Left.", tools=[hand.tool], on_message="queue")
+    await house.say("Look right.", key="a")
+    await hand.began.wait()
+    await house.say("Now left.", key="b")
+    hand.go.set()
+    await house.turns.idle()
+    said = [text for _, text in await house.texts()]
+    assert said == ["Look right.", "Right.", "Now left.", "Left."]
+    assert [reply.text for reply in await house.sent()] == ["Right.", "Left."]
+
+
+async def test_what_people_write_in_pieces_is_answered_at_once():
+    house = served("All right.", debounce=0.1)
+    for key in ("a", "b", "c"):
+        await house.say(key, key=key)
+        await asyncio.sleep(0.02)
+    await house.turns.idle()
+    assert [text for _, text in await house.texts()] == ["a", "b", "c", "All right."]
+
+
+async def test_a_turn_run_by_a_queue_gathers_by_itself():
+    house = served("All right.", debounce=0.05)
+    house.service.mail.due = lambda _: None  # type: ignore[attr-defined] - nobody runs it here
+    await house.say("a", key="a")
+    turn = asyncio.create_task(house.service.answer(SESSION))
+    await asyncio.sleep(0.01)
+    await house.say("b", key="b")
+    await turn
+    assert [text for _, text in await house.texts()] == ["a", "b", "All right."]
+
+
+async def test_more_than_one_turn_takes_is_answered_by_the_next_in_order():
+    house = served(*(f"Reply {n}." for n in range(3)))
+    due, house.service.mail.due = house.turns.due, lambda _: None  # type: ignore[attr-defined]
+    count = 2 * BATCH + 20
+    for n in range(count):
+        await house.say(f"{n}", key=f"k{n}")
+    house.service.mail.due = due  # type: ignore[attr-defined]
+    assert await house.turns.resume() == 1
+    await house.turns.idle()
+    said = [text for role, text in await house.texts() if role == "user"]
+    assert said == [f"{n}" for n in range(count)]
+    assert house.provider.left == 0
+    assert len(await house.sent()) == 3
+
+
+async def test_a_message_that_was_taken_before_a_crash_is_answered_once():
+    store = MemoryStore()
+    mail = MemoryMail(store)
+    gated = Gated()
+    first = served(store=store, mail=mail, provider=gated)
+    await first.say("Hello.", key="a")
+    await until(lambda: gated.waiting)
+    assert await first.turns.drain(0) == 1
+    again = served("Hello to you.", store=store, mail=mail)
+    assert await again.turns.resume() == 1
+    await again.turns.idle()
+    assert await again.texts() == [("user", "Hello."), ("assistant", "Hello to you.")]
+    assert len(await again.sent()) == 1
+
+
+class Forgetful(MemoryMail):
+    """A mail whose process ends before a turn is finished, so many times."""
+
+    crashes = 1
+
+    async def finish(
+        self, session: str, epoch: int, taken: Collection[int], replies: Sequence[Outbound]
+    ) -> None:
+        if self.crashes:
+            self.crashes -= 1
+            raise ConnectionError("the process ended here")
+        await super().finish(session, epoch, taken, replies)
+
+
+async def test_a_turn_whose_end_was_not_kept_is_not_asked_for_again_and_its_replies_go_out(
+    monkeypatch,
+):
+    monkeypatch.setattr(retries, "FIRST", 0.001)
+    hand = Hand()
+    hand.go.set()
+    store = MemoryStore()
+    house = served(
+        Call(name="look"), "Seen.", store=store, mail=Forgetful(store), tools=[hand.tool]
+    )
+    await house.say("Look.", key="a")
+    await house.turns.idle()
+    assert house.provider.left == 0
+    assert await states(house) == ["claimed", "tool_started", "ended"]
+    assert [(reply.text, reply.attempts) for reply in await house.sent()] == [("Seen.", 0)]
+
+
+async def test_that_the_context_was_compacted_reaches_the_user_even_after_a_failed_attempt(
+    monkeypatch,
+):
+    monkeypatch.setattr(retries, "FIRST", 0.001)
+    hand = Hand()
+    hand.go.set()
+    long = Failure(kind="overflow", message="prompt is too long", status=400)
+    broken = Failure(kind="server", message="overloaded", status=500)
+    house = served("One.", "Two.", long, broken, "Three.", tools=[hand.tool])
+    for n, key in enumerate("abc"):
+        await house.say(f"{key} " + "word " * 3_000 * (n < 2), key=key)
+        await house.turns.idle()
+    assert [reply.text for reply in await house.sent()] == ["One.", "Two.", COMPACTED, "Three."]
+
+
+async def test_a_turn_at_its_limit_says_so():
+    hand = Hand()
+    hand.go.set()
+    house = served(Call(name="look"), Call(name="look"), tools=[hand.tool], max_tool_iterations=2)
+    await house.say("Look.", key="a")
+    await house.turns.idle()
+    assert [reply.text for reply in await house.sent()] == [TOO_LONG]
+
+
+async def test_the_reply_goes_where_the_last_letter_came_from_or_nowhere():
+    house = served("One.", "Two.")
+    house.service.mail.due = lambda _: None  # type: ignore[attr-defined] - answered below
+    await house.say("a", key="a", route=Route(door="phone", address={"number": 1}))
+    await house.say("b", key="b", route=PHONE)
+    await house.say("c", key="c", route=None)
+    await house.service.answer(SESSION)
+    assert [reply.route for reply in await house.sent()] == [PHONE]
+    await house.say("d", key="d", route=None)
+    await house.service.answer(SESSION)
+    assert await house.sent() == []
+
+
+async def test_a_session_begun_anew_under_an_old_name_sends_its_replies():
+    house = served("One.", "Two.")
+    for key in "ab":
+        await house.say("Hello.", key=key)
+        await house.turns.idle()
+        if key == "a":
+            assert len(await house.sent()) == 1
+            await house.service.store.delete(SESSION)
+    assert [reply.text for reply in await house.sent()] == ["Two."]
