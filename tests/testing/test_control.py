@@ -1,6 +1,8 @@
 """Scripts, records and control from within and from another process."""
 
 import json
+import subprocess
+import sys
 
 import openai
 import pytest
@@ -73,10 +75,20 @@ def test_a_refused_request_takes_no_step(gpt, simulator):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"txt": "a"}, {"fault": "none"}, None, {"then": "a", "rounds": 3}], ids=str
+    "wrong",
+    [
+        {"txt": "a"},
+        {"fault": "none"},
+        None,
+        {"then": "a", "rounds": 3},
+        {"tool": "read"},
+        {"calls": "read"},
+        {"calls": [{"tool": "read"}]},
+    ],
+    ids=str,
 )
 def test_a_step_that_makes_no_sense_is_refused_at_once(wrong, served):
-    with pytest.raises(ValueError, match=r"a step|no fault|a plan"):
+    with pytest.raises(ValueError, match=r"^a step|no fault|a plan"):
         steps_of(wrong)
     with pytest.raises(ValueError, match="the simulator refused POST script"):
         Remote(url=served.url).script([wrong])
@@ -104,3 +116,48 @@ def test_a_process_of_its_own_is_started_controlled_and_ended():
         assert remote.call("GET", "faults")["anthropic"] == "overflow"
         remote.reset()
         assert remote.stats()["requests"] == 0
+
+
+@pytest.mark.parametrize("whole", ["Good morning.", {"text": "Good morning."}, 5], ids=str)
+def test_a_script_is_a_list_and_nothing_else(whole, simulator):
+    for take in (simulator.script.set, simulator.script.add):
+        with pytest.raises(ValueError, match="a script is a list of steps"):
+            take(whole)
+
+
+def run(*arguments, without=""):
+    """The command in a process of its own, as if a package were not installed."""
+    code = f"import sys, runpy\nsys.modules[{without!r}] = None\nsys.argv[1:] = {arguments!r}\n"
+    code += "runpy.run_module('trimtab.testing.server', run_name='__main__', alter_sys=True)"
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--script", '"hello"'], "a script is a list of steps, not 'hello'; write [ … ] around"),
+        (["--script", "hello"], "--script is no JSON: Expecting value"),
+        (["--script", '[{"tool": "x"}]'], "a step with the tool 'x' calls nothing; add"),
+        (["--script", '[{"says": "x"}]'], "a step has no says; it has calls, "),
+        (["--set", "window=big"], "--set window is no JSON"),
+    ],
+)
+def test_the_command_refuses_a_wrong_option_in_one_line(arguments, why):
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"trimtab.testing.server: {why}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("package", ["uvicorn", "starlette", "rs_bpe"])
+def test_without_its_extra_the_command_says_what_to_install(package):
+    done = run(without=package)
+    why = f"{package} not installed; run: pip install 'trimtab[testing]'"
+    assert (done.returncode, done.stderr) == (2, f"trimtab.testing.server: {why}\n")
+
+
+def test_the_help_of_the_command_says_how_a_script_is_written():
+    told = run("--help").stdout
+    for word in ("--script", "`calls`", "`fault`", "for example:", '{"tool_calls": 3'):
+        assert word in told

@@ -4,6 +4,11 @@ A request's size is the sum of the counts of every text that is sent (content, t
 ids, arguments, system prompt, tool definitions as compact JSON) and of frames: 3 tokens that prime
 the reply; 4 for a message, a system block or a Responses item; 1 more for a name; 8 for a tool call
 and 6 for a result; once a request has tools, 346 in Anthropic's format and 12 in OpenAI's.
+
+Messages, names and OpenAI's tools are as OpenAI's cookbook counts them, calls and results what the
+published harmony format puts around them, and 346 is the most that Anthropic lists for a current
+model. Nothing is larger than what `trimtab.core.tokens` assumes for the same: what is over
+its window is so because of its texts.
 """
 
 from __future__ import annotations

@@ -85,9 +85,28 @@ def steps_of(given: Any) -> list[Step]:
         raise ValueError(f"a step has no {', '.join(unknown)}; it has {', '.join(sorted(_KEYS))}")
     if "fault" in told and told["fault"] not in FAULTS:
         raise ValueError(f"no fault is called {told['fault']!r}; GET /_control/faults lists them")
-    if isinstance(told.get("calls"), list):
-        told["calls"] = tuple(Call(**call) for call in told["calls"])
+    told["calls"] = _calls(told.get("calls", 0))
+    if told.get("tool") and not told["calls"]:
+        raise ValueError(f'a step with the tool {told["tool"]!r} calls nothing; add "calls": 1')
     return [Step(**told)] * times
+
+
+def _calls(given: Any) -> int | tuple[Call, ...]:
+    """How many, or which."""
+    if isinstance(given, int):
+        return given
+    try:
+        return tuple(Call(**call) for call in given)
+    except TypeError:
+        why = 'a number, or a list of {"name": …, "arguments": {…}}'
+        raise ValueError(f"a step's calls are {why}, not {given!r}") from None
+
+
+def _replies(given: Any) -> list[Any]:
+    """A list of steps: a text or an object would be taken apart into letters or names."""
+    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
+        raise ValueError(f"a script is a list of steps, not {given!r}; write [ … ] around it")  # noqa: TRY004 - the caller's JSON
+    return list(cast("Sequence[Any]", given))
 
 
 def _plan(told: dict[str, Any]) -> list[Step]:
@@ -132,14 +151,14 @@ class Script:
         otherwise: Any = None,
     ) -> None:
         """Replace what is to come, for one API key or for all that have nothing of their own."""
-        queue = _Queue(steps=deque(steps_of(list(replies))), repeats=repeat)
+        queue = _Queue(steps=deque(steps_of(_replies(replies))), repeats=repeat)
         if otherwise is not None:
             queue.otherwise = steps_of(otherwise)[0]
         self._queues[key] = queue
 
     def add(self, replies: Sequence[Any], *, key: str = "") -> None:
         """Append to what is to come."""
-        self._queues.setdefault(key, _Queue()).steps.extend(steps_of(list(replies)))
+        self._queues.setdefault(key, _Queue()).steps.extend(steps_of(_replies(replies)))
 
     def left(self, key: str = "") -> int:
         """How many steps are to come."""

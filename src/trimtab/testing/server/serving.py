@@ -12,14 +12,14 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from http.client import HTTPConnection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-import uvicorn
-
-from trimtab.testing.server.app import app_of
 from trimtab.testing.server.options import Options
 from trimtab.testing.server.simulator import Simulator
+
+if TYPE_CHECKING:
+    import uvicorn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,11 @@ def address(listener: socket.socket) -> str:
 
 def server_of(simulator: Simulator) -> uvicorn.Server:
     """A server that logs its own faults only and does not wait for clients that hang on."""
+    # Here, so that whoever lacks the extra gets as far as being told.
+    import uvicorn
+
+    from trimtab.testing.server.app import app_of
+
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     config = uvicorn.Config(
         app_of(simulator),

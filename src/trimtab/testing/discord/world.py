@@ -1,0 +1,193 @@
+"""Who and what there is: users, servers, channels and messages, as Discord tells of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from trimtab.testing.discord.refusals import unknown
+
+EPOCH = 1_420_070_400.0
+"""When Discord began to count, in seconds since the epoch."""
+TEXT, DIRECT, THREAD = 0, 1, 11
+"""Kinds of channels."""
+DEFAULT, REPLY = 0, 19
+"""Kinds of messages."""
+Payload = dict[str, Any]
+
+
+@dataclass(slots=True, kw_only=True)
+class World:
+    """What exists. Everything is kept as the payloads that are sent."""
+
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch."""
+    bot: Payload = field(init=False)
+    """The bot's own user."""
+    guilds: dict[int, Payload] = field(default_factory=dict[int, Payload])
+    """Servers by id."""
+    channels: dict[int, Payload] = field(default_factory=dict[int, Payload])
+    """Channels of servers, threads and direct ones by id."""
+    messages: dict[int, dict[int, Payload]] = field(default_factory=dict[int, dict[int, Payload]])
+    """Messages by channel and id, in the order in which they were posted."""
+    forbidden: dict[int, set[str]] = field(default_factory=dict[int, set[str]])
+    """What the bot may not do in a channel: `view`, `send`, `threads`, `history`."""
+    files: dict[str, tuple[bytes, str]] = field(default_factory=dict[str, tuple[bytes, str]])
+    """What is attached, by path, with its type."""
+    _made: int = 0
+
+    def __post_init__(self) -> None:
+        self.bot = self.user("trimtab", bot=True)
+
+    def snowflake(self) -> int:
+        """A new id: later ones are larger."""
+        self._made += 1
+        milliseconds = int((self.clock() - EPOCH) * 1_000)
+        return (milliseconds << 22) + self._made
+
+    def user(self, name: str, *, bot: bool = False) -> Payload:
+        """Somebody new."""
+        told = {"id": str(self.snowflake()), "username": name, "discriminator": "0"}
+        return {**told, "global_name": None, "avatar": None, "bot": bot}
+
+    def guild(self, name: str = "a server") -> int:
+        """A new server with the bot in it."""
+        number = self.snowflake()
+        role = {"id": str(number), "name": "@everyone", "permissions": "0", "position": 0}
+        role |= {"color": 0, "hoist": False, "managed": False, "mentionable": False}
+        role |= {"colors": {"primary_color": 0, "secondary_color": None, "tertiary_color": None}}
+        self.guilds[number] = {
+            "id": str(number),
+            "name": name,
+            "owner_id": "1",
+            "roles": [role],
+            "emojis": [],
+            "features": [],
+            "member_count": 2,
+            "members": [self.member(self.bot)],
+            "large": False,
+            "joined_at": self.moment(),
+        }
+        return number
+
+    def member(self, user: Payload) -> Payload:
+        """Somebody as a member of a server."""
+        return {"user": user, **self.membership()}
+
+    def membership(self) -> Payload:
+        """What a message says of its author as a member."""
+        return {"roles": [], "joined_at": self.moment(), "deaf": False, "mute": False, "flags": 0}
+
+    def channel(self, guild: int, name: str = "general") -> int:
+        """A new channel of a server."""
+        number = self.snowflake()
+        self.channels[number] = {
+            "id": str(number),
+            "type": TEXT,
+            "guild_id": str(guild),
+            "name": name,
+            "position": 0,
+            "permission_overwrites": [],
+            "nsfw": False,
+            "parent_id": None,
+            "topic": None,
+        }
+        self.messages[number] = {}
+        return number
+
+    def direct(self, user: Payload) -> int:
+        """The channel between the bot and somebody."""
+        for known in self.channels.values():
+            if known["type"] == DIRECT and known["recipients"][0]["id"] == user["id"]:
+                return int(known["id"])
+        number = self.snowflake()
+        told = {"id": str(number), "type": DIRECT, "recipients": [user], "last_message_id": None}
+        self.channels[number] = told
+        self.messages[number] = {}
+        return number
+
+    def thread(self, parent: int, name: str, owner: Payload, number: int | None = None) -> Payload:
+        """A new thread; one that begins at a message has its id."""
+        number = number or self.snowflake()
+        now = self.moment()
+        metadata = {"archived": False, "auto_archive_duration": 1440, "archive_timestamp": now}
+        self.channels[number] = told = {
+            "id": str(number),
+            "type": THREAD,
+            "guild_id": self.channels[parent]["guild_id"],
+            "parent_id": str(parent),
+            "owner_id": str(owner["id"]),
+            "name": name,
+            "message_count": 0,
+            "member_count": 1,
+            "rate_limit_per_user": 0,
+            "thread_metadata": {**metadata, "locked": False},
+        }
+        self.messages[number] = {}
+        return told
+
+    def post(
+        self,
+        channel: int,
+        author: Payload,
+        text: str,
+        *,
+        mentions: Sequence[Payload] = (),
+        reply_to: int | None = None,
+        attachments: Sequence[Payload] = (),
+        **more: Any,
+    ) -> Payload:
+        """A new message, as a client hears of it."""
+        number, place = self.snowflake(), self.known(channel)
+        told: Payload = {
+            "id": str(number),
+            "channel_id": str(channel),
+            "author": author,
+            "content": text,
+            "timestamp": self.moment(),
+            "edited_timestamp": None,
+            "tts": False,
+            "mention_everyone": False,
+            "mentions": list(mentions),
+            "mention_roles": [],
+            "attachments": list(attachments),
+            "embeds": [],
+            "pinned": False,
+            "type": DEFAULT if reply_to is None else REPLY,
+            "components": [],
+            **more,
+        }
+        if reply_to is not None:
+            told["message_reference"] = {"message_id": str(reply_to), "channel_id": str(channel)}
+            told["referenced_message"] = self.messages[channel].get(reply_to)
+        self.messages[channel][number] = told
+        place["last_message_id"] = str(number)
+        return told
+
+    def heard(self, message: Payload) -> Payload:
+        """A message as the gateway tells it: with the server it was said in."""
+        guild = self.known(int(message["channel_id"])).get("guild_id")
+        told = message if guild is None else {**message, "guild_id": guild}
+        return told if guild is None else {**told, "member": self.membership()}
+
+    def known(self, channel: int) -> Payload:
+        """A channel, or the refusal."""
+        found = self.channels.get(channel)
+        if found is None:
+            raise unknown("Channel")
+        return found
+
+    def guild_create(self, guild: int) -> Payload:
+        """A server as the gateway tells it, with its channels and threads."""
+        mine = [one for one in self.channels.values() if one.get("guild_id") == str(guild)]
+        threads = [one for one in mine if one["type"] == THREAD]
+        channels = [one for one in mine if one["type"] != THREAD]
+        rest: Payload = {"voice_states": [], "presences": [], "unavailable": False}
+        return {**self.guilds[guild], "channels": channels, "threads": threads, **rest}
+
+    def moment(self) -> str:
+        """Now, as Discord writes it."""
+        return datetime.fromtimestamp(self.clock(), UTC).isoformat()

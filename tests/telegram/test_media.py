@@ -1,0 +1,52 @@
+"""Files that come over Telegram, as parts of a message or told in words."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.telegram.bots import ADA, BOB, running
+from trimtab.core.message import Media
+
+
+def test_pictures_and_files_become_parts(served):
+    async def run() -> None:
+        served.api.files |= {"p": b"\xff\xd8\xff picture", "d": b"a,b\n1,2\n", "pdf": b"%PDF"}
+        async with running(served, *["Seen."] * 6, max_file=1_000) as bot:
+            size = {"file_unique_id": "u", "width": 9, "height": 9}
+            small, large = {**size, "file_id": "s", "width": 1}, {**size, "file_id": "p"}
+            served.api.says(ADA, caption="Look.", photo=[small, large])
+            await bot.settled()
+            for own in (
+                {"file_id": "d", "file_name": "a.csv", "mime_type": "text/csv"},
+                {"file_id": "pdf", "file_name": "a.pdf", "mime_type": "application/pdf"},
+                {"file_id": "x", "mime_type": "application/zip", "file_name": "a.zip"},
+                {"file_id": "gone", "mime_type": "text/plain", "file_name": "gone.txt"},
+                {"file_id": "p", "mime_type": "image/png", "file_size": 5_000},
+            ):
+                served.api.says(ADA, document={"file_unique_id": "u", **own})
+                await bot.settled()
+            said = [one for one in await bot.said() if one.role == "user"]
+            photo = said[0].parts[1]
+            assert isinstance(photo, Media)
+            assert (photo.kind, photo.mime) == ("image", "image/jpeg")
+            assert said[1].text == "[document a.csv]\na,b\n1,2\n"
+            assert isinstance(said[2].parts[0], Media)
+            assert [one.text for one in said[3:]] == [
+                "[document (a.zip, application/zip): this model cannot be given such files]",
+                "[document (gone.txt, text/plain): it could not be fetched]",
+                "[document (image/png): it has 5,000 bytes, and at most 1,000 are taken]",
+            ]
+
+    asyncio.run(run())
+
+
+def test_a_voice_message_is_told_where_the_model_cannot_hear(served):
+    async def run() -> None:
+        async with running(served, "I cannot hear.") as bot:
+            voice = {"file_id": "v", "file_unique_id": "v", "duration": 3, "mime_type": "audio/ogg"}
+            served.api.says(BOB, voice=voice)
+            await bot.settled()
+            told = (await bot.texts(f"telegram:{BOB}"))[0][1]
+            assert told == "[voice message (audio/ogg): this model cannot be given such files]"
+
+    asyncio.run(run())
