@@ -17,6 +17,7 @@ from trimtab.core.recall import TOOLS
 from trimtab.core.tokens import Counter, exact, piecewise, size_of_head
 from trimtab.dialects import DIALECTS, dialect
 from trimtab.dialects.dialect import Wire
+from trimtab.dialects.tools import name_of
 from trimtab.redaction import Redact
 
 Tokenizer = Callable[[str], int]
@@ -30,6 +31,8 @@ class Options:
     """The system prompt: a text, or the dialect's own blocks or messages."""
     tools: Sequence[Wire] = ()
     """Tool definitions of any known dialect."""
+    selected: Sequence[Wire] = ()
+    """Tools for one turn, behind the others; one whose name is among those is left out."""
     dialect: str | None = None
     """The wire format; None follows from the model."""
     policy: str | Policy = DEFAULT
@@ -89,7 +92,10 @@ def settings_of(options: Options, counter: Counter) -> Settings:
         )
     wire = dialect(name)
     system = _system(options, name)
-    tools = wire.write_tools([*options.tools, *(TOOLS if options.recall else ())])
+    standard = wire.write_tools([*options.tools, *(TOOLS if options.recall else ())])
+    names = {name_of(tool) for tool in standard}
+    selected = [tool for tool in wire.write_tools(options.selected) if name_of(tool) not in names]
+    tools = [*standard, *selected]
     policy = options.policy
     limits = ("context_window", "max_input_tokens", "max_output_tokens")
     return Settings(
@@ -97,6 +103,7 @@ def settings_of(options: Options, counter: Counter) -> Settings:
         dialect=name,
         system=system,
         tools=tuple(tools),
+        selected=len(selected),
         params=dict(options.params),
         policy=policy if isinstance(policy, str) else _function_name(policy),
         policy_params={
@@ -121,12 +128,14 @@ def options_of(
     redact: Redact | None = None,
 ) -> Options:
     """The options that a settings event records; what is not in the log is given again."""
-    own = settings.tools[: -len(TOOLS)] if settings.recall else settings.tools
+    standard = len(settings.tools) - settings.selected
+    own = standard - len(TOOLS) if settings.recall else standard
     params = settings.policy_params
     return Options(
         model=settings.model,
         system=settings.system,
-        tools=own,
+        tools=settings.tools[:own],
+        selected=settings.tools[standard:],
         dialect=settings.dialect,
         policy=settings.policy if policy is None else policy,
         goal=params.get("goal", "balanced"),

@@ -1,4 +1,5 @@
-"""From a recorded call to keyword arguments for an SDK, now or long after."""
+"""From what was said to its record, and from a recorded call to keyword arguments for an SDK, now
+or long after."""
 
 from __future__ import annotations
 
@@ -7,12 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab.core.budget import Budget
-from trimtab.core.event import Call, Event, Settings
+from trimtab.core.event import Call, Event, Said, Settings
+from trimtab.core.message import Message
 from trimtab.core.plan import Decision, Plan
 from trimtab.core.prompt import Prompt, Rendering, call_record, marks_for
-from trimtab.core.tokens import Counter
+from trimtab.core.recall import is_answer
+from trimtab.core.tokens import Counter, sizes_of
 from trimtab.core.window import Window
 from trimtab.dialects import dialect
+from trimtab.dialects.dialect import Reply
 
 
 class RequestChanged(ValueError):
@@ -38,8 +42,24 @@ def request_of(settings: Settings, rendering: Rendering, call: Call) -> dict[str
         params=settings.params,
         stream=call.stream,
         volatile=call.volatile,
+        selected=settings.selected,
     )
     return dialect(settings.dialect).request(prompt)
+
+
+def said_of(window: Window, message: Message, *, key: str | None, reply: Reply | None) -> Said:
+    """The record of a message, said now."""
+    call = window.last_call if message.role == "assistant" else None
+    return Said(
+        message=message,
+        sizes=sizes_of(message, window.counter),
+        counter=window.counter.name,
+        call=call.seq if call is not None else None,
+        reply_id=reply.id if reply is not None else None,
+        key=key,
+        recalled=is_answer(window, message),
+        paused=reply is not None and reply.paused,
+    )
 
 
 def call_of(

@@ -19,7 +19,16 @@ HEAD = """\
 <!-- Made from the commands' help by `make cli-docs`; what is changed here is lost. -->
 
 ```bash
-pip install 'trimtab[cli]'            # and 'trimtab[postgres]' for sessions in a database
+pip install 'trimtab[agent,anthropic]'  # or openai; [cli] alone looks into sessions
+trimtab init my-agent && cd my-agent  # a working agent.yaml, and what to do next
+trimtab doctor                        # is everything there?
+trimtab chat
+```
+
+`trimtab --version` says what is installed, `trimtab --install-completion` teaches your shell to
+complete commands and options, `trimtab --show-completion` prints the script instead.
+
+```bash
 export TRIMTAB_STORE=./sessions       # or postgresql://user@host/name, or --store each time
 trimtab session list
 trimtab session show ID               # what the model sees now, and its last calls
@@ -29,19 +38,33 @@ trimtab session why ID m12            # why m12 is not in the context
 
 Results go to standard output, all else to standard error. The exit status is 0 where it was done,
 2 where it cannot be, with one line that says why, and 1 where the answer is no: a past request that
-is no longer as it was sent, a search that finds nothing, a question answered with no.
+is no longer as it was sent, a search that finds nothing, a question answered with no, a check that
+failed.
 
-All commands of `trimtab session` take `--store`, and those whose heading says so the others:
+All commands of `trimtab session` and `trimtab schedule` take `--store`, and those whose heading
+says so the others:
 """
 
-PAGES = {"replay": "replay.md", "migrate": "migrate.md"}
+PAGES = {
+    "demo": "demo.md",
+    "init": "init.md",
+    "doctor": "doctor.md",
+    "chat": "chat.md",
+    "serve": "serve.md",
+    "keys create": "serve.md",
+    "schedule list": "schedules.md",
+    "replay": "replay.md",
+    "migrate": "migrate.md",
+    "schema": "agent.md",
+}
 """Commands that have a page of their own."""
-MANY = {"argument": 3, "option": 5}
+MANY = {"argument": 3, "option": 10}
 """So many commands share what is explained once; headings name the arguments of each."""
 
 
 def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every command that does something, by its whole name."""
+    command = getattr(command, "loaded", lambda: command)()
     for part, child in getattr(command, "commands", {}).items():
         yield from leaves(child, f"{name} {part}")
     if not hasattr(command, "commands"):
@@ -99,7 +122,7 @@ def _default(param: Any) -> str:
 
 
 def _argument(param: Any) -> str:
-    return param.metavar or f"{param.name.upper()}..."
+    return param.metavar or param.name.upper() + ("..." if param.nargs == -1 else "")
 
 
 def _paragraphs(text: str) -> list[str]:

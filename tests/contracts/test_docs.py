@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.docs_client import AsyncClient, Client
+from tests.contracts.docs_client import ANSWER, AsyncClient, Client
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -77,6 +77,42 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page):
     for block in blocks(page.read_text(encoding="utf-8")):
         if block.runs:
             run(block, page, namespace)
+
+
+def bare(code: str) -> bool:
+    """Whether it awaits outside of a function, which a file must not."""
+    flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    compiled = compile(code, "block", "exec", flags=flags, dont_inherit=True)
+    return bool(compiled.co_flags & inspect.CO_COROUTINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_whose_code_is_no_file_says_how_to_run_it(page):
+    text = page.read_text(encoding="utf-8")
+    awaits = any(bare(block.code) for block in blocks(text))
+    assert not awaits or "`python -m asyncio`" in text
+    assert not (awaits and page.name == "README.md")
+
+
+def test_the_loop_with_tools_tells_the_model_of_a_missing_file_and_prints_the_answer(
+    tmp_path, capsys
+):
+    (tmp_path / "notes.txt").unlink()
+    page = ROOT / "README.md"
+    (block,) = [b for b in blocks(page.read_text(encoding="utf-8")) if "def run_tool" in b.code]
+    namespace: dict[str, Any] = {"__name__": "docs"}
+    run(block, page, namespace)
+    results = [
+        part
+        for message in namespace["context"].preview().request["messages"]
+        for part in message["content"]
+        if isinstance(part, dict) and part["type"] == "tool_result"
+    ]
+    assert [result["is_error"] for result in results] == [True]
+    assert "notes.txt" in str(results)
+    told = capsys.readouterr().out
+    assert ANSWER in told
+    assert "Context Usage" in told
 
 
 def test_blocks_are_found_with_their_line_and_their_excuse():

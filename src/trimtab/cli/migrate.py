@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
+from trimtab.cli.refusing import refused
 from trimtab.stores.errors import StoreError
 
 HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
@@ -22,27 +24,40 @@ def migrate(
             show_default=False,
         ),
     ],
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what would be applied, and change nothing.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object, for programs.")] = False,
 ) -> None:
-    """Bring a PostgreSQL database to this release; safe to run again, and from many at once."""
+    """Bring a PostgreSQL database to this release; safe to run again, and from many at once.
+
+    Where Procrastinate is installed, its tables are brought as well, in the schema trimtab_queue.
+    """
     try:
-        from trimtab.stores.postgres.migrations import migrate as apply
+        names = asyncio.run(_names(database, plan=plan))
     except ModuleNotFoundError as error:
         if error.name not in ("psycopg", "psycopg_pool"):
             raise
-        raise _refused(HINT) from error
-    try:
-        applied = asyncio.run(apply(database))
+        raise refused(HINT) from error
     except (StoreError, ValueError) as error:
-        raise _refused(str(error)) from error
+        raise refused(str(error)) from error
     if as_json:
-        typer.echo(json.dumps({"applied": applied}))
-    elif applied:
-        typer.echo("\n".join(f"applied {name}" for name in applied))
+        typer.echo(json.dumps({"missing" if plan else "applied": names}))
+    elif names:
+        typer.echo("\n".join(f"{'missing' if plan else 'applied'} {name}" for name in names))
     else:
         typer.echo("nothing to do: the database is up to date")
 
 
-def _refused(why: str) -> typer.Exit:
-    typer.echo(f"trimtab: {why}", err=True)
-    return typer.Exit(1)
+async def _names(database: str, *, plan: bool) -> list[str]:
+    """What was applied, or would be: the tables of the store, the mail and the schedules, then
+    those of the queue."""
+    from trimtab.stores.postgres.migrations import migrate as apply
+    from trimtab.stores.postgres.migrations import missing
+
+    names = await (missing if plan else apply)(database)
+    if find_spec("procrastinate") is not None:
+        from trimtab.worker.postgres.schema import migrate_queue, missing_queue
+
+        names += await (missing_queue if plan else migrate_queue)(database)
+    return names

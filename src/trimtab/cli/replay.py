@@ -34,14 +34,20 @@ def replay(  # noqa: PLR0917 - typer reads the options from its signature
     ] = "full,layered,compact,rolling,thresholds,auto",
     goal: Annotated[str, typer.Option(help="For policies that carry none.")] = "balanced",
     window: Annotated[
-        str | None, typer.Option(help="Tokens, as 200k; unset, the model's own.")
+        str | None, typer.Option(help="Tokens, as 200k; unset, the log's or the model's.")
     ] = None,
-    model: Annotated[str, typer.Option(help="Whose tokenizer, window and prices hold.")] = MODEL,
+    model: Annotated[
+        str | None,
+        typer.Option(help="Whose tokenizer, window and prices hold; unset, what the logs say."),
+    ] = None,
     min_calls: Annotated[int, typer.Option(help="Leave out shorter conversations.")] = 1,
     half: Annotated[Half, typer.Option(help="Which half, by the SHA-256 of the id.")] = "all",
     limit: Annotated[int | None, typer.Option(help="So many conversations at most.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes; unset, one for each core.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, not a table.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--notes", help="Say how each column is measured.")
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="Write one HTML file.")] = None,
     png: Annotated[Path | None, typer.Option(help="Write the plots into this folder.")] = None,
 ) -> None:
@@ -49,7 +55,8 @@ def replay(  # noqa: PLR0917 - typer reads the options from its signature
     notes = Console(stderr=True)
     try:
         size = None if window is None else tokens_of(window)
-        setups = setups_of(policies, goal=goal, window=size, model=model)
+        # What is wrong is said before anything long is read.
+        setups_of(policies, goal=goal, window=size, model=model or MODEL)
         if report or png:
             _check_plots()
         found = _read(paths, notes)
@@ -66,12 +73,14 @@ def replay(  # noqa: PLR0917 - typer reads the options from its signature
             markup=False,
         )
         raise typer.Exit(1)
-    study = _run(chosen, setups, model, jobs, notes)
+    whose, size = _whose(chosen, model, size, notes)
+    setups = setups_of(policies, goal=goal, window=size, model=whose)
+    study = _run(chosen, setups, whose, jobs, notes)
     _write(study, report, png, notes)
     if as_json:
         typer.echo(json.dumps(study.to_json(), indent=2))
     else:
-        show(study, Console())
+        show(study, Console(), notes=explain)
 
 
 def _read(paths: list[Path], notes: Console) -> list[Conversation]:
@@ -85,6 +94,29 @@ def _read(paths: list[Path], notes: Console) -> list[Conversation]:
     if len(skipped) > 3:
         notes.print(f"skipped {len(skipped) - 3} more files", style="yellow")
     return found
+
+
+def _whose(
+    chosen: list[Conversation], model: str | None, size: int | None, notes: Console
+) -> tuple[str, int | None]:
+    """Model and window: as asked for, else as recorded where all agree, else the default."""
+    models = {conversation.model for conversation in chosen}
+    windows = {conversation.window for conversation in chosen}
+    agreed = next(iter(models)) if len(models) == 1 else None
+    if model is None and agreed is None:
+        named = sorted(filter(None, models))
+        why = f"the logs name {', '.join(named)}" if named else "the recordings name none"
+        notes.print(
+            f"model {MODEL} is assumed: {why}; --model chooses another",
+            style="yellow",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    whose = model or agreed or MODEL
+    if size is None and whose == agreed and len(windows) == 1:
+        size = next(iter(windows))
+    return whose, size
 
 
 def _run(

@@ -11,7 +11,6 @@ import typer
 from rich.text import Text
 
 from trimtab.cli.session_calls import chosen
-from trimtab.cli.session_change import delete, erase, export, fork, import_
 from trimtab.cli.session_request import show_request
 from trimtab.cli.session_show import show_list, show_view
 from trimtab.cli.session_view import folded, view
@@ -33,14 +32,7 @@ from trimtab.core.event import canonical
 from trimtab.core.recall import NOTHING
 from trimtab.session import audit, lookup
 
-session = typer.Typer(
-    name="session",
-    help="Look into stored sessions: what the model sees, what it saw, and what is hidden.",
-    no_args_is_help=True,
-)
 
-
-@session.command("list")
 def list_(
     store: StoreOption = DEFAULT,
     after: Annotated[str, typer.Option(help="Begin behind this id.")] = "",
@@ -67,7 +59,6 @@ def list_(
     console.print(Text(plain(told), "dim"), soft_wrap=True)
 
 
-@session.command()
 def show(
     session: SessionArgument,
     store: StoreOption = DEFAULT,
@@ -102,7 +93,6 @@ def show(
     show_view(seen, page(), hints)
 
 
-@session.command()
 def why(
     session: SessionArgument,
     handle: HandleArgument,
@@ -121,7 +111,6 @@ def why(
         show_reason(reason, console, recall)
 
 
-@session.command()
 def search(
     session: SessionArgument,
     query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="Words to look for.")],
@@ -141,7 +130,6 @@ def search(
     typer.echo(plain(found))
 
 
-@session.command()
 def recall(session: SessionArgument, handle: HandleArgument, store: StoreOption = DEFAULT) -> None:
     """Print the text behind a handle exactly as it was said, hidden or not."""
 
@@ -163,10 +151,3 @@ def _show_call(session: str, store: str, call: str, *, as_json: bool) -> None:
         typer.echo(canonical(request), nl=sys.stdout.isatty())
     else:
         show_request(made, request, page())
-
-
-session.command()(export)
-session.command("import")(import_)
-session.command()(fork)
-session.command()(erase)
-session.command()(delete)

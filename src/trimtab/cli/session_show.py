@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -14,9 +15,12 @@ from trimtab.cli.session_view import STATES, Line, View
 from trimtab.cli.words import age, brief, counted, plain
 from trimtab.stores.store import Stored
 
+LATE = 3_600.0
+"""Seconds after which no reply comes any more."""
 FEW = 3
 """Handles that are named where there are many."""
-_LEVELS = {"normal": "green", "high": "yellow", "critical": "red"}
+LEVELS = {"normal": "green", "high": "yellow", "critical": "red"}
+"""Colours of the context bar, by how full it is."""
 _COLOURS = {"shown": "", "truncated": "yellow", "masked": "yellow"}
 
 
@@ -46,9 +50,9 @@ def show_view(view: View, console: Console, hints: Sequence[str]) -> None:
         f"last {age(view.updated)}",
     ]
     console.print(line, Text(f" {plain(' · '.join(said))}", style="dim"), sep="")
-    console.print(Text(f"\n{view.report}", style=_LEVELS[view.report.level]), no_wrap=True)
+    console.print(Text(f"\n{view.report}", style=LEVELS[view.report.level]), no_wrap=True)
     _show_hidden(view, console)
-    _show_messages(view, console)
+    show_messages(view.lines, console)
     _show_calls(view, console)
     console.print()
     for hint in hints:
@@ -58,9 +62,10 @@ def show_view(view: View, console: Console, hints: Sequence[str]) -> None:
 def _show_hidden(view: View, console: Console) -> None:
     console.print()
     if not view.report.hidden:
-        console.print(Text(f"The model sees all {counted(view.said, 'message')}."))
+        console.print(Text(f"The model sees all {counted(view.said, 'message')}{_undone(view)}."))
         return
-    console.print(Text(f"The model sees {view.messages:,} of {counted(view.said, 'message')}."))
+    of = counted(view.said, "message")
+    console.print(Text(f"The model sees {view.messages:,} of {of}{_undone(view)}."))
     for kind, (count, tokens) in view.report.hidden.items():
         noun = "part" if kind in ("mask", "truncate") else "message"
         told = f"{counted(count, noun)}, ~{tokens:,} tokens less: {_some(view.hidden.get(kind))}"
@@ -70,17 +75,25 @@ def _show_hidden(view: View, console: Console) -> None:
         console.print(Text(f"  {'summary':<12}{brief(view.summary, room)}"), no_wrap=True)
 
 
+def _undone(view: View) -> str:
+    """What the list of sessions counts as well."""
+    if not view.undone:
+        return ""
+    return f"; {view.undone:,} more {'was' if view.undone == 1 else 'were'} undone"
+
+
 def _some(handles: Sequence[str] | None) -> str:
     """The newest few of many."""
     named = list(handles or ())
     return ", ".join(named if len(named) <= FEW else ["…", *named[-FEW:]])
 
 
-def _show_messages(view: View, console: Console) -> None:
-    if not view.lines:
+def show_messages(lines: Sequence[Line], console: Console) -> None:
+    """One part of a message a row."""
+    if not lines:
         return
     console.print()
-    rows = [_message(line) for line in view.lines]
+    rows = [_message(line) for line in lines]
     names = ["message", "role", "", "tokens", "text"]
     each = zip(*rows, strict=True)
     wide = [max(map(len, [name, *column])) for name, column in zip(names, each, strict=True)]
@@ -88,7 +101,7 @@ def _show_messages(view: View, console: Console) -> None:
     table = _table()
     for name in names:
         table.add_column(name, justify="right" if name == "tokens" else "left", no_wrap=True)
-    for line, row in zip(view.lines, rows, strict=True):
+    for line, row in zip(lines, rows, strict=True):
         style = _COLOURS.get(line.state, "dim")
         table.add_row(*(Text(brief(cell, room), style) for cell in row))
     console.print(table)
@@ -110,18 +123,20 @@ def _show_calls(view: View, console: Console) -> None:
         table.add_column(name, justify="right" if right else "left", no_wrap=True)
     table.add_column("edits before it", overflow="fold")
     for made in view.newest:
-        table.add_row(*map(Text, _call(made)))
+        # What was called again, or long ago, has been cut off.
+        open_ = made is view.newest[-1] and time.time() - made.at < LATE
+        table.add_row(*map(Text, _call(made, "no reply yet" if open_ else "no reply: cut off")))
     console.print(table)
     if view.calls > len(view.newest):
         console.print(Text(f"the last {len(view.newest)} of {counted(view.calls, 'call')}", "dim"))
 
 
-def _call(made: Made) -> list[str]:
+def _call(made: Made, silence: str) -> list[str]:
     outcome = made.outcome
     usage = outcome.usage if outcome is not None else None
     told = [f"{count} {kind}" for kind, count in made.edits.items()]
     if outcome is None:
-        told.append("no reply yet")
+        told.append(silence)
     elif outcome.status == "error":
         told.append(f"failed: {brief(str((outcome.error or {}).get('kind', '?')), 20)}")
     if usage is None:

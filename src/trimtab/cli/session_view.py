@@ -10,8 +10,10 @@ from trimtab.cli.session_calls import Made, newest
 from trimtab.cli.storing import known
 from trimtab.context import Context
 from trimtab.core.edits import shown
+from trimtab.core.event import Said
 from trimtab.core.ledger import Ledger
 from trimtab.core.message import Media, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.core.rewinding import undone_in
 from trimtab.core.rounds import Entry
 from trimtab.core.window import Window
 from trimtab.session.opening import opened
@@ -49,6 +51,8 @@ class View:
     """What decides what is hidden."""
     said: int
     """Messages in force, hidden ones included."""
+    undone: int
+    """Messages that rewinds have taken back; a list of sessions counts them, too."""
     messages: int
     """Messages that the model sees."""
     calls: int
@@ -73,6 +77,7 @@ class View:
             "model": self.report.model,
             "policy": self.policy,
             "said": self.said,
+            "undone": self.undone,
             "shown": self.messages,
             "calls": self.calls,
             "report": self.report.to_dict(),
@@ -104,14 +109,23 @@ async def view(store: Store, session: str, last: int) -> View:
         updated=end[0].at,
         policy=window.settings.policy,
         said=window.said,
+        undone=await _undone(store, session, window),
         messages=window.messages,
         calls=window.calls,
         report=context.report(),
         hidden=_hidden(window),
         summary=window.summary.text if window.summary is not None else "",
-        lines=tuple(line for entry in entries for line in _lines(entry)),
+        lines=tuple(line for entry in entries for line in lines_of(entry)),
         newest=tuple(await newest(store, session, window.seq, min(last, window.calls))),
     )
+
+
+async def _undone(store: Store, session: str, window: Window) -> int:
+    """Messages that are in the log and not in force; read only where something was undone."""
+    spans = undone_in(window.rewinds)
+    if not spans:
+        return 0
+    return sum([isinstance(each.body, Said) async for each in store.events(session, spans)])
 
 
 def _hidden(window: Window) -> dict[str, list[str]]:
@@ -127,7 +141,8 @@ def _hidden(window: Window) -> dict[str, list[str]]:
     return found
 
 
-def _lines(entry: Entry) -> Iterator[Line]:
+def lines_of(entry: Entry) -> Iterator[Line]:
+    """A message, part by part."""
     parts = entry.message.parts
     hidden = entry.round.group.hidden
     for index, part in enumerate(parts):

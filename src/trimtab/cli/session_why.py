@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 from rich.console import Console
 from rich.text import Text
 
 from trimtab.cli.storing import known
-from trimtab.cli.words import age, moment, plain
+from trimtab.cli.words import age, counted, moment, plain
 from trimtab.core.edits import parse_handle
 from trimtab.core.event import Event, Repair, Said
 from trimtab.core.message import Message
@@ -22,6 +23,8 @@ FEW_LINES = 8
 CHARACTERS = 10_000
 """Of a text that are looked at to show its beginning."""
 
+_LABEL = re.compile(r"\A\[m\d+ \w+\]\n")
+"""What stands over a message when it is recalled: who said it."""
 _SAYS = {
     "shown": "is in the context, as it was said",
     "truncated": "is in the context, but cut",
@@ -99,8 +102,15 @@ def show_reason(reason: Why, console: Console, hint: str) -> None:
         _row(console, _STANDS.get(reason.state, "the model reads"), "")
         _quote(console, reason.stands, FEW_LINES, "")
     if reason.text:
-        _row(console, f"what it says, {len(reason.text):,} characters", "")
-        _quote(console, reason.text, LINES, hint)
+        text = _LABEL.sub("", reason.text) if _is_one(reason.handle) else reason.text
+        _row(console, f"what it says, {counted(len(text), 'character')}", "")
+        _quote(console, text, LINES, hint)
+
+
+def _is_one(handle: str) -> bool:
+    """Whether it names one whole message, whose label is no part of what it says."""
+    named = parse_handle(handle)
+    return named.part is None and named.first == named.last
 
 
 def _row(console: Console, name: str, text: str) -> None:

@@ -12,10 +12,11 @@ from trimtab.replay.study import Study
 
 WIDE = 140
 """Characters of a terminal that shows all columns side by side."""
+MORE = "every column, and how it is measured: --notes, or --report FILE"
 
 
-def show(study: Study, console: Console) -> None:
-    """One setup a row, in one table or in two, and under it what the numbers mean."""
+def show(study: Study, console: Console, *, notes: bool = False) -> None:
+    """One setup a row, in one table or in two, and under it what the numbers mean, or in brief."""
     console.print(study.title, style="bold", highlight=False)
     left, right = money(study), seen(study)
     for columns in [[*left, *right]] if console.width >= WIDE else [left, right]:
@@ -32,7 +33,7 @@ def show(study: Study, console: Console) -> None:
             )
             made.add_row(row.setup, *cells)
         console.print(made)
-    for line in study.notes():
+    for line in study.notes() if notes else [*study.brief(), MORE]:
         console.print(Padding(_plain(line), (0, 0, 0, 2)), style="dim", highlight=False)
 
 

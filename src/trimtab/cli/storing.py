@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
 
+from trimtab.cli.refusing import refused
 from trimtab.cli.words import plain
-from trimtab.stores.errors import NoSession, StoreError, StoreUnavailable
-from trimtab.stores.files import FileStore
+from trimtab.stores.choose import is_database, open_store
+from trimtab.stores.errors import NoSession, StoreError
 from trimtab.stores.store import Store
 from trimtab.wire import RequestChanged
 
 T = TypeVar("T")
 
 DEFAULT = "./sessions"
-POSTGRES = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
+CONNECTIONS = 2
+"""To a database: a command does one thing at a time."""
 PATIENCE = 1.0
 """Seconds after which a command says what it is doing."""
 PIPED = 160
@@ -44,8 +44,6 @@ HandleArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-
-_CONNINFO = re.compile(r"postgres(?:ql)?://|\s*\w+\s*=")
 
 
 class Doing:
@@ -93,12 +91,6 @@ def friendly() -> Generator[None]:
         raise refused(str(error)) from error
 
 
-def refused(why: str, *, status: int = 2) -> typer.Exit:
-    """Say why not; the exit to raise."""
-    typer.echo(f"trimtab: {plain(why)}", err=True)
-    return typer.Exit(status)
-
-
 @contextmanager
 def waiting(doing: str) -> Generator[Doing]:
     """Show what is being done once it takes a while, on standard error."""
@@ -134,45 +126,22 @@ def raw(text: str) -> None:
 def here(place: str) -> str:
     """What must be typed besides, so that a hint works when it is copied."""
     # A database's address may hold a password, and comes from the environment as a rule.
-    return "" if place == DEFAULT or _CONNINFO.match(place) else f" --store {place}"
+    return "" if place == DEFAULT or is_database(place) else f" --store {place}"
 
 
 def where(place: str) -> str:
     """The store in words that tell no password."""
-    return "the database" if _CONNINFO.match(place) else place
+    return "the database" if is_database(place) else place
 
 
 async def _run(
     place: str, verb: Callable[[Store, Doing], Awaitable[T]], told: Doing, *, new: bool
 ) -> T:
-    store = await _opened(place, new=new)
+    store = await open_store(place, new=new, connections=CONNECTIONS)
     try:
         return await verb(store, told)
     finally:
         await store.close()
-
-
-async def _opened(place: str, *, new: bool) -> Store:
-    if not _CONNINFO.match(place):
-        _check_folder(Path(place), new=new)
-        return FileStore(place)
-    try:
-        from trimtab.stores.postgres import PostgresStore
-    except ModuleNotFoundError as error:
-        if error.name not in ("psycopg", "psycopg_pool"):
-            raise
-        raise StoreUnavailable(POSTGRES) from error
-    return await PostgresStore.connect(place, max_size=2)
-
-
-def _check_folder(path: Path, *, new: bool) -> None:
-    if path.is_dir() or (new and not path.exists()):
-        return
-    what = "is no folder" if path.exists() else "does not exist"
-    raise StoreUnavailable(
-        f"the store {str(path)!r} {what}; say where the sessions are with --store, or in the "
-        "environment as TRIMTAB_STORE"
-    )
 
 
 async def known(store: Store, session: str) -> int:

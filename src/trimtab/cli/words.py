@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TextIO
 
 _UNITS = (
     ("year", 365 * 86_400),
@@ -61,6 +62,27 @@ def brief(text: str, most: int) -> str:
     """The beginning of a text on one line."""
     line = " ".join(plain(text[: 8 * most]).split())
     return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def wrapped(text: str, width: int, indent: str = "") -> str:
+    """Lines broken at spaces, what goes on indented; a word that is longer stays whole."""
+    # Most that is said fits, or goes into a pipe.
+    from textwrap import TextWrapper
+
+    wide = max(len(indent) + 20, width)
+    lines = TextWrapper(
+        wide, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(line if len(line) <= wide else lines.fill(line) for line in text.split("\n"))
+
+
+def shown_on(stream: TextIO, text: str, indent: str = "") -> str:
+    """The text as a terminal shows it best, its lines broken at words; a pipe gets it as it is."""
+    if not stream.isatty():
+        return text
+    from shutil import get_terminal_size
+
+    return wrapped(text, get_terminal_size().columns, indent)
 
 
 def _named(found: re.Match[str]) -> str:

@@ -17,21 +17,21 @@ def test_without_psycopg_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     done = run("--database", NOWHERE)
     assert (done.exit_code, done.stderr) == (
-        1,
+        2,
         "trimtab: PostgreSQL needs two more packages: pip install 'trimtab[postgres]'\n",
     )
 
 
 def test_a_database_that_cannot_be_reached_is_named_without_its_password():
     done = run("--database", NOWHERE)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "trimtab: database nowhere at 127.0.0.1:1 cannot be reached" in done.stderr
     assert "hush" not in done.output
 
 
 def test_an_address_that_cannot_be_read_is_said_without_its_password():
     done = run("--database", "postgresql://u:hush@[::1")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.stderr.startswith("trimtab: the database's address cannot be read; it looks like")
     assert "hush" not in done.output
 

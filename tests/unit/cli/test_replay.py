@@ -5,7 +5,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from tests.unit.replay.talk import record
+from tests.unit.replay.talk import record, wires
+from trimtab import Context
 from trimtab.cli.app import app
 from trimtab.cli.setups import setups_of, tokens_of
 
@@ -39,7 +40,64 @@ def test_a_table_has_a_row_for_each_policy_and_says_what_it_means(logs):
     for name in ("full", "layered:naive", "auto:cost"):
         assert sum(line.split()[:1] == [name] for line in done.stdout.splitlines()) == 2
     assert "4 conversations, 52 calls, claude-sonnet-4-5, window 200,000" in done.stdout
-    assert "pauses between calls: modelled" in " ".join(done.stdout.split())
+    told = " ".join(done.stdout.split())
+    assert "× cheaper: than full" in told
+    assert "pauses between calls" not in told
+    explained = replay(logs, "--policies", "full", "--notes")
+    assert "pauses between calls: modelled" in " ".join(explained.stdout.split())
+
+
+def test_under_the_table_stand_six_lines_at_most(logs):
+    done = replay(logs)
+    below = done.stdout.rpartition("auto ")[2].splitlines()[1:]
+    assert 3 < len([line for line in below if line.strip()]) <= 6
+
+
+def own_log(path, *, model, rounds, **options):
+    """A log of a session of ours."""
+    context = Context(model=model, dialect="openai_chat", **options)
+    for wire in wires(rounds)[1:]:
+        if wire["role"] == "assistant":
+            context.request()
+        context.add(wire)
+    path.write_text("\n".join(context.dump()), encoding="utf-8")
+    return path
+
+
+def test_model_and_window_are_those_of_our_own_logs(tmp_path):
+    paths = [
+        own_log(tmp_path / f"{n}.jsonl", model="gpt-4.1", rounds=n + 2, context_window=24_000)
+        for n in range(2)
+    ]
+    done = replay(*paths, "--policies", "full")
+    assert "2 conversations, 7 calls, gpt-4.1, window 24,000" in done.stdout
+    assert "is assumed" not in done.stderr
+    chosen = as_json(*paths, "--policies", "full", "--model", "gpt-5")
+    assert (chosen["model"], chosen["window"]) == ("gpt-5", 400_000)
+    assert as_json(*paths, "--policies", "full", "--window", "64k")["window"] == 64_000
+
+
+def test_where_logs_do_not_agree_the_model_is_assumed_and_that_is_said(tmp_path, logs):
+    paths = [
+        own_log(tmp_path / f"{model}.jsonl", model=model, rounds=2)
+        for model in ("gpt-4.1", "gpt-5")
+    ]
+    done = replay(*paths, "--policies", "full")
+    assert "claude-sonnet-4-5, window 200,000" in done.stdout
+    assert (
+        "model claude-sonnet-4-5 is assumed: the logs name gpt-4.1, gpt-5; --model chooses another"
+        in done.stderr
+    )
+    assert "is assumed: the recordings name none" in replay(logs, "--policies", "full").stderr
+
+
+@pytest.mark.parametrize(("many", "rounds", "few"), [(2, 40, True), (3, 20, True), (3, 40, False)])
+def test_too_few_conversations_or_calls_are_no_ground_to_judge_by(many, rounds, few, tmp_path):
+    path = tmp_path / "some.jsonl"
+    lines = [record(f"c{n}", rounds, first=50 * n) for n in range(many)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    done = replay(path, "--policies", "full")
+    assert ("too little to judge by" in " ".join(done.stdout.split())) is few
 
 
 def test_a_table_fits_a_narrow_terminal(logs):
@@ -139,5 +197,5 @@ def test_a_policy_carries_its_goal_and_its_marks():
 def test_without_its_extra_the_command_says_what_to_install():
     code = "import sys; sys.modules['typer'] = None\nfrom trimtab.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "pip install 'trimtab[cli]'" in done.stderr

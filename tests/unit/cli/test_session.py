@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 from io import StringIO
@@ -17,7 +18,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from tests.conversations import prose, user
+from tests.conversations import prose, ticking, user
 from tests.unit.cli.converse import HIDDEN, TURNS, converse
 from trimtab.cli.app import app
 from trimtab.cli.session_show import show_list, show_view
@@ -150,12 +151,39 @@ def test_a_session_is_shown_with_its_bar_its_messages_and_its_calls(kept):
     told = answer("show", "alpha", store=kept.root)
     assert "Context Usage" in told
     assert "Free space:" in told
-    assert re.search(r"The model sees \d+ of 160 messages\.", told)
+    assert re.search(r"The model sees \d+ of 160 messages; 1 more was undone\.", told)
     assert re.search(r"  summarised  \d+ messages, ~[\d,]+ tokens less: m2-m\d+", told)
     assert f"symbol_{TURNS - 1} is in src/file_{TURNS - 1}.py." in told
     assert f"\n {list(kept.requests)[-1]}  " in told
     assert "the last 10 of 80 calls" in told
     assert "trimtab session show alpha --call last --store" in told
+
+
+def test_the_list_and_a_session_agree_about_its_messages(kept):
+    row, *_ = json.loads(answer("list", "--json", store=kept.root))["sessions"]
+    seen = json.loads(answer("show", "alpha", "--json", store=kept.root))
+    assert (seen["said"], seen["undone"]) == (160, 1)
+    assert row["messages"] == seen["said"] + seen["undone"]
+
+
+def test_a_call_without_a_reply_is_waited_for_only_while_one_may_come(tmp_path):
+    async def make():
+        store, began = FileStore(tmp_path, fsync=False), time.time()
+        for name, ago in (("new", 60), ("old", 7_200)):
+            clock = ticking(began - ago)
+            talk = await Session.create(store, name, model="gpt-4o", clock=clock)
+            await talk.add(user("One."))
+            await talk.request()
+            await talk.add(user("Two."))
+            await talk.request()
+            await talk.close()
+        await store.close()
+
+    asyncio.run(make())
+    new = answer("show", "new", store=tmp_path)
+    assert (new.count("no reply: cut off"), new.count("no reply yet")) == (1, 1)
+    old = answer("show", "old", store=tmp_path)
+    assert (old.count("no reply: cut off"), old.count("no reply yet")) == (2, 0)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -184,7 +212,7 @@ def test_why_says_since_when_by_what_and_shows_it(kept):
     told = answer("why", "alpha", "m2", store=kept.root)
     assert told.startswith("m2 is not in the context: a summary tells of it.\n  since: ")
     assert re.search(r"  by: event \d+, a summarise edit\n  why: \S", told)
-    assert "│ Question 0: where is symbol_0?" in told
+    assert "  what it says, 30 characters:\n  │ Question 0: where is symbol_0?" in told
 
 
 def test_why_is_told_to_programs(kept):

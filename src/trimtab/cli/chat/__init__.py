@@ -1,0 +1,39 @@
+"""`trimtab chat`: talk to an agent in the terminal, through a pipe, or from a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FILE = Path("agent.yaml")
+
+
+def chat(
+    question: Annotated[
+        str | None,
+        typer.Argument(help="Ask just this; the answer goes to standard output."),
+    ] = None,
+    agent: Annotated[Path, typer.Option(help="The agent's file.")] = FILE,
+    go_on: Annotated[
+        bool, typer.Option("--continue", "-c", help="Go on with the newest session.")
+    ] = False,
+    session: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="Go on with this session, or begin one of that name."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print each happening as a line of JSON.")
+    ] = False,
+) -> None:
+    """Talk to an agent in the terminal.
+
+    Without a question and with a terminal it is a conversation; what is piped into it is a
+    question. With --json each line of standard input is one.
+    """
+    # Whoever only asks for help does not wait for all of this.
+    from trimtab.cli.chat.opening import Wanted, start
+
+    wanted = Wanted(question=question, file=agent, go_on=go_on, session=session, as_json=as_json)
+    raise typer.Exit(start(wanted))

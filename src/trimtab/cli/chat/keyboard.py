@@ -1,0 +1,179 @@
+"""What a person types: lines with a history, single keys, and nothing while a turn runs."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import termios
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input.typeahead import clear_typeahead, store_typeahead
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.key_binding.key_processor import KeyPress, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.shortcuts import CompleteStyle
+
+PROMPT = "> "
+GOES_ON = "  "
+
+
+class Interrupted(Exception):
+    """Ctrl-C on an empty line."""
+
+
+class Left(Exception):
+    """Ctrl-D, or the terminal is gone."""
+
+
+class Keyboard:
+    """The terminal's other half."""
+
+    def __init__(self, words: Sequence[str], history: History | None = None) -> None:
+        self._lines: PromptSession[str] = PromptSession(
+            history=history or InMemoryHistory(),
+            multiline=True,
+            key_bindings=_line_keys(),
+            prompt_continuation=GOES_ON,
+            completer=WordCompleter(list(words), sentence=True),
+            complete_style=CompleteStyle.READLINE_LIKE,
+            complete_while_typing=False,
+            enable_history_search=False,
+            mouse_support=False,
+        )
+
+    async def line(self, draft: str = "") -> str:
+        """The next message. Raises Interrupted and Left."""
+        try:
+            return await self._lines.prompt_async(PROMPT, default=draft, handle_sigint=False)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
+        except EOFError as error:
+            raise Left from error
+
+    def ahead(self) -> None:
+        """Let what was typed before there was a line be typed into it, its Enter as Enter.
+
+        The terminal has made a line feed of that, which would only begin a new line. To be called
+        while it is `silent`.
+        """
+        if not sys.stdin.isatty():
+            return
+        typed, source = b"", sys.stdin.fileno()
+        while select.select([source], [], [], 0)[0] and (chunk := os.read(source, 4_096)):
+            typed += chunk
+        keys: list[KeyPress] = []
+        parser = Vt100Parser(keys.append)
+        parser.feed(typed.decode("utf-8", "ignore").replace("\n", "\r"))
+        parser.flush()
+        store_typeahead(self._lines.app.input, keys)
+
+    async def choose(self, question: str, answers: Mapping[str, str]) -> str | None:
+        """The word of the key that was pressed; None for Ctrl-C or Ctrl-D.
+
+        What was typed before the question was seen answers nothing.
+        """
+        if sys.stdin.isatty():
+            termios.tcflush(sys.stdin, termios.TCIFLUSH)
+        keys: PromptSession[str] = PromptSession(key_bindings=_answer_keys(answers))
+        clear_typeahead(keys.app.input)
+        try:
+            return await keys.prompt_async(f"{question} ", handle_sigint=False)
+        except (KeyboardInterrupt, EOFError):
+            return None
+
+
+def history_in(environ: Mapping[str, str]) -> History:
+    """What was typed before, in a file that its owner alone can read; else in memory."""
+    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    path = Path(base) / "trimtab" / "history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # Made before anything is written to it: what people type is nobody else's to read.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
+        path.chmod(0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))
+
+
+@contextmanager
+def silent() -> Generator[None]:
+    """Let typed keys wait for the next line instead of showing up in a reply; Ctrl-C works."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    now = termios.tcgetattr(sys.stdin)
+    now[0] &= ~termios.ICRNL  # Enter must still be Enter when it is read
+    now[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(sys.stdin, termios.TCSANOW, now)
+    try:
+        yield
+    finally:
+        # The terminal may be gone by now.
+        _restore(before)
+
+
+def _restore(before: list[Any]) -> None:
+    try:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+    except termios.error:
+        return
+
+
+def _line_keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("c-c")
+    def _(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=KeyboardInterrupt)
+
+    return keys
+
+
+def _answer_keys(answers: Mapping[str, str]) -> KeyBindings:
+    keys = KeyBindings()
+
+    def answer(word: str) -> Callable[[KeyPressEvent], None]:
+        def take(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text(word)
+            event.app.exit(result=word)
+
+        return take
+
+    for key, word in answers.items():
+        keys.add(key, eager=True)(answer(word))
+        keys.add(key.upper(), eager=True)(answer(word))
+
+    @keys.add(Keys.Any)
+    @keys.add("enter")
+    @keys.add(Keys.BracketedPaste)
+    def _(event: KeyPressEvent) -> None:
+        """Nothing: only an answer is one."""
+
+    @keys.add("c-c")
+    @keys.add("c-d")
+    def _(event: KeyPressEvent) -> None:
+        event.app.exit(exception=KeyboardInterrupt)
+
+    return keys

@@ -1,0 +1,72 @@
+"""`trimtab init`: a working agent in a folder, and the next command."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from trimtab.cli.refusing import refused
+
+if TYPE_CHECKING:
+    from trimtab.cli.init.choice import Choice
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where; it is made where there is none.")
+    ] = Path(),
+    model: Annotated[
+        str | None, typer.Option(help="The model; unset, one that you have a key for.")
+    ] = None,
+    provider: Annotated[
+        str | None, typer.Option(help="Who serves it: anthropic, openai, ollama, openrouter, …")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over what is there.")] = False,
+) -> None:
+    """Write a working agent into a folder: agent.yaml, its system prompt and a tool.
+
+    Files that are there stay as they are.
+    """
+    from trimtab.cli.init.choice import chosen
+    from trimtab.cli.init.files import TEMPLATES, name_of, texts, write
+
+    try:
+        choice = chosen(os.environ, model=model, provider=provider)
+        written, kept = write(folder, texts(name_of(folder), choice), force=force)
+    except FileExistsError as error:
+        why = f"{error.filename} is a file; name a folder, or move the file away"
+        raise refused(why) from error
+    except OSError as error:
+        why = f"{error.filename or folder} cannot be written ({error.strerror or error})"
+        raise refused(f"{why}; name another folder, or see to its permissions") from error
+    except ValueError as error:
+        raise refused(str(error)) from error
+    for name in written:
+        typer.echo(f"wrote {folder / name}  ({TEMPLATES[name]})")
+    for name in kept:
+        typer.echo(f"kept  {folder / name}  (it was there; --force writes over it)")
+    if "agent.yaml" in written:
+        typer.echo(f"model {choice.model}" + (f"  ({choice.why})" if choice.why else ""))
+    elif model or provider:
+        typer.echo("the model in agent.yaml was not changed; edit it, or say --force")
+    typer.echo("\nNext:")
+    for line in _next(folder, choice if "agent.yaml" in written else None):
+        typer.echo(f"  {line}")
+
+
+def _next(folder: Path, choice: Choice | None) -> list[str]:
+    from importlib.util import find_spec
+    from shlex import quote
+
+    lines = [] if folder.resolve() == Path.cwd() else [f"cd {quote(str(folder))}"]
+    extras = [] if all(map(find_spec, ("yaml", "prompt_toolkit"))) else ["agent"]
+    if choice is not None and find_spec(choice.sdk) is None:
+        extras.append(choice.sdk)
+    if extras:
+        lines.append(f"pip install 'trimtab[{','.join(extras)}]'")
+    if choice is not None and choice.key is not None and not os.environ.get(choice.key):
+        lines.append(f"export {choice.key}=…   # your key")
+    return [*lines, "trimtab chat        # or `trimtab doctor`, which checks everything"]

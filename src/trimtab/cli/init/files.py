@@ -1,0 +1,78 @@
+"""The files of a new agent."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from trimtab.agent.schema import schema_text
+from trimtab.cli.init.choice import Choice
+
+TEMPLATES = {
+    "agent.yaml": "the agent: model, tools, memory",
+    "system.md": "what it is told first",
+    "tools.py": "a function that it may call",
+    ".gitignore": "what is not to be shared",
+    ".agent.schema.json": "by which editors complete agent.yaml",
+}
+"""By file: what it is for, in the order in which they are told."""
+SCHEMA = ".agent.schema.json"
+
+
+def texts(name: str, choice: Choice) -> dict[str, str]:
+    """All files by name, as they are written."""
+    made = {file: _template(file) for file in TEMPLATES if file != SCHEMA}
+    made["agent.yaml"] = made["agent.yaml"].format(
+        name=name, model=_quoted(choice.model), provider=_provider(choice)
+    )
+    return {**made, SCHEMA: schema_text()}
+
+
+def write(folder: Path, made: Mapping[str, str], *, force: bool) -> tuple[list[str], list[str]]:
+    """Write what is not there yet; returns what was written, and what was left as it is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[str] = []
+    kept: list[str] = []
+    for name, text in made.items():
+        path = folder / name
+        # The schema is ours: an old one would mislead.
+        if path.exists() and not force and name != SCHEMA:
+            kept.append(name)
+            continue
+        path.write_text(text, encoding="utf-8")
+        written.append(name)
+    return written, kept
+
+
+def name_of(folder: Path) -> str:
+    """The agent's name: its folder's, as far as it is one."""
+    plain = re.sub(r"\W+", "-", folder.resolve().name.lower()).strip("-")
+    return plain if plain[:1].isalpha() else "agent"
+
+
+def _template(name: str) -> str:
+    place = files("trimtab.cli.init").joinpath(f"{name.lstrip('.')}.txt")
+    return place.read_text(encoding="utf-8")
+
+
+def _provider(choice: Choice) -> str:
+    lines = [f"  provider: {choice.provider}"] if choice.provider else []
+    if choice.key:
+        lines.append(f"  # api_key: ${{{choice.key}}} # never the key itself")
+    lines += ["  # max_output_tokens: 8192", f"  {_window(choice)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _window(choice: Choice) -> str:
+    if choice.provider == "ollama":
+        # It cuts what is longer, and says nothing.
+        return "context_window: 4096 # as Ollama was started: OLLAMA_CONTEXT_LENGTH, 4096 if unset"
+    return "# context_window: 128000 # where the catalog does not know the model"
+
+
+def _quoted(model: str) -> str:
+    """`qwen3:8b` and the like need quotes."""
+    return model if re.fullmatch(r"[A-Za-z][\w./-]*", model) else json.dumps(model)

@@ -1,0 +1,71 @@
+"""`trimtab serve`: agents for programs, chats and the clock, until they are stopped."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FILE = Path("agent.yaml")
+
+
+class Log(StrEnum):
+    """How log lines look."""
+
+    text = "text"
+    json = "json"
+
+
+def serve(  # noqa: PLR0917 - typer reads options from parameters
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[AGENT.YAML]...", help="The agents' files; one store for all."),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(help="The address to listen on; `serve.host` of the file.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="The port; 0 takes a free one. `serve.port`."),
+    ] = None,
+    log: Annotated[Log, typer.Option(help="Log lines for people, or JSON for programs.")] = (
+        Log.text
+    ),
+    no_http: Annotated[bool, typer.Option("--no-http", help="Offer no HTTP.")] = False,
+    no_turns: Annotated[
+        bool, typer.Option("--no-turns", help="Take in and send out; others answer.")
+    ] = False,
+    workers_only: Annotated[
+        bool, typer.Option("--workers-only", help="Answer and send out; others take in.")
+    ] = False,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=65_535,
+            help="Show metrics here as well, without keys, to this machine or --host: for "
+            "processes without HTTP.",
+        ),
+    ] = None,
+) -> None:
+    """Serve agents over HTTP, on chat platforms and at set times, as their files say.
+
+    One process does all of it. With PostgreSQL many may share the work: run as many as you like,
+    with --workers-only or --no-turns where they should differ.
+    """
+    # Whoever only asks for help does not wait for all of this.
+    from trimtab.cli.serve.running import Wanted, start
+
+    wanted = Wanted(
+        files=tuple(files or [FILE]),
+        host=host,
+        port=port,
+        json_logs=log is Log.json,
+        http=not (no_http or workers_only),
+        turns=not no_turns,
+        doors=not workers_only,
+        metrics_port=metrics_port,
+    )
+    raise typer.Exit(start(wanted))

@@ -1,0 +1,76 @@
+"""What an operator sees when all is running."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from trimtab.cli.serve.crew import Crew
+from trimtab.cli.serve.doors import EVERYBODY
+from trimtab.cli.words import counted, listed, plain
+from trimtab.gateways.http.keys import KeyFile
+from trimtab.worker.door import Door
+
+
+def banner(
+    crew: Crew,
+    *,
+    url: str | None,
+    keys: KeyFile | None,
+    doors: Sequence[tuple[str, Door]],
+    turns: bool,
+    waiting: int,
+) -> str:
+    """Where it is, who answers, what is open, and what to try."""
+    rows = [("agents", _agents(crew)), ("store", _store(crew))]
+    if url is not None:
+        rows.insert(0, ("HTTP", f"{url}   (described at {url}/openapi.json)"))
+        rows.append(("keys", _keys(crew, keys)))
+    if doors:
+        rows.append(("doors", _doors(doors)))
+    at_once = crew.serve.at_once
+    rows.append(("turns", f"{at_once} at once" if turns else "none here; other processes answer"))
+    if waiting:
+        rows.append(("left over", f"{counted(waiting, 'session')} go on where they were"))
+    wide = max(len(name) for name, _ in rows) + 2
+    lines = ["Trimtab is serving. Ctrl-C stops it; running turns are finished first.", ""]
+    lines += [f"  {name:<{wide}}{told}" for name, told in rows]
+    if url is not None:
+        lines += ["", "Try:", *_example(crew, url, keys)]
+    return plain("\n".join(lines))
+
+
+def _agents(crew: Crew) -> str:
+    told = [f"{name} ({member.spec.model.name})" for name, member in crew.members.items()]
+    return ", ".join(told)
+
+
+def _store(crew: Crew) -> str:
+    # A database's address may hold a password.
+    return "PostgreSQL, shared with other processes" if crew.database else crew.place
+
+
+def _keys(crew: Crew, keys: KeyFile | None) -> str:
+    if keys is None:
+        return "none: only this machine may ask; `trimtab keys create NAME` makes one for others"
+    known = keys.keys()
+    if not known:
+        return f"no key in {crew.keys} yet: trimtab keys create NAME --file {crew.keys}"
+    tenants = {key.tenant for key in known}
+    return f"{counted(len(known), 'key')} of {counted(len(tenants), 'tenant')} in {crew.keys}"
+
+
+def _doors(doors: Sequence[tuple[str, Door]]) -> str:
+    told = [
+        "the clock" if agent == EVERYBODY else f"{door.name} ({agent})" for agent, door in doors
+    ]
+    return listed(told)
+
+
+def _example(crew: Crew, url: str, keys: KeyFile | None) -> list[str]:
+    agent = next(iter(crew.members))
+    where = shlex.quote(f"{url}/v1/agents/{agent}/sessions/first/messages")
+    lines = [f"  curl -N {where} \\", "    -H 'Accept: text/event-stream' \\"]
+    if keys is not None:
+        lines.append('    -H "Authorization: Bearer $TRIMTAB_KEY" \\')
+    return [*lines, '    --json \'{"text": "Good morning!"}\'']

@@ -1,0 +1,104 @@
+"""HTTP on a socket, until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Generator
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+
+from trimtab.gateways.http.guard import is_local
+from trimtab.gateways.http.keys import KeyFile
+
+WAITING = 2_048
+"""Connections that wait to be taken."""
+LAST = 5
+"""Seconds that connections have to end after the last turn has."""
+READABLE_BY_OTHERS = 0o077
+
+
+class Listening(uvicorn.Server):
+    """A server that leaves signals to whoever runs it, and says when it is there."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+        """Set when requests are answered."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to answer."""
+        await super().startup(sockets=sockets)
+        self.up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Nothing: the turns come first, and then the server."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; raises `ValueError` with what to do."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # With the protocol named, asyncio sends small writes at once; else each waits for 40 ms.
+    found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind((host, port))
+        found.listen(WAITING)
+    except OSError as error:
+        found.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ValueError(
+                f"port {port} of {host} is taken; choose another with --port, or 0 for a free one"
+            ) from None
+        raise ValueError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+    return found
+
+
+def server_of(app: Starlette, *, drain: float) -> Listening:
+    """A server that logs its own faults only."""
+    return Listening(
+        uvicorn.Config(
+            app,
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=int(drain) + LAST,
+            timeout_keep_alive=75,
+        )
+    )
+
+
+def keys_for(host: str, keys: Path | None) -> KeyFile | None:
+    """The keys that are accepted; without any only this machine may listen."""
+    if keys is None:
+        if is_local(host):
+            return None
+        raise ValueError(
+            f"listening on {host} lets others in, so API keys are needed: make one with `trimtab "
+            "keys create NAME`, and write `keys: keys.json` under `serve` in agent.yaml; or listen "
+            "on 127.0.0.1"
+        )
+    if not keys.exists():
+        raise ValueError(
+            f"the file of API keys {keys} does not exist; make a key with `trimtab keys create "
+            f"NAME --file {keys}`"
+        )
+    found = KeyFile(keys)
+    if keys.stat().st_mode & READABLE_BY_OTHERS:
+        raise ValueError(f"{keys} can be read by others; run: chmod 600 {keys}")
+    return found
+
+
+def address(found: socket.socket) -> str:
+    """Where a socket is reached from this machine."""
+    host, port = found.getsockname()[:2]
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

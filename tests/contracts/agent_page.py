@@ -1,0 +1,98 @@
+"""`docs/agent.schema.json`, and the reference in `docs/agent.md`: `make agent-docs` writes both."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from trimtab.agent.schema import schema_text
+from trimtab.agent.shape import NAME, Shape, kinds, plain, shape_at, whole, words
+from trimtab.agent.spec import Common
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "agent.md"
+SCHEMA = DOCS / "agent.schema.json"
+BEGIN = (
+    "<!-- Made from the settings' own words by `make agent-docs`; what is changed is lost. -->\n"
+)
+END = "<!-- The end of what is made. -->\n"
+TABLE = "| setting | value | default | meaning |\n|---|---|---|---|\n"
+TOOLS = f"tools.{NAME}"
+BLOCKS = (
+    "model",
+    "session",
+    "session.context",
+    f"session.context.tools.{NAME}",
+    "session.summary",
+    "session.thresholds",
+)
+DOORS = ("serve", "telegram", "discord", f"schedules.{NAME}")
+"""How it is reached."""
+
+
+def reference() -> str:
+    """Every block and every setting."""
+    common = set(Common.model_fields)
+    parts: list[str] = [_section("At the top", whole(), set())]
+    parts += [_section(f"`{path}`", _at(path), set()) for path in BLOCKS]
+    tool = _at(TOOLS)
+    some = plain({"$ref": kinds(tool)["shell"]}, None)
+    own = set(some["properties"]) - common
+    some = {**some, "description": Common.__doc__ or ""}
+    parts.append(_section(f"`{TOOLS}` of any kind", some, own))
+    for kind in ("shell", "command", "python", "mcp"):
+        shape = plain({"$ref": kinds(tool)[kind]}, None)
+        parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, common))
+    parts += [_section(f"`{path}`", _at(path), set()) for path in DOORS]
+    rule = plain(_at("telegram")["properties"]["rules"]["items"], None)
+    parts.insert(-2, _section("`telegram.rules`, each", rule, set()))
+    return "\n".join(parts)
+
+
+def page() -> str:
+    """The page with its reference as it is now."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, after = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return f"{text[:before]}\n{reference()}\n{text[after:]}"
+
+
+def _at(path: str) -> Shape:
+    found = shape_at(tuple(path.split(".")), None)
+    assert found is not None, path
+    return found
+
+
+def _section(title: str, shape: Shape, without: set[str]) -> str:
+    about = f"{_line(shape['description'])}\n\n" if "description" in shape else ""
+    rows = "".join(_rows(shape, without))
+    return f"### {title}\n\n{about}{TABLE}{rows}"
+
+
+def _rows(shape: Shape, without: set[str]) -> Iterator[str]:
+    required = shape.get("required", ())
+    for name, given in shape["properties"].items():
+        if name in without:
+            continue
+        inner = plain(given, None)
+        default = "must be given" if name in required else _default(given)
+        value = ", ".join(f"`{one}`" for one in inner["enum"]) if "enum" in inner else words(inner)
+        yield f"| `{name}` | {value} | {default} | {_line(given['description'])} |\n"
+
+
+def _default(shape: Shape) -> str:
+    value = shape.get("default")
+    if value is None or value == [] or isinstance(value, dict):
+        return ""
+    if isinstance(value, float):
+        return f"`{value:g}`"
+    return f"`{value if isinstance(value, str) else json.dumps(value)}`"
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(schema_text(), encoding="utf-8")
+    PAGE.write_text(page(), encoding="utf-8")

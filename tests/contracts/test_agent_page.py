@@ -1,0 +1,83 @@
+"""The page and the schema of `agent.yaml` say what the settings themselves say."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.agent_page import DOCS, PAGE, SCHEMA, page
+from trimtab.agent import spec
+from trimtab.agent.problems import AgentFileError
+from trimtab.agent.reading import read_agent
+from trimtab.agent.schema import schema_text
+from trimtab.agent.shape import blocks
+from trimtab.providers.choose import PROVIDERS
+
+YAML = re.compile(r"^```yaml\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
+TEXT = PAGE.read_text(encoding="utf-8")
+ENVIRON = {"ANTHROPIC_API_KEY": "k", "TICKETS_TOKEN": "t"}
+
+
+def test_the_schema_is_as_the_settings_make_it():
+    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), "run `make agent-docs`"
+
+
+def test_the_reference_is_as_the_settings_make_it():
+    assert page() == TEXT, "run `make agent-docs`"
+
+
+def test_every_setting_stands_in_the_reference():
+    missing = [
+        name for _, shape in blocks() for name in shape["properties"] if f"| `{name}` |" not in TEXT
+    ]
+    assert missing == []
+
+
+def test_every_field_of_a_block_has_a_docstring():
+    tree = ast.parse(Path(spec.__file__).read_text(encoding="utf-8"))
+    bare = [
+        f"{block.name}.{ast.unparse(field.target)}"
+        for block in tree.body
+        if isinstance(block, ast.ClassDef)
+        for field, after in zip(block.body, [*block.body[1:], None], strict=True)
+        if isinstance(field, ast.AnnAssign)
+        and not (isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant))
+    ]
+    assert bare == []
+
+
+def test_every_provider_stands_in_the_table_with_its_key():
+    for name, server in PROVIDERS.items():
+        row = next(
+            line for line in TEXT.splitlines() if line.startswith("|") and f"`{name}`" in line
+        )
+        assert server.key is None or f"`{server.key}`" in row
+
+
+@pytest.mark.parametrize("text", YAML.findall(TEXT))
+def test_an_example_of_the_page_is_read(text, tmp_path):
+    path = tmp_path / "agent.yaml"
+    path.write_text(text, encoding="utf-8")
+    assert read_agent(path, ENVIRON).model.name
+
+
+def test_the_errors_of_the_page_are_those_that_are_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("agent.yaml").write_text(
+        "model:\n  name: gpt-5\n  max_input_token: 9\n  api_key: ${ANTHROPIC_API_KEY}\n"
+        "session:\n  context:\n    max_tool_result_tokens: 8k\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(AgentFileError) as raised:
+        read_agent(Path("agent.yaml"), {})
+    assert f"```text\n{raised.value}\n```" in TEXT
+
+
+def test_an_editors_line_leads_to_the_schema():
+    named = re.search(r"^# yaml-language-server: \$schema=(\S+)$", TEXT, re.MULTILINE)
+    assert named is not None
+    assert json.loads((DOCS / named[1]).read_text(encoding="utf-8"))["title"] == (
+        "An agent of Trimtab"
+    )

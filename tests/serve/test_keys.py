@@ -1,0 +1,118 @@
+"""`trimtab keys`: made once, kept as a hash, scoped, and gone when they are revoked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+
+import pytest
+from typer.testing import CliRunner
+
+from trimtab.cli.app import app
+from trimtab.gateways.http.keys import KeyFile, KeysBroken
+
+RUN = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def keys(*command: str):
+    return RUN.invoke(app, ["keys", *command])
+
+
+def create(*command: str) -> str:
+    """A key, as its owner gets it."""
+    done = keys("create", *command)
+    assert done.exit_code == 0, done.output
+    return done.stdout.strip()
+
+
+def test_a_key_is_shown_once_and_kept_as_a_hash_that_its_owner_alone_reads(folder):
+    done = keys("create", "web", "--tenant", "acme", "--agent", "helper", "--agent", "other")
+    assert done.exit_code == 0
+    key = done.stdout.strip()
+    assert key.startswith("tt_")
+    assert len(key) > 40
+    assert "the key web of tenant acme" in done.stderr
+    file = folder / "keys.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    text = file.read_text()
+    assert key not in text
+    (kept,) = json.loads(text)["keys"]
+    assert kept["sha256"] == hashlib.sha256(key.encode()).hexdigest()
+    caller = KeyFile(file).caller(key)
+    assert caller is not None
+    assert (caller.name, caller.tenant, caller.agents) == ("web", "acme", ("helper", "other"))
+    assert (caller.may_use("helper"), caller.may_use("third"), caller.metrics) == (
+        True,
+        False,
+        False,
+    )
+
+
+def test_no_two_keys_are_the_same_and_no_name_is_used_twice():
+    assert create("one") != create("two")
+    done = keys("create", "one")
+    assert done.exit_code == 2
+    assert "has a key called one already" in done.stderr
+
+
+def test_keys_are_listed_without_what_would_open_anything():
+    key = create("web", "--tenant", "acme")
+    create("ops", "--metrics")
+    done = keys("list")
+    assert [line.split()[:4] for line in done.stdout.splitlines()[2:]] == [
+        ["web", "acme", "all", "–"],
+        ["ops", "default", "all", "yes"],
+    ]
+    told = json.loads(keys("list", "--json").stdout)
+    assert [(each["name"], each["metrics"]) for each in told] == [("web", False), ("ops", True)]
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    for secret in (key, digest):
+        assert secret not in done.stdout + json.dumps(told)
+
+
+def test_a_revoked_key_opens_nothing_in_a_server_that_runs(folder):
+    key, other = create("web"), create("other")
+    file = KeyFile(folder / "keys.json")
+    assert file.caller(key) is not None
+    assert keys("revoke", "web").exit_code == 0
+    assert file.caller(key) is None
+    assert file.caller(other) is not None
+    again = keys("revoke", "web")
+    assert again.exit_code == 2
+    assert "has no key called web; there is other" in again.stderr
+
+
+@pytest.mark.parametrize("name", ["a b", "", "a/b", "-x/", "ü"])
+def test_a_name_that_would_not_fit_into_an_address_is_refused(name, folder):
+    assert keys("create", "fine", "--tenant", name).exit_code == 2
+    assert not (folder / "keys.json").exists()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no JSON",
+        "[]",
+        '{"v": 2, "keys": []}',
+        '{"v": 1, "keys": [{"name": "a", "sha256": "short"}]}',
+        '{"v": 1, "keys": [{"name": "a", "sha256": "' + "ü" * 64 + '"}]}',
+        '{"v": 1, "keys": [{"name": "a", "sha256": "' + "0" * 64 + '", "tenant": "a/b"}]}',
+        '{"v": 1, "keys": [7]}',
+    ],
+)
+def test_a_file_that_is_none_is_refused_and_one_that_was_fine_stays_in_force(folder, text):
+    key, file = create("web"), folder / "keys.json"
+    opened = KeyFile(file)
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(KeysBroken):
+        KeyFile(file)
+    assert opened.caller(key) is not None
+    file.unlink()
+    assert opened.caller(key) is None

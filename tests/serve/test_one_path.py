@@ -1,0 +1,164 @@
+"""However something is said to an agent, the model is asked the same: HTTP, Telegram, Discord and
+the clock are doors to one path, and the requests are the same to the byte."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.http.houses import until
+from tests.serve.processes import write_agent
+from trimtab.agent.doors import Schedule
+from trimtab.cli.serve.crew import crew_of
+from trimtab.cli.serve.house import House, opened
+from trimtab.cli.serve.listening import address, listen, server_of
+from trimtab.client import Client
+from trimtab.core.event import Said
+from trimtab.gateways.http import Offer, make_app
+from trimtab.testing import discord, server, telegram
+from trimtab.worker.schedules.bring_in import from_file
+from trimtab.worker.schedules.door import ScheduleDoor
+from trimtab.worker.schedules.schedules import Schedules
+
+ADA = 7
+SAID = ("Good morning!", "How is the weather in Zürich? 🌦", "And\n\nnow?", "Thank you.")
+WEATHER = {"name": "weather", "arguments": {"place": "Zürich"}}
+SCRIPT = (
+    "Good morning to you.",
+    {"text": "I look.", "calls": [{**WEATHER, "id": "toolu_1"}, {**WEATHER, "id": "toolu_2"}]},
+    "It rains.",
+    {"calls": [{**WEATHER, "id": "toolu_3"}]},
+    "It still rains.",
+    "You are welcome.",
+)
+REPLIES = ("Good morning to you.", "It rains.", "It still rains.", "You are welcome.")
+TOOL = '''
+def weather(place: str) -> str:
+    """The weather at a place."""
+    return f"Rain in {place}. " * 40
+'''
+
+
+@dataclass
+class Doors:
+    """All of them, to one agent in one process: each says one thing and waits for the reply."""
+
+    house: House
+    bot_api: telegram.BotApi
+    discord: discord.Simulator
+    ann: dict[str, Any]
+    client: Client
+    schedules: Schedules
+    clock: ScheduleDoor
+
+    async def http(self, text: str, reply: str) -> None:
+        assert await self.client.session("helper", "one").ask(text) == reply
+
+    async def telegram(self, text: str, reply: str) -> None:
+        self.bot_api.says(ADA, text)
+        await until(lambda: self.bot_api.texts(ADA)[-1:] == [reply])
+        await self._over(f"telegram:{ADA}", reply)
+
+    async def chat(self, text: str, reply: str) -> None:
+        channel, ann = self.discord.direct(self.ann), self.ann
+        await self.discord.say(channel, ann, text)
+        await until(lambda: self.discord.posted(channel)[-1:] == [reply])
+        await self._over(f"discord:{channel}", reply)
+
+    async def schedule(self, text: str, reply: str) -> None:
+        now = time.time()
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now))
+        block = Schedule(says=text, at=at, session="clock")
+        await self.schedules.keep(from_file("helper", f"s{len(text)}", block, now=now))
+        self.clock.wake()
+        await self._over("clock", reply)
+
+    async def _over(self, name: str, reply: str) -> None:
+        """Wait until it is in the log, and nothing more is to be done."""
+        session, service = f"default/helper/{name}", self.house.service
+
+        async def is_over() -> bool:
+            if not await service.store.position(session):
+                return False
+            said = [
+                event.body.message.text
+                async for event in service.store.events(session)
+                if isinstance(event.body, Said)
+            ]
+            return said[-1:] == [reply] and not await service.mail.pending(session)
+
+        await until(is_over)
+
+
+@asynccontextmanager
+async def all_doors(folder: Path, model: str) -> AsyncGenerator[Doors]:
+    """What `trimtab serve` opens for a file that names them all."""
+    async with AsyncExitStack() as held:
+        bot_api = held.enter_context(telegram.serve())
+        bot_api.api.chat(ADA, "Ada", username="ada")
+        guild = await held.enter_async_context(discord.serve())
+        (folder / "tools.py").write_text(TOOL, encoding="utf-8")
+        file = write_agent(
+            folder,
+            model,
+            tools={"weather": {"kind": "python", "function": "tools.py:weather"}},
+            telegram={"token": bot_api.api.token, "allow": [ADA], "api": bot_api.url},
+            discord={"token": guild.options.token, "allow": ["*"], "api": guild.url},
+        )
+        house = await held.enter_async_context(opened(crew_of([file], {})))
+
+        async def due(session: str) -> None:
+            await house.due(session)
+
+        offer = Offer(service=house.service, due=due)
+        listener, http = listen("127.0.0.1", 0), server_of(make_app(offer), drain=1)
+        work = [asyncio.create_task(one()) for one in house.work.values()]
+        serving = asyncio.create_task(http.serve(sockets=[listener]))
+        await http.up.wait()
+        client = await held.enter_async_context(Client(address(listener)))
+        await guild.gateway.identified.wait()
+        clock = next(door for _, door in house.doors if isinstance(door, ScheduleDoor))
+        try:
+            ann = guild.user("Ann")
+            yield Doors(house, bot_api.api, guild, ann, client, clock._schedules, clock)
+        finally:
+            http.should_exit = True
+            await offer.close()
+            for task in work:
+                task.cancel()
+            await asyncio.gather(*work, serving, return_exceptions=True)
+
+
+def test_one_conversation_through_four_doors_makes_the_same_requests_to_the_byte(tmp_path):
+    async def run(model: server.Served) -> dict[str, list[bytes]]:
+        found: dict[str, list[bytes]] = {}
+        async with all_doors(tmp_path, model.url) as doors:
+            ways = {
+                "http": doors.http,
+                "telegram": doors.telegram,
+                "discord": doors.chat,
+                "schedule": doors.schedule,
+            }
+            for name, say in ways.items():
+                model.simulator.reset()
+                model.simulator.script.set(list(SCRIPT))
+                for text, reply in zip(SAID, REPLIES, strict=True):
+                    await say(text, reply)
+                found[name] = [record.raw for record in model.simulator.records.all]
+        return found
+
+    with server.serve(tokenizer="estimate") as model:
+        found = asyncio.run(run(model))
+    assert len(found["http"]) == len(SCRIPT)
+    for name, requests in found.items():
+        assert requests == found["http"], name
+    messages = json.loads(found["http"][-1])["messages"]
+    told = [part["text"] for one in messages if one["role"] == "user" for part in one["content"]
+            if part["type"] == "text"]  # fmt: skip
+    assert told == list(SAID)

@@ -1,0 +1,44 @@
+"""The command line as a process of its own, with an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+TRIMTAB = (sys.executable, "-m", "trimtab.cli")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+def environ(home: Path | None = None, **more: str) -> dict[str, str]:
+    """No keys, no proxies, no colours: what the test says and what Python needs."""
+    names = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "TMPDIR")
+    passed = {name: os.environ[name] for name in names if name in os.environ}
+    own = {"HOME": str(home or Path.cwd()), "LANG": "C.UTF-8", "PYTHONWARNINGS": "error"}
+    return {**passed, **own, **more}
+
+
+def run(*command: str, cwd: Path | None = None, **more: str) -> Done:
+    """Run it to its end."""
+    with subprocess.Popen(
+        command,
+        cwd=cwd,
+        env=environ(cwd, **more),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        out, err = process.communicate(timeout=120)
+    return Done(code=process.returncode, out=out.decode(), err=err.decode())
+
+
+def trimtab(*arguments: str, cwd: Path | None = None, **more: str) -> Done:
+    return run(*TRIMTAB, *arguments, cwd=cwd, **more)

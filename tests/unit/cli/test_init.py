@@ -1,0 +1,168 @@
+"""A new agent works as it is written, and nobody's file is lost."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from trimtab.agent.reading import hints, read_agent
+from trimtab.cli.app import app
+from trimtab.cli.init import choice as choosing
+from trimtab.cli.init.choice import MODELS, NoModel, chosen
+from trimtab.cli.init.files import name_of, texts, write
+from trimtab.providers.choose import PROVIDERS
+
+FILES = {"agent.yaml", "system.md", "tools.py", ".gitignore", ".agent.schema.json"}
+KEYS = [server.key for server in PROVIDERS.values() if server.key]
+
+
+@pytest.fixture(autouse=True)
+def nothing_at_hand(monkeypatch, tmp_path):
+    for name in KEYS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(choosing, "first_of_ollama", lambda: None)
+    monkeypatch.chdir(tmp_path)
+
+
+def init(*arguments, **environ):
+    return CliRunner().invoke(app, ["init", *arguments], env=environ)
+
+
+def test_it_writes_an_agent_that_is_read_without_a_change(tmp_path):
+    done = init("ship")
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in Path("ship").iterdir()} == FILES
+    spec = read_agent(tmp_path / "ship" / "agent.yaml", {})
+    assert (spec.name, spec.model.name) == ("ship", MODELS["anthropic"])
+    assert set(spec.tools) == {"shell", "days_between"}
+    assert hints(tmp_path / "ship" / "agent.yaml") == []
+
+
+@pytest.mark.parametrize("provider", [*MODELS, "ollama", "openrouter", "vllm", "llama.cpp"])
+def test_for_every_provider_the_file_can_be_read(provider, tmp_path):
+    named = [] if provider in MODELS else ["--model", "qwen3:8b"]
+    done = init(".", "--provider", provider, *named)
+    assert done.exit_code == 0, done.output
+    assert read_agent(tmp_path / "agent.yaml", {}).model.name == MODELS.get(provider, "qwen3:8b")
+
+
+def test_the_file_points_to_nothing_that_an_installed_package_has_not():
+    written = texts("ship", chosen({}, model=None, provider=None))
+    assert "docs/" not in written["agent.yaml"]
+    assert "`trimtab schema`" in written["agent.yaml"]
+    assert ".agent.schema.json" in written
+
+
+def test_the_file_is_short_enough_to_be_read():
+    init(".")
+    assert len(Path("agent.yaml").read_text(encoding="utf-8").splitlines()) <= 40
+
+
+def test_what_is_commented_out_may_be_taken_in(tmp_path):
+    init(".")
+    kept = [
+        line.replace("# ", "", 1) if line.lstrip().startswith("# ") and i > 3 else line
+        for i, line in enumerate(Path("agent.yaml").read_text(encoding="utf-8").splitlines())
+    ]
+    Path("agent.yaml").write_text("\n".join(kept), encoding="utf-8")
+    spec = read_agent(tmp_path / "agent.yaml", {"ANTHROPIC_API_KEY": "k"})
+    assert spec.session.context.max_tool_result_tokens == 8000
+    assert "files" in spec.tools
+
+
+def test_the_schema_that_editors_use_is_the_one_of_this_release():
+    init(".")
+    first = Path("agent.yaml").read_text(encoding="utf-8").splitlines()[0]
+    assert first == "# yaml-language-server: $schema=.agent.schema.json"
+    printed = CliRunner().invoke(app, ["schema"]).stdout
+    assert json.loads(printed)["$defs"]
+    assert Path(".agent.schema.json").read_text(encoding="utf-8") == printed
+
+
+@pytest.mark.parametrize("name", sorted(FILES - {".agent.schema.json"}))
+def test_a_file_that_is_there_stays_as_it_is(name):
+    Path(name).write_text("mine", encoding="utf-8")
+    done = init(".")
+    assert done.exit_code == 0
+    assert Path(name).read_text(encoding="utf-8") == "mine"
+    assert f"kept  {name}  (it was there; --force writes over it)" in done.stdout
+
+
+def test_with_force_it_is_written_over():
+    Path("agent.yaml").write_text("mine", encoding="utf-8")
+    done = init(".", "--force")
+    assert "kept" not in done.stdout
+    assert Path("agent.yaml").read_text(encoding="utf-8") != "mine"
+
+
+def test_a_model_that_does_not_reach_the_file_is_said():
+    init(".")
+    done = init(".", "--model", "gpt-4o")
+    assert "the model in agent.yaml was not changed; edit it, or say --force" in done.stdout
+
+
+def test_it_says_the_next_commands_and_the_key_that_is_missing():
+    done = init("ship")
+    assert done.stdout.partition("Next:\n")[2].splitlines() == [
+        "  cd ship",
+        "  export ANTHROPIC_API_KEY=…   # your key",
+        "  trimtab chat        # or `trimtab doctor`, which checks everything",
+    ]
+
+
+def test_with_a_key_nothing_is_left_but_to_chat():
+    done = init(".", OPENAI_API_KEY="hush")
+    assert f"model {MODELS['openai']}  (OPENAI_API_KEY is set)" in done.stdout
+    assert done.stdout.partition("Next:\n")[2].splitlines() == [
+        "  trimtab chat        # or `trimtab doctor`, which checks everything",
+    ]
+    assert all("hush" not in path.read_text(encoding="utf-8") for path in Path().iterdir())
+
+
+def test_a_folder_that_cannot_be_made_is_said_in_one_line():
+    Path("taken").write_text("a file", encoding="utf-8")
+    done = init("taken")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "trimtab: taken is a file; name a folder, or move the file away\n",
+    )
+
+
+def test_a_misspelt_provider_is_answered_with_the_likely_one():
+    done = init(".", "--provider", "anthropc")
+    assert done.exit_code == 2
+    assert "did you mean anthropic?" in done.stderr
+    assert not any(Path().iterdir())
+
+
+def test_the_order_of_keys_decides_and_then_a_model_on_this_machine():
+    both = {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k"}
+    assert chosen(both).model == MODELS["anthropic"]
+    assert chosen({"OPENAI_API_KEY": "k"}).model == MODELS["openai"]
+    local = chosen({}, local=lambda: "qwen3:8b")
+    assert (local.model, local.provider, local.key) == ("qwen3:8b", "ollama", None)
+
+
+def test_a_provider_without_a_usual_model_asks_for_one():
+    with pytest.raises(NoModel, match="name a model of openrouter as well: --model NAME"):
+        chosen({}, provider="openrouter")
+
+
+@pytest.mark.parametrize("model", MODELS.values())
+def test_the_models_that_it_chooses_are_in_the_catalog(model):
+    from trimtab.catalog import lookup
+
+    assert lookup(model) is not None
+
+
+def test_a_window_is_written_for_a_server_that_cuts_in_silence(tmp_path):
+    write(tmp_path, texts("a", chosen({}, provider="ollama", model="qwen3:8b")), force=False)
+    assert read_agent(tmp_path / "agent.yaml", {}).model.context_window == 4096
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("My Ship", "my-ship"), ("7", "agent"), ("Ärger", "ärger"), ("x_y", "x_y")]
+)
+def test_an_agent_is_called_like_its_folder_as_far_as_that_is_a_name(folder, name):
+    assert name_of(Path(folder)) == name
