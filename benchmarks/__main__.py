@@ -1,7 +1,8 @@
 """All benchmarks, one after the other: `python -m benchmarks --quick`.
 
 Stops at the first that fails, which is one that raised, or in which something that must hold did
-not. Those that need the recorded conversations say so where there are none, and are passed over.
+not. Those that need the recorded conversations say so where there are none, and are passed over;
+so is the real model, where its server is not built.
 """
 
 from __future__ import annotations
@@ -22,8 +23,27 @@ COMMANDS = (
     ("-m", "benchmarks.long_chat"),
     ("-m", "benchmarks.faults"),
     ("-m", "benchmarks.turn_crash"),
+    ("-m", "benchmarks.summary_cost"),
+    ("-m", "benchmarks.summary_fidelity"),
+    ("-m", "benchmarks.first_token"),
+    ("-m", "benchmarks.tool_floods"),
+    ("-m", "benchmarks.real_model", "--if-built"),
+    ("-m", "benchmarks.observe_cost"),
+    ("-m", "benchmarks.turn_footprint"),
+    ("-m", "benchmarks.serve_load"),
+    ("-m", "benchmarks.serve_chaos"),
+    ("-m", "benchmarks.serve_backlog"),
+    ("-m", "benchmarks.http_fuzz"),
+    ("-m", "benchmarks.sse_streams"),
+    ("-m", "benchmarks.telegram_fuzz"),
+    ("-m", "benchmarks.discord_fuzz"),
+    ("-m", "benchmarks.schedule_clock"),
+    ("-m", "benchmarks.bot_months"),
 )
 """In the order they run. `fit_weights.py` is no benchmark: it writes the weights."""
+BRIEF = frozenset({"faults"})
+"""Those whose quick run is part of the tests. Of the others the tests hold the same in a smaller
+form, and `make bench-quick` runs them all."""
 
 
 def main() -> int:

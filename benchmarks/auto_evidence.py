@@ -4,7 +4,10 @@ Held-out half: conversations whose id's SHA-256 is odd. Claude Code conversation
 more (short ones apart), 200k window, our own token estimate of the model's tokenizer. Costs are in
 fresh input tokens a call, output and summary calls included; ratios are sums over conversations
 with a 95 % bootstrap interval. `layered` is billed with marks at the head and the last block alone
-(naive), and with the frontier mark. Definitions: trimtab/replay/references.py, cache.py, costs.py.
+(naive), and with the frontier mark. Under `auto` no model writes summaries unless it is said: what
+is billed for one there is an assumption. `model` are setups in which one does, with the sizes that
+such summaries have: see trimtab/replay/writing.py. Definitions: references.py, cache.py and
+costs.py there.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from trimtab.replay.references import needs
 from trimtab.replay.run import CallRecord, Setup, replay
 
 WINDOW = {"context_window": 200_000}
+BY_MODEL = {"summaries": "manual", "context": {"summary": {"price": 1 / 3}}}
+"""A model writes the summaries, at a third of the price."""
 CLAUDE, GPT = "claude-sonnet-4-5", "gpt-5.2"
 ANTHROPIC, OPENAI = rules_of(resolve(CLAUDE)), rules_of(resolve(GPT))
 PROVIDERS = {"anthropic": ANTHROPIC, "openai": OPENAI}
@@ -45,6 +50,21 @@ SETUPS = (
     Setup(
         name="auto quality", model=CLAUDE, options={"policy": "auto", "goal": "quality", **WINDOW}
     ),
+    Setup(
+        name="auto cost, model",
+        model=CLAUDE,
+        options={"policy": "auto", "goal": "cost", **WINDOW, **BY_MODEL},
+    ),
+    Setup(
+        name="auto balanced, model", model=CLAUDE, options={"policy": "auto", **WINDOW, **BY_MODEL}
+    ),
+    Setup(name="rolling, model", model=CLAUDE, options={"policy": "rolling", **WINDOW, **BY_MODEL}),
+    Setup(
+        name="thresholds, model",
+        model=CLAUDE,
+        options={"policy": "thresholds", **WINDOW, **BY_MODEL},
+    ),
+    Setup(name="rolling", model=CLAUDE, options={"policy": "rolling", **WINDOW}),
     Setup(name="layered gpt", model=GPT, options={"policy": "layered", **WINDOW}),
     Setup(name="auto cost gpt", model=GPT, options={"policy": "auto", "goal": "cost", **WINDOW}),
 )
@@ -152,6 +172,10 @@ def figures(table: Table, short: Table) -> dict[str, Any]:
         "layered_recall": recall(table, "layered"),
         "balanced_ratio_full": ratio(table, "full", "auto balanced"),
         "balanced_refetch_ratio_full": ratio(table, "full", "auto balanced", "refetch"),
+        "model_cost_ratio_full": ratio(table, "full", "auto cost, model"),
+        "model_balanced_ratio_full": ratio(table, "full", "auto balanced, model"),
+        "rolling_ratio_full": ratio(table, "full", "rolling, model"),
+        "thresholds_ratio_full": ratio(table, "full", "thresholds, model"),
         "balanced_recall": balanced["all"],
         "balanced_recall_far": balanced["far"],
         "balanced_recall_tool": balanced["tool"],

@@ -5,8 +5,8 @@
 Before each assistant message of a record one request is asked for. It is checked by the dialect's
 own rules (`trimtab.check`), by a check of the pairs that shares no code with the library, for
 being an extension of the request before it unless something was edited, and for holding the newest
-user message and the active round; then it is counted exactly (`exact_requests.py` says what that
-is), the count is reported back as the reply's usage, and the recorded reply is added. System
+user message and the active round; then it is counted exactly (`trimtab.testing.counting` says what
+that is), the count is reported back as the reply's usage, and the recorded reply is added. System
 messages at the start are the head.
 
 The lanes: `chat` is Chat Completions counted by o200k; `anthropic` is the Messages API counted by
@@ -34,9 +34,9 @@ from typing import Any
 
 from benchmarks import corpus, exact_tokenizers, harness
 from benchmarks.corpus import Conversation
-from benchmarks.exact_requests import ExactCounter
 from benchmarks.replay_calls import Lane, Replay, Tally
 from trimtab.core.policies import POLICIES
+from trimtab.testing.counting import RequestCounter
 
 WINDOWS = (8_000, 32_000, 200_000)
 QUICK = 1
@@ -92,7 +92,7 @@ def replay(task: Task) -> Tallies:
     """One conversation through all its lanes, presets and windows."""
     conversation, lanes = task
     tokenizers = exact_tokenizers.available()
-    counters = {lane.family: ExactCounter(tokenizers[lane.family]) for lane in lanes}
+    counters = {lane.family: RequestCounter(tokenizers[lane.family]) for lane in lanes}
     return {
         (lane.name, preset, window): Replay(
             conversation, lane, preset, window, counters[lane.family]

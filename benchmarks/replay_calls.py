@@ -14,9 +14,9 @@ from typing import Any
 
 from benchmarks import pair_check, wire_forms
 from benchmarks.corpus import Conversation
-from benchmarks.exact_requests import ExactCounter
 from trimtab import CannotFit, Context, check
 from trimtab.core.event import Edit
+from trimtab.testing.counting import RequestCounter
 
 Wire = Mapping[str, Any]
 SHOWN = 200
@@ -66,7 +66,12 @@ class Tally:
 
 class Replay:
     def __init__(
-        self, conversation: Conversation, lane: Lane, preset: str, window: int, exact: ExactCounter
+        self,
+        conversation: Conversation,
+        lane: Lane,
+        preset: str,
+        window: int,
+        exact: RequestCounter,
     ) -> None:
         self.lane, self.window, self.exact = lane, window, exact
         self.messages = conversation.messages
@@ -89,7 +94,6 @@ class Replay:
         self._known = 0
 
     def run(self) -> Tally:
-        self.exact.forget_blocks()
         for step in wire_forms.steps(self.messages, self.start, self.lane.dialect):
             try:
                 self._take(step)
@@ -126,7 +130,7 @@ class Replay:
         for wrong in self._violations(request, index):
             counts["violations"] += 1
             self._fail(index, wrong)
-        used = self.exact.request(request, self.lane.dialect)
+        used = self.exact.total(self.exact.pieces(request, self.lane.dialect))
         sent = self.context.window.last_call
         assert sent is not None
         room = self.window - sent.body.max_output
@@ -159,9 +163,8 @@ class Replay:
         """The exact count of what no edit may hide: the head, the newest user message cut to a
         placeholder, and the active round, its results cut likewise."""
         kept = [self._cut(m) for m in active(self.messages[self.start : index])]
-        return self.exact.request(
-            {"messages": self.head + kept, "tools": self.tools}, "openai_chat"
-        )
+        least = {"messages": self.head + kept, "tools": self.tools}
+        return self.exact.total(self.exact.pieces(least, "openai_chat"))
 
     def _cut(self, message: Wire) -> Wire:
         text = str(message.get("content") or "")

@@ -303,7 +303,7 @@ async def in_files(where: Place, policy: str, messages: int, rounds: int) -> Rep
 
 
 def main(asked: argparse.Namespace) -> Report:
-    messages = asked.messages or (10_000 if asked.quick else LARGE)
+    messages = asked.messages or (4_000 if asked.quick else LARGE)
     rounds = 10 if asked.quick else 30
     policies, stores = asked.policy or POLICIES, asked.store or STORES
     if "postgres" in stores and (missing := no_server()):

@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +32,8 @@ class Peer:
     """What is installed, by name and version; what these need follows."""
     python: tuple[int, int] = (3, 11)
     """The oldest Python it runs on."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Environment variables that it is built with."""
 
     @property
     def package(self) -> str:
@@ -82,12 +85,12 @@ def make(peer: Peer) -> None:
         return
     shutil.rmtree(where, ignore_errors=True)
     where.parent.mkdir(parents=True, exist_ok=True)
-    _run([python, "-m", "venv", str(where)])
+    run([python, "-m", "venv", str(where)])
     inside = str(where / "bin" / "python")
     quiet = ["--disable-pip-version-check", "--quiet"]
-    _run([inside, "-m", "pip", "install", *quiet, *peer.pins])
+    run([inside, "-m", "pip", "install", *quiet, *peer.pins], dict(peer.variables))
     # Written last: its presence says that all of it is there.
-    listed = _run([inside, "-c", LISTING])
+    listed = run([inside, "-c", LISTING])
     (where / "versions.json").write_text(listed, encoding="utf-8")
 
 
@@ -110,8 +113,9 @@ def _works(python: str) -> bool:
     return subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0  # noqa: S603 - an interpreter
 
 
-def _run(command: list[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own
+def run(command: list[str], variables: Mapping[str, str] | None = None) -> str:
+    environ = {**os.environ, **(variables or {})}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environ)  # noqa: S603 - our own
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise Absent(f"could not be installed: {last}")

@@ -1,0 +1,1 @@
+"""What `schedule_clock` is made of."""

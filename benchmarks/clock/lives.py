@@ -1,0 +1,151 @@
+"""Schedules that live through a time that is made up, on real files and a real database."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.clock.expected import Span, Wanted, expected
+from trimtab.stores.files import FileStore
+from trimtab.worker.files import FileMail
+from trimtab.worker.letters import Inbound
+from trimtab.worker.mail import Mail
+from trimtab.worker.postgres.mail import PostgresMail
+from trimtab.worker.schedules.door import ScheduleDoor
+from trimtab.worker.schedules.files import FileSchedules
+from trimtab.worker.schedules.postgres import PostgresSchedules
+from trimtab.worker.schedules.schedule import Missed, Schedule
+from trimtab.worker.schedules.schedules import Schedules
+from trimtab.worker.schedules.when import When, by_cron, following
+
+FIGURES = ("missed", "doubled", "early", "late", "unasked")
+PUNCTUAL = 1.0
+"""Seconds after which a run is late, where nothing held it up."""
+LOOK = 900.0
+"""Seconds between two looks at most; a door is there when something is due anyway."""
+Opened = tuple[Schedules, Mail]
+
+
+class Place(Protocol):
+    def open(self) -> AbstractAsyncContextManager[Opened]:
+        """Schedules with the mail that their letters go to."""
+        ...
+
+
+class OnFiles:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Opened]:
+        store = FileStore(self.root, fsync=False)
+        mail = await FileMail.open(store, fsync=False)
+        schedules = await FileSchedules.open(
+            self.root, post=mail.post, find_key=store.find_key, fsync=False
+        )
+        try:
+            yield schedules, mail
+        finally:
+            await schedules.close()
+            await mail.close()
+            await store.close()
+
+
+class OnPostgres:
+    def __init__(self, conninfo: str) -> None:
+        self.conninfo = conninfo
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[Opened]:
+        mail = await PostgresMail.connect(self.conninfo)
+        try:
+            yield PostgresSchedules(mail.lend, mail.post_within), mail
+        finally:
+            await mail.close()
+
+
+class Clock:
+    """Shows what it is told to."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def life(
+    place: Place, agent: str, wanted: Sequence[Wanted], spans: Sequence[Span], *, outage: bool
+) -> Counter[str]:
+    """Lead schedules through these spans of time; in an outage the process ends in between."""
+    made = [_made(agent, n, one, spans[0][0]) for n, one in enumerate(wanted)]
+    clock = Clock(spans[0][0])
+    parts = [[span] for span in spans] if outage else [list(spans)]
+    for n, part in enumerate(parts):
+        async with place.open() as (schedules, _):
+            if not n:
+                for one in made:
+                    await schedules.keep(one)
+            door = ScheduleDoor(schedules, [agent], clock=clock, look=LOOK)
+            for span in part:
+                await _pass(door, clock, span)
+    out = Counter(schedules=len(made))
+    async with place.open() as (_, mail):
+        for one, schedule in zip(wanted, made, strict=True):
+            letters = await mail.pending(schedule.session, limit=1_000_000)
+            out += judged(expected(one, spans), letters)
+    return out
+
+
+def judged(
+    due: dict[float, float], letters: Sequence[Inbound], punctual: float = PUNCTUAL
+) -> Counter[str]:
+    """What happened against what must have."""
+    happened = Counter(float(letter.key.rpartition("/")[2]) for letter in letters)
+    at = {float(letter.key.rpartition("/")[2]): letter.at for letter in letters}
+    return Counter(
+        runs=len(letters),
+        missed=sum(one not in happened for one in due),
+        doubled=sum(count - 1 for count in happened.values()),
+        unasked=sum(one not in due for one in happened),
+        early=sum(when < one for one, when in at.items()),
+        late=sum(when > due[one] + punctual for one, when in at.items() if one in due),
+    )
+
+
+async def _pass(door: ScheduleDoor, clock: Clock, span: Span) -> None:
+    """Let time go by as the door sleeps, now and then a little longer than it wanted."""
+    pick = random.Random(span[0])  # noqa: S311 - not for secrets
+    clock.now, end = span
+    while True:
+        wait = await door.once()
+        if clock.now >= end:
+            return
+        clock.now = min(end, clock.now + wait + pick.random() * PUNCTUAL / 2)
+
+
+def _made(agent: str, number: int, wanted: Wanted, now: float) -> Schedule:
+    when = by_cron(wanted.cron, wanted.zone)
+    missed: dict[str, Missed] = {"skip": "skip", "once": "once", "all": "all"}
+    return kept(agent, number, when, now, missed=missed[wanted.missed], late=wanted.late)
+
+
+def kept(
+    agent: str, number: int, when: When, now: float, *, missed: Missed = "once", late: int = 86_400
+) -> Schedule:
+    """A schedule with a session of its own."""
+    return Schedule(
+        id=f"default/{agent}/s{number}",
+        session=f"default/{agent}/s{number}",
+        says="What is new?",
+        when=when,
+        origin="file",
+        created_at=now,
+        next_run_at=following(when, now),
+        missed=missed,
+        late=late,
+    )

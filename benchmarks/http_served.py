@@ -1,0 +1,84 @@
+"""`trimtab serve` and a simulated provider, each a process of its own, for benchmarks over HTTP."""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trimtab.gateways.http.keys import new_key, write_keys
+from trimtab.testing.server import Remote, serve_process
+
+PATIENCE = 300.0
+STREAMS = ("/events 200", "/messages 200")
+"""What the log says of requests that take as long as somebody reads."""
+MODEL = "claude-sonnet-5-5"
+
+
+@dataclass
+class Server:
+    """One that runs."""
+
+    url: str
+    key: str
+    model: Remote
+    process: subprocess.Popen[str]
+    faults: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
+    """Log lines of mistakes."""
+    slowest: tuple[float, str] = (0.0, "")
+    """Milliseconds of the request that took longest, streams left out, and which it was."""
+
+    @property
+    def runs(self) -> bool:
+        return self.process.poll() is None
+
+
+@contextmanager
+def served(folder: Path, **session: Any) -> Generator[Server]:
+    """An agent `helper` on files, for the length of the block."""
+    with serve_process(tokenizer="estimate", keeps=False) as model:
+        text, kept = new_key("bench", metrics=True)
+        write_keys(folder / "keys.json", [kept])
+        block = {"port": 0, "keys": "keys.json", "rate": 10**9, "max_body": 65_536, "drain": 1}
+        told = {
+            "name": "helper",
+            "model": {"name": MODEL, "base_url": model.url, "api_key": "none"},
+            "session": session,
+            "serve": block,
+        }
+        # JSON is YAML.
+        (folder / "agent.yaml").write_text(json.dumps(told), encoding="utf-8")
+        command = [sys.executable, "-m", "trimtab.cli", "serve", "--log", "json"]
+        with subprocess.Popen(  # noqa: S603 - ourselves
+            command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        ) as process:
+            made = Server(url="", key=text, model=model, process=process)
+            up: queue.SimpleQueue[str] = queue.SimpleQueue()
+            reader = threading.Thread(target=_read, args=(made, up), daemon=True)
+            reader.start()
+            try:
+                made.url = up.get(timeout=PATIENCE)
+                yield made
+            finally:
+                process.kill()
+                reader.join(timeout=PATIENCE)
+
+
+def _read(server: Server, up: queue.SimpleQueue[str]) -> None:
+    assert server.process.stderr is not None
+    for line in server.process.stderr:
+        told: dict[str, Any] = json.loads(line) if line.startswith("{") else {"raw": line}
+        if told.get("event") == "serving":
+            up.put(told["url"])
+        elif told.get("event") == "request":
+            if not str(told["message"]).partition(" ")[2].endswith(STREAMS):
+                server.slowest = max(server.slowest, (float(told["ms"]), str(told["message"])))
+        elif "raw" in told or told.get("message", "").startswith("fault "):
+            server.faults.append(told)

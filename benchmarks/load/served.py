@@ -1,0 +1,201 @@
+"""What is under load: one process on files, or a fleet on PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+from benchmarks.load.model import MAX_TOKENS, MODEL, SYSTEM, tools
+from benchmarks.load.talk import DOOR, Talk, letter
+from trimtab.agent.agent import Agent
+from trimtab.agent.spec import Spec
+from trimtab.providers.anthropic import Anthropic
+from trimtab.providers.retrying import retrying
+from trimtab.session.happenings import Ended, Happening, TurnBegan
+from trimtab.stores.files import FileStore
+from trimtab.stores.postgres import PostgresStore
+from trimtab.stores.store import Store
+from trimtab.worker.delivery import Delivery
+from trimtab.worker.files import FileMail
+from trimtab.worker.fleet import Fleet
+from trimtab.worker.letters import Outbound
+from trimtab.worker.live import LocalLive
+from trimtab.worker.local import LocalTurns
+from trimtab.worker.postgres.mail import PostgresMail
+from trimtab.worker.service import Service
+
+AT_ONCE = 32
+"""Turns side by side on files."""
+WORKERS, EACH = 2, 16
+"""Processes of a fleet, and turns side by side in each."""
+
+
+class Timing(LocalLive):
+    """Knows how long each session's last turn took, in seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.took: dict[str, float] = {}
+        self._begun: dict[str, float] = {}
+
+    def tell(self, session: str, happening: Happening) -> None:
+        if isinstance(happening, TurnBegan):
+            self._begun[session] = time.perf_counter()
+        elif isinstance(happening, Ended):
+            self.took[session] = time.perf_counter() - self._begun.pop(session)
+        super().tell(session, happening)
+
+
+def agent_of(store: Store, url: str) -> Agent:
+    model = {"name": MODEL, "max_output_tokens": MAX_TOKENS}
+    provider = retrying(Anthropic(api_key="benchmark", base_url=url))
+    return Agent(
+        spec=Spec.model_validate({"name": "helper", "model": model}),
+        system=SYSTEM,
+        store=store,
+        provider=provider,
+        tools=tools(),
+        environ={},
+    )
+
+
+def service_of(store: Store, mail: Any, url: str) -> tuple[Service, Timing]:
+    live = Timing()
+    agents = {"helper": agent_of(store, url)}
+    return Service(agents=agents, store=store, mail=mail, live=live, max_waiting=100_000), live
+
+
+@asynccontextmanager
+async def on_files(root: Path, url: str, sessions: list[str]) -> AsyncGenerator[tuple[Talk, Store]]:
+    """This process serves, and those who write are in it, too."""
+    store = FileStore(root)
+    mail = await FileMail.open(store)
+    service, live = service_of(store, mail, url)
+    turns = LocalTurns(service, at_once=AT_ONCE)
+    mail.due = turns.due
+    talk = Talk(sessions, lambda *said: service.post(letter(*said)))
+
+    async def deliver(reply: Outbound) -> None:
+        talk.got(reply, live.took.pop(reply.session, 0.0))
+
+    delivery = Delivery(mail, {DOOR: deliver})
+    mail.replied = delivery.due
+    sending = asyncio.create_task(delivery.run())
+    try:
+        yield talk, store
+    finally:
+        await turns.drain(10)
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        await service.close()
+        await store.close()
+
+
+@asynccontextmanager
+async def on_postgres(
+    conninfo: str, url: str, sessions: list[str]
+) -> AsyncGenerator[tuple[Talk, Store]]:
+    """Those who write, without any turns: the fleet has them."""
+    store, mail = await PostgresStore.connect(conninfo), await PostgresMail.connect(conninfo)
+    service, _ = service_of(store, mail, url)
+    try:
+        yield Talk(sessions, lambda *said: service.post(letter(*said))), store
+    finally:
+        await service.close()
+        await store.close()
+
+
+@contextmanager
+def processes(work: Callable[..., None], *given: Any) -> Generator[Processes]:
+    """A few that work until they are told to end."""
+    made = Processes(work, *given)
+    try:
+        yield made
+    finally:
+        for process in made.all:
+            process.kill()
+            process.join()
+
+
+class Processes:
+    """What they deliver is heard here."""
+
+    def __init__(self, work: Callable[..., None], *given: Any) -> None:
+        self.all: list[SpawnProcess] = []
+        self._pipes: list[Connection] = []
+        context = multiprocessing.get_context("spawn")
+        for _ in range(WORKERS):
+            ours, its = context.Pipe()
+            process = context.Process(target=work, args=(its, *given), daemon=True)
+            process.start()
+            its.close()
+            self.all.append(process)
+            self._pipes.append(ours)
+        for pipe in self._pipes:
+            pipe.recv()
+
+    @contextmanager
+    def heard_by(self, arrived: Callable[..., None]) -> Generator[None]:
+        """Within this loop."""
+        loop = asyncio.get_running_loop()
+
+        def hear(pipe: Connection) -> None:
+            while pipe.poll():
+                arrived(*pipe.recv())
+
+        for pipe in self._pipes:
+            loop.add_reader(pipe.fileno(), hear, pipe)
+        try:
+            yield
+        finally:
+            for pipe in self._pipes:
+                loop.remove_reader(pipe.fileno())
+
+    def cpu(self) -> float:
+        """Seconds that all have used so far."""
+        return sum(cpu_of(process.pid or 0) for process in self.all)
+
+    def memory(self) -> float:
+        """Of all, in MB."""
+        return sum(memory_of(process.pid or 0) for process in self.all)
+
+
+def member(pipe: Connection, conninfo: str, url: str) -> None:
+    """A process of the fleet."""
+    logging.getLogger("procrastinate").setLevel(logging.ERROR)
+    asyncio.run(_member(pipe, conninfo, url))
+
+
+async def _member(pipe: Connection, conninfo: str, url: str) -> None:
+    store, mail = await PostgresStore.connect(conninfo), await PostgresMail.connect(conninfo)
+    service, live = service_of(store, mail, url)
+    fleet = Fleet(service, mail, at_once=EACH)
+
+    async def deliver(reply: Outbound) -> None:
+        took = live.took.pop(reply.session, 0.0)
+        pipe.send((reply.session, reply.key, reply.seq, reply.attempts, took))
+
+    delivery = Delivery(mail, {DOOR: deliver})
+    mail.replied = delivery.due
+    pipe.send("ready")
+    await asyncio.gather(fleet.run(), delivery.run())
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    told = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_of(pid: int) -> float:
+    """Of a process, in MB."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6

@@ -1,0 +1,175 @@
+"""Workers of a fleet as processes of their own, to be killed at will.
+
+Each is forked from a server that has imported everything and touched nothing, so that a new one is
+at work within a moment. What its tools do and what its door delivers are lines in files: they stay
+when the process is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import random
+from collections.abc import Collection
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any, cast
+
+from trimtab.agent.agent import Agent
+from trimtab.agent.spec import Spec
+from trimtab.providers.anthropic import Anthropic
+from trimtab.providers.retrying import retrying
+from trimtab.session.tools import Invocation, Tool
+from trimtab.stores.errors import StoreUnavailable
+from trimtab.stores.postgres import PostgresStore
+from trimtab.stores.store import Store
+from trimtab.worker.delivery import Delivery
+from trimtab.worker.fleet import Fleet, Pace
+from trimtab.worker.letters import Outbound
+from trimtab.worker.live import LocalLive
+from trimtab.worker.mail import Mail
+from trimtab.worker.postgres.mail import PostgresMail
+from trimtab.worker.service import Service
+
+MODEL = "claude-sonnet-4-6"
+DOOR = "phone"
+TIMEOUT = 4.0
+"""Seconds without a sign of life after which a call is given up."""
+LEASE = 5.0
+"""Seconds for which a reply is lent to whoever delivers it."""
+PACE = Pace(beat=0.5, silence=3.0, alone=2.0, poll=0.5, patience=5.0, again=0.5)
+"""Faster than by default: workers die every few seconds."""
+AT_ONCE = 8
+"""Turns that one worker runs side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a worker finds everything."""
+
+    conninfo: str
+    """The database."""
+    url: str
+    """The simulator."""
+    folder: Path
+    """For what tools have done and what was delivered."""
+
+    @property
+    def effects(self) -> Path:
+        """A line for each time that a tool ran: its name and its key."""
+        return self.folder / "effects"
+
+    @property
+    def delivered(self) -> Path:
+        """A line for each delivery: attempts of unknown end before it, and its key."""
+        return self.folder / "delivered"
+
+
+def preload() -> None:
+    """Let all workers be forked from a process that has imported what they need."""
+    multiprocessing.set_forkserver_preload([__name__, "anthropic", "anthropic.resources.messages"])
+
+
+def begin(place: Place) -> ForkServerProcess:
+    """One more worker."""
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=_work, args=(place,), daemon=True)
+    process.start()
+    return process
+
+
+def agent_of(place: Place, store: Store) -> Agent:
+    """Who answers. Its requests hold the whole history, so that each says which reply it is for."""
+    model = {"name": MODEL, "timeout": TIMEOUT}
+    spec = Spec.model_validate({"name": "helper", "model": model, "session": {"policy": "full"}})
+    provider = Anthropic(api_key="benchmark", base_url=place.url, timeout=TIMEOUT)
+    return Agent(
+        spec=spec,
+        system="You help.",
+        store=store,
+        provider=retrying(provider),
+        tools=_tools(place),
+        environ={},
+    )
+
+
+async def opened(place: Place) -> tuple[Service, PostgresMail]:
+    """The service of a worker, or of a door without turns."""
+    store = await PostgresStore.connect(place.conninfo)
+    try:
+        mail = await PostgresMail.connect(place.conninfo)
+    except BaseException:
+        await store.close()
+        raise
+    agent = agent_of(place, store)
+    service = Service(agents={"helper": agent}, store=store, mail=mail, live=LocalLive())
+    return service, mail
+
+
+def _work(place: Place) -> None:
+    logging.basicConfig(filename=place.folder / f"worker-{os.getpid()}.log", level=logging.INFO)
+    logging.getLogger("procrastinate").setLevel(logging.ERROR)
+    logging.getLogger("httpx2").setLevel(logging.ERROR)
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
+    asyncio.run(_serve(place))
+
+
+async def _serve(place: Place) -> None:
+    service, mail = await _patiently(place)
+
+    async def deliver(reply: Outbound) -> None:
+        _write(place.delivered, f"{reply.attempts} {reply.key}")
+
+    delivery = Delivery(cast("Mail", _Lending(mail)), {DOOR: deliver})
+    mail.replied = delivery.due
+    fleet = Fleet(service, mail, at_once=AT_ONCE, pace=PACE)
+    await asyncio.gather(fleet.run(), delivery.run(every=0.5))
+
+
+async def _patiently(place: Place) -> tuple[Service, PostgresMail]:
+    """Again and again while the database is away, as whoever starts processes would."""
+    while True:
+        try:
+            return await opened(place)
+        except StoreUnavailable:
+            await asyncio.sleep(0.2)
+
+
+class _Lending:
+    """A mail whose replies are lent for a short time: whoever had one may be dead."""
+
+    def __init__(self, mail: Mail) -> None:
+        self._mail = mail
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._mail, name)
+
+    async def outgoing(self, doors: Collection[str], *, limit: int, lease: float) -> list[Outbound]:
+        return await self._mail.outgoing(doors, limit=limit, lease=min(lease, LEASE))
+
+
+def _tools(place: Place) -> list[Tool]:
+    async def act(asked: Invocation) -> str:
+        _write(place.effects, f"{asked.name} {asked.key}")
+        await asyncio.sleep(random.uniform(0.0, 0.1))  # noqa: S311 - not for secrets
+        return f"done by {asked.key}"
+
+    def definition(name: str) -> dict[str, Any]:
+        return {"name": name, "description": "Acts.", "input_schema": {"type": "object"}}
+
+    return [
+        Tool(definition=definition("once"), run=act),
+        Tool(definition=definition("again"), run=act, on_interrupt="rerun"),
+    ]
+
+
+def _write(path: Path, line: str) -> None:
+    """In one piece: the kernel has it, whatever becomes of this process."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(file, f"{line}\n".encode())
+    finally:
+        os.close(file)

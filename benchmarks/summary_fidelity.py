@@ -1,0 +1,291 @@
+"""How many facts of a conversation are gone once it is summarised, and how many a search finds.
+
+Probes are built from recorded conversations without a model: facts that one message states and
+that the assistant needs much later; `probes.py` says how. The half that had no part in ranking the
+list is measured, each conversation summarised once, in its middle. A probe is missed where its text
+does not stand, to the letter, in
+
+summary   the extractive summary, which stands in where no model is asked, 500 tokens
+list      the same with its verbatim list, as it ships; and with lists of fixed sizes
+search    the same, and not in what `search_history` answers to the words around the later use
+          either: five passages, 2,000 tokens at most; `stated`: asked with the words around the
+          place where the fact was stated
+newest    the newest text of what is summarised, at as many tokens as summary and list take
+
+Shares are of probes, with a 95 % bootstrap interval over conversations; `argument`, `text` and
+`body` are the shares by how the fact was needed. Two things must hold: a list misses less than
+newest text does, and a search asked with the words of the statement misses at most 0.05.
+
+With `--model` 20 of the conversations are summarised by a small real model, too, for us and by
+LangChain's `SummarizationMiddleware`: the shortest of which at least 600 tokens are summarised.
+That model is too small to write a summary: those rows show that the plumbing holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks import corpus, llama_server, summary_model
+from benchmarks.harness import Report, finish, head, no_corpus, parser, progress, skip, table
+from benchmarks.peers import envs
+from benchmarks.probes import Case, Probe, cases, told
+from trimtab.catalog import resolve
+from trimtab.core.extract import extract
+from trimtab.core.fidelity import with_list
+from trimtab.core.passages import LOOKED_AT, found
+from trimtab.core.search import asked, best, score, texts_of, words_of
+from trimtab.core.summary_text import (
+    LIST_SHARE,
+    LIST_TOKENS,
+    MAX_TOKENS,
+    MOST_LIST_TOKENS,
+    list_cap,
+)
+from trimtab.core.tokens import Counter, piecewise
+from trimtab.replay.choose import Half, halves
+from trimtab.replay.conversation import Conversation
+from trimtab.replay.readers import read
+
+MODEL = "claude-sonnet-4-5"
+"""Whose tokens are counted, as estimated."""
+LISTS = (500, 1_000, 2_000, 4_000)
+"""Tokens of other lists."""
+USES = ("argument", "text", "body")
+DRAWS = 1_000
+LEAST_TOKENS = 600
+"""Of what a real model summarises."""
+CONVERSATIONS = 20
+"""That a real model summarises."""
+QUICK = 6
+"""One conversation in so many."""
+
+
+@dataclass(slots=True)
+class Row:
+    """One way to answer probes."""
+
+    name: str
+    tokens: list[int] = field(default_factory=list[int])
+    """Of the text, by conversation."""
+    missed: list[list[Probe]] = field(default_factory=list[list[Probe]])
+    """By conversation."""
+
+    def add(self, text: str, case: Case, counter: Counter, also: Sequence[bool] = ()) -> None:
+        """`also` says of each probe whether something beside the text answers it."""
+        self.tokens.append(counter.count(text))
+        known = also or [False] * len(case.probes)
+        self.missed.append(
+            [
+                p
+                for p, given in zip(case.probes, known, strict=True)
+                if not given and p.fact not in text
+            ]
+        )
+
+
+class Search:
+    """What `search_history` answers while a conversation's covered messages are hidden."""
+
+    def __init__(self, case: Case, counter: Counter) -> None:
+        self._messages = dict(enumerate(case.covered))
+        self._words = [words_of(texts_of(message)) for message in case.covered]
+        self._counter = counter
+
+    def answers(self, question: str, fact: str) -> bool:
+        wanted = asked(question)
+        hits = ((score(wanted, words), index) for index, words in enumerate(self._words))
+        chosen = {index: self._messages[index] for index in best(hits, LOOKED_AT)}
+        return fact in found(chosen, wanted, self._counter)
+
+
+def measure(every: Sequence[Case], counter: Counter, lists: Sequence[int]) -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+
+    def row(name: str) -> Row:
+        return rows.setdefault(name, Row(name))
+
+    for number, case in enumerate(every, 1):
+        progress(f"{number} of {len(every)} conversations")
+        plain = extract("", case.covered, counter)
+        seen = told(case.kept)
+        whole = told(case.covered)
+        cap = list_cap(counter.count(whole))
+        listed = with_list("", case.covered, plain, counter, list_tokens=cap, seen=seen)
+        search = Search(case, counter)
+        later = [search.answers(probe.question, probe.fact) for probe in case.probes]
+        stated = [search.answers(probe.stated, probe.fact) for probe in case.probes]
+        row("summary").add(plain, case, counter)
+        row("list").add(listed, case, counter)
+        row("search").add(listed, case, counter, later)
+        row("search, stated").add(listed, case, counter, stated)
+        row("search alone").add("", case, counter, later)
+        row("newest").add(newest(whole, counter.count(listed), counter), case, counter)
+        for size in lists:
+            longer = with_list("", case.covered, plain, counter, list_tokens=size, seen=seen)
+            row(f"list of {size:,}").add(longer, case, counter)
+            same = newest(whole, counter.count(longer), counter)
+            row(f"newest, as {size:,}").add(same, case, counter)
+    return rows
+
+
+def newest(text: str, tokens: int, counter: Counter) -> str:
+    """The end of a text that takes so many tokens."""
+    low, high = 0, min(len(text), 20 * tokens)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = counter.count(text[len(text) - middle :]) <= tokens
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return text[len(text) - low :]
+
+
+def modelled(every: Sequence[Case], counter: Counter) -> Report:
+    """The same for summaries of a real model, ours and LangChain's."""
+    sizes = {case.id: counter.count(told(case.covered)) for case in every}
+    large = [case for case in every if sizes[case.id] >= LEAST_TOKENS]
+    chosen = sorted(large, key=lambda case: sizes[case.id])[:CONVERSATIONS]
+    names = ("model", "model list", "model search", "LangChain", "model newest", "extractive list")
+    rows = {name: Row(name) for name in names}
+    outcomes: dict[str, int] = {}
+    for case, pair in zip(chosen, summary_model.pairs(chosen, counter), strict=True):
+        own = pair.ours
+        outcomes[own.outcome] = outcomes.get(own.outcome, 0) + 1
+        plain = extract("", case.covered, counter)
+        cap = list_cap(sizes[case.id])
+        stands_in = with_list(
+            "", case.covered, plain, counter, list_tokens=cap, seen=told(case.kept)
+        )
+        # What is rejected replaces nothing; where there is no room the extractive one stands in.
+        text = own.text or stands_in
+        search = Search(case, counter)
+        later = [search.answers(probe.question, probe.fact) for probe in case.probes]
+        rows["model"].add(own.raw, case, counter)
+        rows["model list"].add(text, case, counter)
+        rows["model search"].add(text, case, counter, later)
+        rows["LangChain"].add(pair.theirs, case, counter)
+        same = newest(told(case.covered), counter.count(text), counter)
+        rows["model newest"].add(same, case, counter)
+        rows["extractive list"].add(stands_in, case, counter)
+        if pair.error:
+            outcomes["LangChain failed"] = outcomes.get("LangChain failed", 0) + 1
+    better = min(share(rows["LangChain"], chosen), share(rows["model newest"], chosen))
+    own = share(rows["model list"], chosen)
+    return {
+        "model_sample": f"{len(chosen)} conversations, {sum(len(c.probes) for c in chosen)} probes",
+        "model_versions": {
+            **llama_server.versions(),
+            "langchain": envs.versions(summary_model.LANGCHAIN)["langchain"],
+        },
+        "model_rows": [shown(row, chosen) for row in rows.values()],
+        "model_outcomes": outcomes,
+        "model_list_over_better": round(own / better, 3) if better else None,
+    }
+
+
+def share(row: Row, every: Sequence[Case], use: str | None = None) -> float:
+    def of(probes: Iterable[Probe]) -> int:
+        return sum(use is None or probe.use == use for probe in probes)
+
+    whole = sum(of(case.probes) for case in every)
+    return round(sum(map(of, row.missed)) / whole, 3) if whole else 0.0
+
+
+def interval(pairs: Sequence[tuple[int, int]], of: Callable[[int, int], float]) -> list[float]:
+    pick = random.Random(7)  # noqa: S311 - not for secrets
+    drawn: list[float] = []
+    for _ in range(DRAWS):
+        sample = pick.choices(pairs, k=len(pairs))
+        drawn.append(of(sum(a for a, _ in sample), sum(b for _, b in sample)))
+    drawn.sort()
+    return [round(drawn[int(DRAWS * 0.025)], 3), round(drawn[int(DRAWS * 0.975) - 1], 3)]
+
+
+def shown(row: Row, every: Sequence[Case]) -> dict[str, Any]:
+    pairs = [(len(m), len(c.probes)) for m, c in zip(row.missed, every, strict=True)]
+    low, high = interval(pairs, lambda missed, whole: missed / whole)
+    return {
+        "setup": row.name,
+        "tokens": round(sum(row.tokens) / len(row.tokens)),
+        "missed": share(row, every),
+        "from": low,
+        "to": high,
+        **{use: share(row, every, use) for use in USES},
+    }
+
+
+def figures(rows: dict[str, Row], every: Sequence[Case]) -> Report:
+    ratio = [
+        (len(a), len(b)) for a, b in zip(rows["list"].missed, rows["newest"].missed, strict=True)
+    ]
+    own, peer = share(rows["list"], every), share(rows["newest"], every)
+    stated = share(rows["search, stated"], every)
+    return {
+        "missed": share(rows["summary"], every),
+        "missed_with_list": own,
+        "missed_with_search": share(rows["search"], every),
+        "missed_with_search_stated": stated,
+        "missed_newest": peer,
+        "list_over_newest": {
+            "ratio": round(own / peer, 3) if peer else None,
+            "interval": interval(ratio, lambda a, b: a / max(1, b)),
+            "target": 0.5,
+        },
+        "broken": [
+            *(["a list misses no less than newest text"] if own >= peer else []),
+            *(["a search misses what it is asked for in its own words"] if stated > 0.05 else []),
+        ],
+    }
+
+
+def recorded(half: Half, one_in: int) -> list[Conversation]:
+    """The conversations of one half, each up to where its agent itself compacted."""
+    where = corpus.folder()
+    every = [c for path in sorted(where.glob("*.jsonl.gz")) for c in read(path)] if where else []
+    sides = halves(every)
+    chosen = [c for c, side in zip(every, sides, strict=True) if half in ("all", side)]
+    return chosen[::one_in]
+
+
+def main(given: argparse.Namespace) -> int:
+    if why := no_corpus():
+        return skip(why, as_json=given.json)
+    counter = piecewise(resolve(MODEL).tokenizer)
+    every = cases(recorded(given.half, QUICK if given.quick else 1))
+    rows = measure(every, counter, () if given.quick else LISTS)
+    report: Report = {
+        **head(),
+        "sample": f"half {given.half}: {len(every)} conversations with "
+        f"{sum(len(case.probes) for case in every)} probes; sections {MAX_TOKENS} tokens, "
+        f"list {LIST_SHARE:.0%} of what is replaced, {LIST_TOKENS} to {MOST_LIST_TOKENS}",
+        "rows": [shown(row, every) for row in rows.values()],
+        **figures(rows, every),
+    }
+    if given.model:
+        if why := summary_model.missing():
+            return skip(why, as_json=given.json)
+        report |= modelled(every, counter)
+    return finish(report, show, as_json=given.json)
+
+
+def show(report: Report) -> None:
+    for name in ("rows", "model_rows"):
+        if rows := report.get(name):
+            print(f"\n{table(list(rows[0]), [list(row.values()) for row in rows])}\n")
+    for name, value in report.items():
+        if name not in ("command", "versions", "sample", "rows", "model_rows", "broken"):
+            print(f"{name}: {value}")
+
+
+def start() -> int:
+    options = parser(__doc__)
+    options.add_argument("--half", choices=("odd", "even", "all"), default="odd")
+    options.add_argument("--model", action="store_true", help="with a real model; an hour")
+    return main(options.parse_args())
+
+
+if __name__ == "__main__":
+    sys.exit(start())
