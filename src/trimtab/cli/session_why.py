@@ -13,7 +13,7 @@ from trimtab.cli.words import age, counted, moment, plain
 from trimtab.core.edits import parse_handle
 from trimtab.core.event import Event, Repair, Said
 from trimtab.core.message import Message
-from trimtab.session.audit import Why, why
+from trimtab.session.audit import SAID_OF, Why, why
 from trimtab.stores.store import Store
 
 LINES = 30
@@ -25,15 +25,6 @@ CHARACTERS = 10_000
 
 _LABEL = re.compile(r"\A\[m\d+ \w+\]\n")
 """What stands over a message when it is recalled: who said it."""
-_SAYS = {
-    "shown": "is in the context, as it was said",
-    "truncated": "is in the context, but cut",
-    "masked": "is not in the context: a placeholder stands in its place",
-    "summarised": "is not in the context: a summary tells of it",
-    "dropped": "is not in the context: it was dropped, and a notice says so",
-    "undone": "is not in the context: a rewind has undone it",
-    "erased": "is not in the context: its text was erased and cannot be shown",
-}
 _BY = {
     "truncated": "a truncate edit",
     "masked": "a mask edit",
@@ -91,7 +82,7 @@ async def messages(store: Store, session: str, first: int, last: int) -> AsyncIt
 
 def show_reason(reason: Why, console: Console, hint: str) -> None:
     """What became of it, when and by what, what the model reads instead, and what it said."""
-    console.print(Text(reason.handle, "bold"), Text(f"{_SAYS[reason.state]}."), soft_wrap=True)
+    console.print(Text(reason.handle, "bold"), Text(f"{SAID_OF[reason.state]}."), soft_wrap=True)
     if reason.event is not None:
         since = f"{moment(reason.since)}, {age(reason.since)}" if reason.since is not None else ""
         _row(console, "since", since)

@@ -13,6 +13,7 @@ from trimtab.core.policies.asked import asked
 from trimtab.core.policies.knobs import knobs_from
 from trimtab.gateways.picture import picture
 from trimtab.session import Session
+from trimtab.session.audit import SAID_OF
 from trimtab.worker.service import Service
 
 PATIENCE = 5.0
@@ -26,15 +27,6 @@ NOTHING = "Nothing was said here yet."
 STOPS = "I stop after this step."
 NOT_HERE = "Nothing is running that I know of; if it is, it stops after its step."
 SMALLEST = "There is nothing to make smaller: the newest messages always stay."
-_STATES = {
-    "shown": "is in the context, as it was said",
-    "truncated": "is in the context, but cut",
-    "masked": "is not in the context: a placeholder stands in its place",
-    "summarised": "is not in the context: a summary tells of it",
-    "dropped": "is not in the context: it was dropped, and a notice says so",
-    "undone": "is not in the context: a rewind has undone it",
-    "erased": "is not in the context: its text was erased and cannot be shown",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,7 +162,7 @@ async def _why(service: Service, session: str, rest: str) -> str:
         except (LookupError, ValueError) as error:
             told = str(error.args[0] if error.args else error)
             return f"{told[:1].upper()}{told[1:]}."
-    lines = [f"{found.handle} {_STATES.get(found.state, found.state)}."]
+    lines = [f"{found.handle} {SAID_OF[found.state]}."]
     if found.event is not None:
         lines.append(f"By event {found.event}{f': {found.why}' if found.why else ''}.")
     if found.text:

@@ -15,6 +15,17 @@ from trimtab.session.opening import window_at
 from trimtab.stores.store import Store
 from trimtab.wire import call_at, sent_in
 
+SAID_OF = {
+    "shown": "is in the context, as it was said",
+    "truncated": "is in the context, but cut",
+    "masked": "is not in the context: a placeholder stands in its place",
+    "summarised": "is not in the context: a summary tells of it",
+    "dropped": "is not in the context: it was dropped, and a notice says so",
+    "undone": "is not in the context: a rewind has undone it",
+    "erased": "is not in the context: its text was erased and cannot be shown",
+}
+"""What a person is told of each state that something may be in."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
@@ -23,7 +34,7 @@ class Why:
     handle: str
     """What was asked about."""
     state: str
-    """`shown`, `truncated`, `masked`, `summarised`, `dropped`, `undone` or `erased`."""
+    """One of `SAID_OF`."""
     since: float | None = None
     """When that was decided, in seconds since the epoch; None where nothing was."""
     event: int | None = None

@@ -19,7 +19,7 @@ from trimtab.core.tokens import Counter
 from trimtab.core.verdict import Verdict, judged_result
 from trimtab.session.happenings import Summarised
 from trimtab.session.session import Session
-from trimtab.session.summarise import recorded
+from trimtab.session.summarise import recorded, summarised
 from trimtab.session.summariser import Made, Summariser, attempt_of, made_of, text_of
 from trimtab.session.tools import Tell
 
@@ -53,14 +53,7 @@ async def summarise_results(session: Session, summariser: Summariser | None, tel
         attempt = attempt_of(summariser, made, session.window.counter)
         attempt = replace(attempt, first=one.seq, last=one.seq, part=one.part, replaced=one.tokens)
         attempt = await recorded(session, attempt, made.text, result=one)
-        window = session.window
-        told = Summarised(
-            attempt=attempt,
-            messages=window.messages,
-            tokens=window.settings.head.tokens + window.tokens,
-            made=window.summaries.made,
-            seconds=seconds,
-        )
+        told = summarised(session, attempt, seconds)
         _log(session, one, told)
         tell(told)
 

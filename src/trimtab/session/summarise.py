@@ -60,17 +60,22 @@ async def summarise(
         attempt = attempt_of(summariser, made, session.window.counter)
         attempt = replace(attempt, first=span.first, last=span.last, replaced=wanted.tokens)
         attempt = await recorded(session, attempt, made.text, span=span)
+    told = summarised(session, attempt, seconds)
+    _log(session, told)
+    tell(told)
+    return attempt
+
+
+def summarised(session: Session, attempt: Attempt, seconds: float) -> Summarised:
+    """What became of it, and how large the window is now."""
     window = session.window
-    told = Summarised(
+    return Summarised(
         attempt=attempt,
         messages=window.messages,
         tokens=window.settings.head.tokens + window.tokens,
         made=window.summaries.made,
         seconds=seconds,
     )
-    _log(session, told)
-    tell(told)
-    return attempt
 
 
 async def in_background(session: Session, summariser: Summariser, tell: Tell = _ignore) -> None:

@@ -37,9 +37,7 @@ def command_tool(
             timeout=spec.timeout,
             max_output_bytes=spec.max_output_bytes,
         )
-        if ran.stopped:
-            raise Failed(ran.told())
-        return ran.told()
+        return ran.result()
 
     def text_of(asked: Invocation) -> str:
         filled_in(spec, asked.arguments)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trimtab.agent.tools.output import Kept
+from trimtab.session.tools import Failed
 
 GRACE = 2.0
 """Seconds between asking a program to end and ending it."""
@@ -49,6 +50,12 @@ class Ran:
         elif self.status:
             lines.append(f"[exit status {self.status}]")
         return "\n".join(lines) or "[no output]"
+
+    def result(self) -> str:
+        """The same for the model; raises Failed with it where it had to be stopped."""
+        if self.stopped:
+            raise Failed(self.told())
+        return self.told()
 
 
 async def run_process(

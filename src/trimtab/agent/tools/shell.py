@@ -39,9 +39,7 @@ def shell_tool(
             timeout=spec.timeout,
             max_output_bytes=spec.max_output_bytes,
         )
-        if ran.stopped:
-            raise Failed(ran.told())
-        return ran.told()
+        return ran.result()
 
     parameters = {"command": {"type": "string", "description": "The command."}}
     return Tool(

@@ -6,6 +6,8 @@ at once: one works, the others find it done.
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -39,36 +41,38 @@ class Migration:
 async def migrate(conninfo: str) -> list[str]:
     """Bring a database to this release's version; returns the names of what was applied."""
     place = place_of(conninfo)
-    try:
-        async with await AsyncConnection.connect(
-            conninfo, autocommit=True, cursor_factory=AsyncRawCursor
-        ) as connection:
-            done: list[str] = []
-            for _ in known():
-                name = await _next(connection, place)
-                if name is None:
-                    break
-                done.append(name)
-            return done
-    except Error as error:
-        raise translated(error, place, writes=False) or error from error
+    async with connected(conninfo) as connection:
+        done: list[str] = []
+        for _ in known():
+            name = await _next(connection, place)
+            if name is None:
+                break
+            done.append(name)
+        return done
 
 
 async def missing(conninfo: str) -> list[str]:
     """The names of what `migrate` would apply; nothing is changed."""
+    async with connected(conninfo) as connection:
+        try:
+            applied = await _applied(connection)
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
+            applied = []
+    _refuse_newer(applied, place_of(conninfo))
+    return [migration.name for migration in known()[len(applied) :]]
+
+
+@asynccontextmanager
+async def connected(conninfo: str) -> AsyncGenerator[AsyncConnection]:
+    """A connection of its own for migrations; what fails is told by its cause."""
     place = place_of(conninfo)
     try:
         async with await AsyncConnection.connect(
             conninfo, autocommit=True, cursor_factory=AsyncRawCursor
         ) as connection:
-            try:
-                applied = await _applied(connection)
-            except (errors.UndefinedTable, errors.InvalidSchemaName):
-                applied = []
+            yield connection
     except Error as error:
         raise translated(error, place, writes=False) or error from error
-    _refuse_newer(applied, place)
-    return [migration.name for migration in known()[len(applied) :]]
 
 
 async def check(connection: AsyncConnection, place: str) -> None:

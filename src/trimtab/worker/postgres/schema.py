@@ -6,10 +6,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from procrastinate.schema import SchemaManager
-from psycopg import AsyncConnection, AsyncRawCursor, Error, errors
+from psycopg import AsyncConnection, errors
 
-from trimtab.stores.postgres.errors import place_of, translated
-from trimtab.stores.postgres.migrations import LOCK
+from trimtab.stores.postgres.migrations import LOCK, connected
 from trimtab.stores.postgres.queries import QUERIES as STORE
 from trimtab.worker.postgres.queries import QUERIES
 
@@ -19,32 +18,21 @@ async def migrate_queue(conninfo: str) -> list[str]:
 
     A new database gets Procrastinate's whole schema, a known one the migrations that it lacks.
     """
-    place = place_of(conninfo)
-    try:
-        async with await AsyncConnection.connect(
-            conninfo, autocommit=True, cursor_factory=AsyncRawCursor
-        ) as connection:
-            done: list[str] = []
-            while (name := await _next(connection, _known())) is not None:
-                done.append(name)
-            return done
-    except Error as error:
-        raise translated(error, place, writes=False) or error from error
+    async with connected(conninfo) as connection:
+        done: list[str] = []
+        while (name := await _next(connection, _known())) is not None:
+            done.append(name)
+        return done
 
 
 async def missing_queue(conninfo: str) -> list[str]:
     """The names of what `migrate_queue` would apply; nothing is changed."""
-    place = place_of(conninfo)
-    try:
-        async with await AsyncConnection.connect(
-            conninfo, autocommit=True, cursor_factory=AsyncRawCursor
-        ) as connection:
+    async with connected(conninfo) as connection:
+        try:
             cursor = await connection.execute(QUERIES["queue_migrations"])
-            applied = {name for (name,) in await cursor.fetchall()}
-    except (errors.UndefinedTable, errors.InvalidSchemaName):
-        return [_whole()]
-    except Error as error:
-        raise translated(error, place, writes=False) or error from error
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
+            return [_whole()]
+        applied = {name for (name,) in await cursor.fetchall()}
     return [f"procrastinate {name}" for name in _known() if name not in applied]
 
 
