@@ -384,7 +384,7 @@ def test_a_window_of_45_columns_breaks_nothing(
 ):
     terminal = open_terminal(columns=45, lines=30)
     terminal.ready()
-    sim.says(shell("seq 2500", "I count."), LONG)
+    sim.says(shell("seq 2500", "I count."), shell("seq 2500"), LONG)
     answered(terminal, "Count", "nine ten")
     seen = terminal.wait("/16.0k (")
     assert max(map(len, seen.splitlines())) <= 45

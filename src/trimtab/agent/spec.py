@@ -67,7 +67,8 @@ class Context(Block):
     elsewhere."""
     max_tool_result_tokens: Tokens | None = None
     """Tokens that one tool result may take. 8,000 in `layered`, `rolling` and `auto`, 4,000 in
-    `auto` for `cost`; `compact` cuts at 4,000 bytes, `thresholds` at 8,000 characters."""
+    `auto` for `cost`, and in `auto` never more than a quarter of the room; `compact` cuts at 4,000
+    bytes, `thresholds` at 8,000 characters."""
     tool_result_truncation: Truncation | None = None
     """What is kept of a result that is too long: its `head` (the default), its `tail`, `both`, or a
     `summary` that the model of `session.summary` writes before the result is first sent; where none

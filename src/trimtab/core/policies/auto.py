@@ -41,6 +41,10 @@ LOW: dict[Goal, int] = {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
 """Tokens of messages that a compaction goes down to."""
 CAP: dict[Goal, int] = {"cost": 4_000, "balanced": 8_000, "quality": 8_000}
 """Tokens of one tool result, taken before it is first sent."""
+CAP_SHARE = 0.25
+"""Of the room that one result may take, at most."""
+CAP_LEAST = 500
+"""Tokens that it may take in any case."""
 KEEP = 3
 """Newest results that are never masked."""
 SUMMARY_NAMES: dict[Goal, int] = {"cost": 5, "balanced": 16, "quality": 16}
@@ -127,7 +131,7 @@ def auto(
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
-        cap_results(plan, knobs, Cap(amount=CAP[goal], names=names * CUT_NAMES))
+        cap_results(plan, knobs, cap_of(budget, goal, names))
         bind_history(plan, knobs)
         low = target(budget, goal)
         meter = float((window.note or {}).get("meter", 0.0))
@@ -147,7 +151,7 @@ def auto(
         if forced or (look.removed >= MIN_GAIN and pays):
             compact(tuning, plan, look.ordered, low, whole=forced or not manual)
             if forced and plan.tokens > low:
-                escalate(plan, candidates(plan, knobs, 1), low)
+                escalate(tuning, plan, candidates(plan, knobs, 1), low)
             return decided(tuning, plan, 0.0)
         first = min((result.seq for result in look.chosen), default=None)
         return decided(tuning, plan, meter, first)
@@ -190,6 +194,13 @@ def await_summary(
     meter += prices.read * look.removed
     pays = look.removed >= MIN_GAIN and whole.pays(meter, tuning.theta, prices)
     return decided(tuning, plan, meter, wanted=wanted_span(taken) if pays else None)
+
+
+def cap_of(budget: Budget, goal: Goal, names: int) -> Cap:
+    """The goal's cap of one result; in a small window less, so that it leaves room for the rest."""
+    most = CAP[goal]
+    amount = min(most, max(CAP_LEAST, int(CAP_SHARE * budget.room)))
+    return Cap(amount=amount, names=names * CUT_NAMES * amount // most)
 
 
 def target(budget: Budget, goal: Goal) -> int:
@@ -256,27 +267,39 @@ def compact(
         if plan.tokens <= low:
             return
         mask_naming(plan, result, why, tuning.names)
-    if not whole:
+    if whole:
+        summarise_down_to(tuning, plan, summarisable(plan), low, why)
+
+
+def escalate(tuning: Tuning, plan: Plan, results: list[Result], low: int) -> None:
+    """There is no room: mask all but the newest result, then let whole groups go, but not in vain:
+    where what must stay is large, half of what may go is enough."""
+    why = f"no room left: to {low} tokens"
+    for result in results:
+        if plan.tokens <= low:
+            return
+        mask_naming(plan, result, why)
+    hard = int(HARD * plan.budget.room)
+    if plan.tokens <= hard - MIN_GAIN:
         return
+    older = older_groups(plan, 0)
+    stays = plan.tokens - sum(map(plan.group_tokens, older))
+    enough = max(low, (stays + hard) // 2)
+    summarise_down_to(tuning, plan, older, enough, why)
+    plan.drop_oldest(lambda: plan.tokens <= enough, why)
+
+
+def summarise_down_to(tuning: Tuning, plan: Plan, older: list[Group], low: int, why: str) -> None:
+    """Put oldest groups into the extractive summary, as many as it takes."""
     stand_in_down_to(
         plan,
-        summarisable(plan),
+        older,
         low,
         why,
         max_names=min(tuning.summary_names, low // SUMMARY_SHARE),
         max_tokens=tuning.knobs.summary.max_tokens,
         list_tokens=tuning.list_tokens(low),
     )
-
-
-def escalate(plan: Plan, results: list[Result], low: int) -> None:
-    """There is no room: mask all but the newest result, then drop what is left."""
-    why = f"forced to {low} tokens"
-    for result in results:
-        if plan.tokens <= low:
-            return
-        mask_naming(plan, result, why)
-    plan.drop_oldest(lambda: plan.tokens <= low, why)
 
 
 def summarisable(plan: Plan) -> list[Group]:

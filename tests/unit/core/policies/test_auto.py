@@ -1,5 +1,6 @@
 """`auto`: compact when it pays, at once when it is free, and when there is no room left."""
 
+import json
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from trimtab.core.event import Size
 from trimtab.core.plan import Decision, Plan
 from trimtab.core.policies.auto import (
     CAP,
+    CAP_LEAST,
     HARD,
     KEEP,
     LOW,
@@ -262,7 +264,7 @@ def test_at_95_percent_of_the_room_a_compaction_is_forced():
 
 
 def test_a_forced_compaction_goes_on_to_all_but_the_newest_result_in_the_same_batch():
-    agent = Agent(context_window=10_000, max_output_tokens=1_000)
+    agent = small(10_000)
     low = target(agent.context.budget(), "cost")
     agent.work(2, 6_000)
     before = len(agent.edits)
@@ -270,8 +272,36 @@ def test_a_forced_compaction_goes_on_to_all_but_the_newest_result_in_the_same_ba
     assert before == 0
     assert agent.window.tokens <= low
     why = {edit.why for edit in agent.edits}
-    assert f"forced to {low} tokens" in why
+    assert f"no room left: to {low} tokens" in why
     assert agent.shown[-1].startswith("value_")
+
+
+@pytest.mark.parametrize("window", [8_000, 10_000, 16_000, 32_000])
+def test_in_a_small_window_large_results_do_not_push_out_what_the_user_said(window):
+    agent = Agent(context_window=window, max_output_tokens=1_000)
+    agent.context.add(user("My name is Ann."))
+    agent.work(6, 40_000)
+    assert "My name is Ann." in json.dumps(agent.context.request())
+    room = agent.context.budget().room
+    assert max(map(agent.window.counter.count, agent.shown)) <= max(CAP_LEAST, room // 4) + 8
+
+
+def test_where_what_must_stay_is_large_the_rest_is_not_let_go_in_vain():
+    agent = small(10_000)
+    low, room = target(agent.context.budget(), "cost"), agent.context.budget().room
+    for number in range(12):
+        agent.context.add(user(f"Fact {number}. " + prose(700)))
+        agent.context.add({"role": "assistant", "content": "Noted."})
+    agent.context.add(user("Now read."))
+    agent.use(prose(int(low * 4.2)))
+    assert low < agent.window.tokens <= HARD * room
+    assert "Fact 11." in json.dumps(agent.context.request())
+
+
+def small(window: int) -> Agent:
+    """An agent in a small window whose user lets results be as large as they are."""
+    knobs = {"max_tool_result_tokens": 100_000}
+    return Agent(context_window=window, max_output_tokens=1_000, context=knobs)
 
 
 def test_a_model_without_a_cache_is_trimmed_whenever_that_gains_a_thousand_tokens():
