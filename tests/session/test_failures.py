@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 
 import pytest
 
@@ -14,7 +15,7 @@ from trimtab.core.event import Call, Erase, Said, Turn, canonical
 from trimtab.core.policies import POLICIES
 from trimtab.core.snapshot import NewerSnapshot, Snapshot, snapshot_from_json, snapshot_to_json
 from trimtab.session import Session
-from trimtab.stores.errors import StoreUnavailable
+from trimtab.stores.errors import NoSession, StoreUnavailable
 from trimtab.stores.files import FileStore
 
 pytestmark = pytest.mark.anyio
@@ -219,3 +220,19 @@ async def test_a_window_is_never_ahead_of_the_store(store):
     await worker.answer(text("Hi."))
     assert await said(store) == ["Hello.", "Hi."]
     assert not any("Not stored." in str(body) for body in await bodies(store, "s"))
+
+
+@pytest.mark.parametrize("length", [1, 2, 6])
+async def test_whoever_writes_to_a_log_that_was_deleted_and_begun_anew_is_told(store, length):
+    session = await Session.create(store, "s", **{**options(), "clock": time.time})
+    for number in range(3):
+        await session.add(user(f"Old {number}."))
+    await store.delete("s")
+    other = await Session.create(store, "s", **{**options(), "clock": time.time})
+    for number in range(length - 1):
+        await other.add(user(f"New {number}."))
+    for verb in (session.claim, session.refresh, session.request):
+        with pytest.raises(NoSession):
+            async with asyncio.timeout(20):
+                await verb()
+    assert await said(store) == [f"New {number}." for number in range(length - 1)]

@@ -7,6 +7,7 @@ from tests.conversations import user
 from tests.laws.picture import outlook
 from tests.replies import DIALECTS, MODELS, REPLY, result, stream
 from tests.session.working import Worker, bodies, edits, options, text
+from tests.session.wrappers import Wrapped
 from trimtab import CannotFit
 from trimtab.core.event import Outcome, Said, Usage, canonical
 from trimtab.core.policies import POLICIES, preset
@@ -126,10 +127,39 @@ async def test_a_key_is_known_after_checkpoints_and_a_restart(place):
 
 async def test_a_session_is_created_once_and_opened_only_where_it_is(store):
     await Session.create(store, "s", **options())
-    with pytest.raises(PositionTaken):
+    with pytest.raises(PositionTaken, match=r"'s' exists and stands at 1; `Session\.open` goes"):
         await Session.create(store, "s", **options())
     with pytest.raises(NoSession):
         await Session.open(store, "t")
+
+
+def lately(window, budget):
+    return preset("full", knobs_from({}), goal="balanced", summaries="extractive")(window, budget)
+
+
+async def test_a_session_is_gone_on_with_or_begun_under_the_options_that_are_given(store):
+    begun = await Session.open_or_create(store, "s", **options())
+    await begun.add(user("Hello."))
+    await begun.close()
+    again = await Session.open_or_create(store, "s", **options(clock=Clock()))
+    assert (again.window.seq, again.window.said) == (2, 1), "the same options are not written again"
+    await again.close()
+    other = await Session.open_or_create(store, "s", model=MODELS["openai_chat"], policy=lately)
+    assert other.window.said == 1
+    assert other.window.settings.model == MODELS["openai_chat"]
+    assert other.options.policy is lately
+
+
+async def test_a_session_that_somebody_else_creates_meanwhile_is_gone_on_with(store):
+    class Late(Wrapped):
+        async def position(self, session):
+            found = await self.inner.position(session)
+            if not found:
+                await Session.create(self.inner, session, **options())
+            return found
+
+    session = await Session.open_or_create(Late(store), "s", **options())
+    assert session.window.seq == 1
 
 
 async def test_an_error_of_the_provider_is_kept_and_teaches_its_limit(place):

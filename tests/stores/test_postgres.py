@@ -135,6 +135,7 @@ def test_the_command_migrates_and_says_what_was_done(empty):
         0,
         "nothing to do: the database is up to date\n",
     )
+    assert run(env={"DATABASE_URL": empty}) == (0, "nothing to do: the database is up to date\n")
     assert run("--database", empty, "--json") == (0, '{"applied": []}\n')
 
 
@@ -160,6 +161,11 @@ async def test_a_migration_that_was_another_is_refused(migrated):
 async def rows_none(database, query):
     async with raw(database, autocommit=True) as connection:
         await connection.execute(query)
+
+
+def test_an_address_in_place_of_connections_says_how_to_connect():
+    with pytest.raises(TypeError, match=r"`await PostgresStore\.connect\(url\)`"):
+        PostgresStore("postgresql://ann:secret@db/agents")  # pyright: ignore[reportArgumentType]
 
 
 async def test_a_database_that_is_down_at_start_is_named():

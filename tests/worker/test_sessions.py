@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -105,6 +106,21 @@ async def test_a_session_that_was_deleted_and_begun_anew_is_opened_anew():
     async with sessions.using("s") as session:
         assert session.window.messages == 0
         await session.add({"role": "user", "content": "Again."})
+
+
+@pytest.mark.parametrize("more", [0, 1, 5])
+async def test_nothing_of_a_deleted_log_is_seen_in_one_as_long_or_longer(more):
+    opening = Opening()
+    sessions = Sessions(opening)
+    async with sessions.using("s") as session:
+        await session.add({"role": "user", "content": "My PIN is 1234."})
+    await opening.store.delete("s")
+    another = await Session.create(opening.store, "s", model="gpt-4o")
+    for number in range(1 + more):
+        await another.add({"role": "user", "content": f"New {number}."})
+    async with sessions.using("s") as session:
+        assert session.window.messages == 1 + more
+        assert "1234" not in json.dumps(await session.request())
 
 
 async def test_a_session_that_nobody_uses_is_left_to_other_processes(tmp_path):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -33,16 +34,26 @@ from trimtab.redaction import Redact
 from trimtab.session import audit, lookup
 from trimtab.session.audit import Why
 from trimtab.session.opening import due, opened
-from trimtab.stores.errors import KeyTaken, PositionTaken, StaleOwner, StoreError
+from trimtab.stores.errors import (
+    KeyTaken,
+    NoSession,
+    PositionTaken,
+    SessionExists,
+    StaleOwner,
+    StoreError,
+)
 from trimtab.stores.store import Store
 
 T = TypeVar("T")
 
 log = logging.getLogger("trimtab.session")
 
+_GIVEN_AGAIN = ("policy", "tokenizer", "redact", "clock")
+"""Options that `open` takes: they are not, or not whole, in the log."""
+
 
 class Session:
-    """A context whose events are in a store. Open it with `Session.create` or `Session.open`."""
+    """A context whose events are in a store. Made by `create`, `open` or `open_or_create`."""
 
     def __init__(self, store: Store, session: str, context: Context) -> None:
         self.store = store
@@ -55,6 +66,8 @@ class Session:
         self.summarising = asyncio.Lock()
         """Held by whoever makes a summary of this session, in this process."""
         self._lock = asyncio.Lock()
+        self._last = _last(context)
+        """The event folded last: where another one stands in its place, it is another log."""
         self._unsure = False
         self._background: set[asyncio.Task[object]] = set()
 
@@ -62,8 +75,23 @@ class Session:
     async def create(cls, store: Store, session: str, **options: Any) -> Session:
         """A new session. The options are those of `Context`."""
         context = Context(**options)
-        await store.append(session, context.events)
+        try:
+            await store.append(session, context.events)
+        except PositionTaken as taken:
+            raise SessionExists(session, taken.position) from None
         return cls(store, session, context)
+
+    @classmethod
+    async def open_or_create(cls, store: Store, session: str, **options: Any) -> Session:
+        """The session as it was left, or a new one; what is given of `Context`'s options holds
+        from now on."""
+        if not await store.position(session):
+            with suppress(SessionExists):  # somebody else was faster
+                return await cls.create(store, session, **options)
+        own = {name: options.pop(name) for name in _GIVEN_AGAIN if name in options}
+        found = await cls.open(store, session, **own)
+        await found.adopt(**options)
+        return found
 
     @classmethod
     async def open(
@@ -78,7 +106,10 @@ class Session:
     ) -> Session:
         """A session that is in the store; what is not in its log is given again."""
         own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
-        return cls(store, session, await opened(store, session, clock=clock, **own))
+        found = cls(store, session, await opened(store, session, clock=clock, **own))
+        if found._last is None:
+            await found.refresh()
+        return found
 
     async def close(self) -> None:
         """Leave the session to others; a summary that is being made is waited for."""
@@ -305,7 +336,8 @@ class Session:
         self.epoch = None
 
     async def refresh(self) -> None:
-        """Fold what others have written."""
+        """Fold what others have written; raises NoSession where the log was deleted meanwhile, also
+        if another was begun in its place."""
         async with self._lock:
             await self._catch_up()
 
@@ -313,6 +345,7 @@ class Session:
         """Fold the session anew from the store."""
         async with self._lock:
             self._context = await opened(self.store, self.id, **self._context.own())
+            self._last = _last(self._context)
 
     async def checkpoint(self) -> None:
         """Let go of what is hidden and keep a snapshot, so that the next opening is short."""
@@ -351,8 +384,10 @@ class Session:
         if due(self.window):
             await self._checkpoint()
 
-    async def _take(self, events: Iterable[Event]) -> None:
+    async def _take(self, events: Sequence[Event]) -> None:
         """Fold what is in the store; from further back where it needs what has left memory."""
+        if not events:
+            return
         try:
             self._context.apply(events)
         except Forgotten as error:
@@ -360,14 +395,19 @@ class Session:
             if own["policy"] == self.window.settings.policy:
                 own["policy"] = None  # the log names it, and what follows may name another
             self._context = await opened(self.store, self.id, upto=error.position, keep=True, **own)
+        self._last = _last(self._context)
 
     async def _be_sure(self, *, epoch: bool = True) -> None:
         if self._unsure:
             await self._catch_up(epoch=epoch)
 
     async def _catch_up(self, *, epoch: bool = True) -> None:
-        span = (self.window.seq + 1, None)
-        await self._take([event async for event in self.store.events(self.id, [span])])
+        span = (self.window.seq, None)
+        found = [event async for event in self.store.events(self.id, [span])]
+        if not found or (self._last is not None and found[0].at != self._last.at):
+            raise NoSession(self.id)
+        self._last = found[0]
+        await self._take(found[1:])
         self._unsure = False
         if epoch and self.epoch is not None and self.window.epoch > self.epoch:
             raise StaleOwner(self.id, self.epoch, self.window.epoch)
@@ -379,3 +419,9 @@ class Session:
         except StoreError as error:
             # The log has everything: without this snapshot the next opening only reads more.
             log.warning("session %s: no snapshot at %d: %s", self.id, snapshot.seq, error)
+
+
+def _last(context: Context) -> Event | None:
+    """The event folded last; None where a snapshot stands for it."""
+    events = context.events
+    return events[-1] if events and events[-1].seq == context.window.seq else None

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class StoreError(Exception):
     """Any of the below."""
 
 
 class NoSession(StoreError, LookupError):
-    """The store knows no session of that id."""
+    """The store knows no session of that id; `like` are some that may be meant."""
 
-    def __init__(self, session: str) -> None:
-        super().__init__(f"there is no session {session!r}; `trimtab session list` shows all")
+    def __init__(self, session: str, *, like: Sequence[str] = ()) -> None:
+        meant = f"did you mean {' or '.join(like)}? " if like else ""
+        super().__init__(
+            f"there is no session {session!r}; {meant}`trimtab session list` shows all"
+        )
 
 
 class PositionTaken(StoreError):
@@ -26,6 +31,16 @@ class PositionTaken(StoreError):
             f"session {session!r} stands at {position}, so no event can be put at {wanted}; read "
             "what is new and decide again"
         )
+
+
+class SessionExists(PositionTaken):
+    """A session was to be new, and the store knows its id."""
+
+    def __init__(self, session: str, position: int) -> None:
+        super().__init__(session, 1, position)
+        told = f"session {session!r} exists and stands at {position}"
+        what = "`Session.open` goes on with it, `Session.open_or_create` goes on or begins"
+        self.args = (f"{told}; {what}",)
 
 
 class StaleOwner(StoreError):

@@ -87,16 +87,13 @@ class Sessions:
 
 async def _refreshed(found: Session) -> bool:
     """Fold what others have written; False where the log is not the one that was folded."""
-    folded = found.window.seq
-    position = await found.store.position(found.id)
-    if position > folded:
-        # A turn that was taken over finds out when it writes; whoever only looks is not it.
-        with suppress(StaleOwner):
-            try:
-                await found.refresh()
-            except NoSession:
-                return False
-    return position >= folded
+    # A turn that was taken over finds out when it writes; whoever only looks is not it.
+    with suppress(StaleOwner):
+        try:
+            await found.refresh()
+        except NoSession:
+            return False
+    return True
 
 
 async def _closed(session: Session) -> None:

@@ -46,6 +46,8 @@ class PostgresStore:
     """The `Store` for many processes. Made by `connect`, given back by `close`."""
 
     def __init__(self, connections: Connections) -> None:
+        if isinstance(connections, str):
+            raise TypeError("a store is made from an address by `await PostgresStore.connect(url)`")
         self._connections = connections
         self._fetch = connections.fetch
 
