@@ -39,6 +39,7 @@ from trimtab.agent.agent import Agent
 from trimtab.agent.spec import Spec
 from trimtab.core.event import Said
 from trimtab.core.message import text_message
+from trimtab.session import Session
 from trimtab.session.happenings import Ended
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.migrations import migrate
@@ -51,7 +52,7 @@ from trimtab.worker.postgres.mail import PostgresMail
 from trimtab.worker.postgres.queue import Queue, with_queue
 from trimtab.worker.postgres.schema import migrate_queue
 from trimtab.worker.service import Service
-from trimtab.worker.turns import BATCH
+from trimtab.worker.turns import BATCH, Attempt
 
 ONE = "default/helper/one"
 AT_ONCE = 16
@@ -77,6 +78,7 @@ SESSIONS = 1_000
 WAITING = 200
 """Messages that wait meanwhile."""
 DOOR = "phone"
+MODEL = "claude-sonnet-4-6"
 PACKAGES = ("procrastinate", "psycopg")
 PASSED = ("trimtab.inbox", "procrastinate_jobs", "procrastinate_events")
 """Tables in which a turn leaves nothing behind."""
@@ -152,8 +154,10 @@ class Quick:
 class Passing(Service):
     """Its turns do nothing but pass: the letters go, a reply leaves."""
 
-    async def answer(self, session: str, *, gather: bool = True) -> Ended:
-        del gather
+    async def answer(
+        self, session: str, *, gather: bool = True, attempt: Attempt | None = None
+    ) -> Ended:
+        del gather, attempt
         letters = await self.mail.pending(session)
         route = Route(door=DOOR, address={})
         replies = [
@@ -192,7 +196,7 @@ class Shop:
 @asynccontextmanager
 async def shop(conninfo: str, kind: type[Service] = Service) -> AsyncGenerator[Shop]:
     store, mail = await PostgresStore.connect(conninfo), await Noted.connect(conninfo)
-    spec = Spec.model_validate({"name": "helper", "model": {"name": "claude-sonnet-4-6"}})
+    spec = Spec.model_validate({"name": "helper", "model": {"name": MODEL}})
     agent = Agent(spec=spec, system="", store=store, provider=Quick(), tools=(), environ={})
     service = kind(agents={"helper": agent}, store=store, mail=mail, live=LocalLive())
     try:
@@ -346,12 +350,14 @@ def judged(
 async def bloat(conninfo: str, turns: int) -> Report:
     """Sizes of the tables while so many turns pass."""
     sizes: list[dict[str, int]] = []
-    begun = time.monotonic()
     async with (
         shop(conninfo, Passing) as own,
         own.working(),
         asyncio.TaskGroup() as group,
     ):
+        for name in names("p", SESSIONS):  # of one that is gone no reply is kept
+            await Session.create(own.service.store, name, model=MODEL)
+        begun = time.monotonic()
         delivery = Delivery(own.mail, {DOOR: _arrived})
         own.mail.replied = delivery.due
         tasks = [group.create_task(_keep_busy(own, part)) for part in range(POSTERS)]

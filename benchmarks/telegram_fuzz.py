@@ -320,7 +320,7 @@ async def lead(served: ServedBotApi, size: int, seed: int) -> Counter[str]:
     turns = LocalTurns(service)
     listener = listen(0)
     doors = {name: _door(service, name, served, address(listener)) for name in agents}
-    delivery = Delivery(mail, delivering(list(doors.items())))
+    delivery = Delivery(mail, delivering(list(doors.items()), alone=True))
     mail.due, mail.replied = turns.due, delivery.due
     server = uvicorn.Server(
         uvicorn.Config(

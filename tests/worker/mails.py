@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -78,6 +78,14 @@ async def keys(mail: Mail, session: str = S, **which: int) -> list[str]:
 
 async def numbers(mail: Mail, session: str = S) -> list[int]:
     return [one.number for one in await mail.pending(session)]
+
+
+async def give_up(
+    mail: Mail, session: str = S, why: str = "broken", replies: Sequence[Outbound] = ()
+) -> None:
+    """Let a session rest because of its newest letter."""
+    newest = (await mail.pending(session))[-1]
+    assert await mail.give_up(newest, None, why, replies)
 
 
 async def lent(mail: Mail, *doors: str, limit: int = 10, lease: float = 60) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.worker.mails import S, claimed, keys, lent, letter, numbers, reply
+from tests.worker.mails import S, claimed, give_up, keys, lent, letter, numbers, reply
 from tests.worker.served import until
 from trimtab.stores.errors import Damaged, StoreFull, StoreUnavailable
 from trimtab.stores.files import FileStore, disk
@@ -249,9 +249,8 @@ async def test_a_log_that_speaks_of_what_is_over_is_written_anew(tmp_path, monke
     mail = await FileMail.open(store, fsync=False, room=20_000)
     epoch = await claimed(store)
     await mail.post(letter("waits", session="default/helper/two"))
-    await mail.give_up(
-        "default/helper/two", "broken", [reply("sorry", session="default/helper/two")]
-    )
+    two = "default/helper/two"
+    await give_up(mail, two, replies=[reply("sorry", session=two)])
     await lent(mail)
     largest = 0
     for number in range(300):

@@ -10,7 +10,8 @@ import pytest
 
 from tests.worker.served import SESSION, Gated, letter, served, until
 from trimtab import check
-from trimtab.providers.provider import Failure
+from trimtab.providers.provider import Failure, ProviderError
+from trimtab.session import Session, turn
 from trimtab.stores.errors import StoreUnavailable
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab.testing.mail import MemoryMail
@@ -21,6 +22,7 @@ from trimtab.worker.retries import APOLOGY, LONGEST, TRIES, Retries
 pytestmark = pytest.mark.anyio
 
 DOWN = Failure(kind="server", message="down", status=500)
+WRONG = Failure(kind="auth", message="no such key", status=401)
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +63,7 @@ async def test_a_new_letter_begins_again_what_was_given_up():
 
 
 async def test_what_would_end_the_same_is_not_tried_again():
-    house = served(Failure(kind="auth", message="no such key", status=401))
+    house = served(WRONG)
     await house.say("Hello.", key="a")
     await house.turns.idle()
     assert len(house.provider.requests) == 1
@@ -87,9 +89,11 @@ class Away(MemoryMail):
         self._fail()
         await super().finish(session, epoch, taken, replies)
 
-    async def give_up(self, session: str, why: str, replies: Sequence[Outbound] = ()) -> None:
+    async def give_up(
+        self, letter: Inbound, epoch: int | None, why: str, replies: Sequence[Outbound] = ()
+    ) -> bool:
         self._fail()
-        await super().give_up(session, why, replies)
+        return await super().give_up(letter, epoch, why, replies)
 
     def _fail(self) -> None:
         if self.times:
@@ -111,8 +115,7 @@ async def test_giving_up_is_tried_again_where_it_could_not_be_kept():
     store = MemoryStore()
     mail = Away(store)
     mail.times = 2
-    bad = Failure(kind="auth", message="no such key", status=401)
-    house = served(*[bad] * 3, store=store, mail=mail)
+    house = served(*[WRONG] * 3, store=store, mail=mail)
     await house.say("Hello.", key="a")
     await house.turns.idle()
     assert len(await mail.dead()) == 1
@@ -129,6 +132,36 @@ def test_waits_grow_with_jitter_and_end(monkeypatch):
     waits = [held.after(StoreUnavailable("away")) for _ in range(50)]
     assert all(wait is not None and wait <= LONGEST for wait in waits)
     assert len({Retries().after(RuntimeError()) for _ in range(20)}) > 1
+
+
+async def test_a_turn_that_another_has_claimed_before_it_is_given_up_goes_on(monkeypatch):
+    house = served(WRONG, "Hello to you.")
+    store, mail = house.service.store, house.service.mail
+    pending = mail.pending
+
+    async def meanwhile(session, **which):
+        if not which:  # it is about to be given up
+            await (await Session.open(store, SESSION)).claim()
+        return await pending(session, **which)
+
+    monkeypatch.setattr(mail, "pending", meanwhile)
+    await house.say("Hello.", key="a")
+    await house.turns.idle()
+    assert await mail.dead() == []
+    assert [reply.text for reply in await house.sent()] == ["Hello to you."]
+
+
+async def test_a_turn_that_fails_between_its_claim_and_its_first_step_is_given_up(monkeypatch):
+    house = served()
+    monkeypatch.setattr(turn, "equip", broken)
+    await house.say("Hello.", key="a")
+    await house.turns.idle()
+    (dead,) = await house.service.mail.dead()
+    assert "no such key" in dead.why
+
+
+async def broken(*_):
+    raise ProviderError(WRONG)
 
 
 async def test_no_more_turns_run_than_may_and_of_one_tenant_no_more_than_its_share():

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from tests.worker.mails import PHONE, S, claimed, keys, lent, letter, numbers, reply
+from tests.worker.mails import PHONE, S, claimed, give_up, keys, lent, letter, numbers, reply
 from trimtab.core.message import Media, Message, Text
 from trimtab.session import Session
 from trimtab.stores.errors import StaleOwner
@@ -103,6 +103,14 @@ async def test_a_turn_that_was_taken_over_can_finish_nothing(mail, store):
     assert await keys(mail) == []
 
 
+async def test_of_a_session_that_is_gone_no_reply_is_kept(mail, store):
+    epoch = await claimed(store)
+    await mail.post(letter("a"))
+    await store.delete(S)
+    await mail.finish(S, epoch, await numbers(mail), [reply("r1")])
+    assert (await keys(mail), await lent(mail)) == ([], [])
+
+
 async def test_a_reply_whose_key_is_known_is_not_kept_again_even_when_it_has_left(mail, store):
     epoch = await claimed(store)
     await mail.finish(S, epoch, [], [reply("r1")])
@@ -117,7 +125,7 @@ async def test_a_reply_whose_key_is_known_is_not_kept_again_even_when_it_has_lef
 async def test_sessions_with_letters_are_taken_up_at_a_start_but_not_those_given_up(mail):
     for session in (S, OTHER, FOREIGN):
         await mail.post(letter("a", session=session))
-    await mail.give_up(OTHER, "broken")
+    await give_up(mail, OTHER)
     assert sorted(await mail.waiting()) == sorted([S, FOREIGN])
 
 
@@ -136,27 +144,89 @@ async def test_depth_counts_a_tenants_letters_and_all(mail, store):
     assert await mail.depth("default/") == 1
 
 
+async def test_letters_that_were_given_up_do_not_count_until_they_wait_again(mail, store):
+    epoch = await claimed(store)
+    for key, session in (("a", S), ("b", S), ("a", OTHER), ("a", FOREIGN)):
+        await mail.post(letter(key, session=session))
+
+    async def depths():
+        return [await mail.depth(prefix) for prefix in ("", "default/", "default/helper/o")]
+
+    await give_up(mail)
+    await give_up(mail)
+    assert await depths() == [2, 1, 0]
+    await mail.revive(S)
+    assert await depths() == [4, 3, 2]
+    await give_up(mail)
+    await mail.post(letter("c"))
+    assert await depths() == [5, 4, 3]
+    await give_up(mail)
+    await mail.finish(S, epoch, (await numbers(mail))[:1], [])
+    assert await depths() == [4, 3, 2]
+    await give_up(mail)
+    await mail.forget(S)
+    assert await depths() == [2, 1, 0]
+
+
 async def test_what_is_given_up_is_shown_with_its_reason_and_its_apology_goes_out(mail):
     await mail.post(letter("a"))
     await mail.post(letter("b"))
-    await mail.give_up(S, "CannotFit: too large", [reply("sorry")])
+    await give_up(mail, S, "CannotFit: too large", [reply("sorry")])
     (found,) = await mail.dead()
     assert (found.session, found.why, found.letters) == (S, "CannotFit: too large", 2)
     assert await lent(mail) == ["sorry"]
     assert await mail.dead(prefix="acme/") == []
 
 
+async def test_a_turn_that_was_taken_over_can_give_up_nothing(mail, store):
+    epoch = await claimed(store, times=2)
+    await mail.post(letter("a"))
+    (found,) = await mail.pending(S)
+    assert not await mail.give_up(found, epoch - 1, "broken", [reply("sorry")])
+    assert (await mail.dead(), await lent(mail)) == ([], [])
+    assert await mail.give_up(found, epoch, "broken", [reply("sorry")])
+    assert len(await mail.dead()) == 1
+    assert await lent(mail) == ["sorry"]
+
+
+@pytest.mark.parametrize("knew", [True, False], ids=["it knew the turn", "it knew of none"])
+async def test_a_letter_that_another_has_answered_cannot_be_given_up(mail, store, knew):
+    epoch = await claimed(store)
+    await mail.post(letter("a"))
+    (found,) = await mail.pending(S)
+    await mail.post(letter("b"))
+    await mail.finish(S, epoch, [found.number], [])
+    assert not await mail.give_up(found, epoch if knew else None, "broken", [reply("sorry")])
+    assert (await mail.dead(), await lent(mail)) == ([], [])
+    assert await mail.waiting() == [S]
+
+
 async def test_the_newest_given_up_comes_first(mail):
     for session in (S, OTHER, FOREIGN):
         await mail.post(letter("a", session=session))
-        await mail.give_up(session, "broken")
+        await give_up(mail, session)
     assert [one.session for one in await mail.dead(limit=2)] == [FOREIGN, OTHER]
+
+
+async def test_why_a_session_was_given_up_is_its_own_and_that_of_letters_alone(mail, store):
+    epoch = await claimed(store)
+    await mail.finish(S, epoch, [], [reply("r1")])
+    (lost,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    await mail.refused(lost.number, "the chat is gone")
+    await mail.post(letter("a"))
+    await mail.post(letter("a", session=f"{S}1"))
+    await give_up(mail, f"{S}1")
+    assert [await mail.why_given_up(name) for name in (S, f"{S}1")] == [None, "broken"]
+    await give_up(mail, S, "too large")
+    assert await mail.why_given_up(S) == "too large"
+    await mail.finish(S, epoch, await numbers(mail), [])
+    assert await mail.why_given_up(S) is None
 
 
 async def test_what_was_given_up_can_be_revived_once(mail):
     await mail.post(letter("a"))
     assert not await mail.revive(S)
-    await mail.give_up(S, "broken")
+    await give_up(mail)
     assert await mail.revive(S)
     assert await mail.dead() == []
     assert await mail.waiting() == [S]
@@ -165,7 +235,7 @@ async def test_what_was_given_up_can_be_revived_once(mail):
 
 async def test_a_new_letter_takes_up_what_was_given_up(mail):
     await mail.post(letter("a"))
-    await mail.give_up(S, "broken")
+    await give_up(mail)
     await mail.post(letter("b"))
     assert await mail.dead() == []
     assert await keys(mail) == ["a", "b"]
@@ -234,7 +304,7 @@ async def test_of_a_session_that_is_deleted_nothing_is_left(mail, store):
     await mail.post(letter("a"))
     await mail.post(letter("b", session=OTHER))
     await mail.finish(S, epoch, [], [reply("r1")])
-    await mail.give_up(S, "broken")
+    await give_up(mail)
     await mail.forget(S)
     assert (await keys(mail), await lent(mail), await mail.dead()) == ([], [], [])
     assert await keys(mail, OTHER) == ["b"]
@@ -246,7 +316,7 @@ async def test_all_that_waits_is_there_after_a_restart(mail, store, place):
     for key in ("a", "b"):
         await mail.post(letter(key))
     await mail.post(letter("c", session=OTHER))
-    await mail.give_up(OTHER, "broken")
+    await give_up(mail, OTHER)
     first, _ = await numbers(mail)
     await mail.finish(S, epoch, [first], [reply("r1"), reply("r2")])
     assert await lent(mail, lease=0.0) == ["r1"]

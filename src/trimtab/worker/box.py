@@ -110,13 +110,16 @@ class Box:
         return sorted((one for one in first if one not in self._dead), key=first.__getitem__)
 
     def depth(self, prefix: str) -> int:
-        """Letters in sessions whose ids begin so; at once for all of them and for a tenant's."""
+        """Letters in sessions whose ids begin so, not those given up; at once for all of them and
+        for a tenant's."""
         if not prefix:
             return self._depth.total()
         if prefix.find("/") == len(prefix) - 1:
             return self._depth.get(prefix, 0)
         return sum(
-            len(kept.letters) for one, kept in self._waiting.items() if one.startswith(prefix)
+            len(kept.letters)
+            for one, kept in self._waiting.items()
+            if one.startswith(prefix) and one not in self._dead
         )
 
     def dead(self, prefix: str, limit: int) -> list[Dead]:
@@ -131,6 +134,11 @@ class Box:
                 before = here or Dead(session=reply.session, why=why, letters=0, at=at)
                 found[reply.session] = replace(before, replies=before.replies + 1)
         return sorted(found.values(), key=lambda one: -one.at)[:limit]
+
+    def why_given_up(self, session: str) -> str | None:
+        """Why a session's letters rest; None where none do."""
+        found = self._dead.get(session)
+        return found.why if found is not None and self.has_letters(session) else None
 
     def is_dead(self, session: str) -> bool:
         """Whether there is something to revive."""
@@ -160,24 +168,36 @@ class Box:
 
     def _letter(self, letter: Inbound, size: int) -> None:
         self.number = max(self.number, letter.number)
+        self._wake(letter.session)
         kept = self._waiting.setdefault(letter.session, _Waiting())
         kept.letters[letter.number] = (letter, size)
         kept.keys.add(letter.key)
-        self._depth[_tenant(letter.session)] += 1
+        self._deepen(letter.session, 1)
         self.live += size
-        self._dead.pop(letter.session, None)
 
     def _given_up(self, record: Record, size: int) -> None:
-        session = record["session"]
-        self._dead.pop(session, None)
-        if self.has_letters(session):
-            self._dead[session] = Dead(
-                session=session, why=record["why"], letters=0, at=record["at"]
-            )
+        session, letter = record["session"], record.get("letter")
+        kept = self._waiting.get(session)
+        if kept is None or (letter is not None and letter not in kept.letters):
+            return
+        self._wake(session)
+        self._dead[session] = Dead(session=session, why=record["why"], letters=0, at=record["at"])
+        self._deepen(session, -len(kept.letters))
         self._keep(record["replies"], size)
 
+    def _wake(self, session: str) -> None:
+        """Letters that rested wait again."""
+        if self._dead.pop(session, None) is not None:
+            self._deepen(session, self._count(session))
+
+    def _deepen(self, session: str, by: int) -> None:
+        tenant = _tenant(session)
+        self._depth[tenant] += by
+        if not self._depth[tenant]:
+            del self._depth[tenant]
+
     def _revived(self, session: str) -> None:
-        self._dead.pop(session, None)
+        self._wake(session)
         for number in self._refused_in(session):
             reply, _, _ = self._refused.pop(number)
             self.outbox.add(reply, 0)
@@ -189,7 +209,6 @@ class Box:
             self._out(number)
         for number in self._refused_in(session):
             del self._refused[number]
-        self._dead.pop(session, None)
 
     def _reply(self, reply: Outbound, size: int, until: float) -> None:
         self.number = max(self.number, reply.number)
@@ -210,17 +229,15 @@ class Box:
         kept = self._waiting.get(session)
         if kept is None:
             return
+        self._wake(session)
         for number in taken:
             found = kept.letters.pop(number, None)
             if found is not None:
                 kept.keys.discard(found[0].key)
-                self._depth[_tenant(session)] -= 1
+                self._deepen(session, -1)
                 self.live -= found[1]
         if not kept.letters:
             del self._waiting[session]
-            self._dead.pop(session, None)
-        if not self._depth[_tenant(session)]:
-            del self._depth[_tenant(session)]
 
     def _keep(self, replies: Sequence[Record], size: int) -> None:
         share = size // len(replies) if replies else 0
@@ -243,10 +260,12 @@ class Box:
         return found[0]
 
 
-def given_up(session: str, why: str, at: float, replies: Sequence[Record]) -> Record:
-    """The record of a session that was given up."""
+def given_up(
+    session: str, why: str, at: float, replies: Sequence[Record], *, letter: int | None = None
+) -> Record:
+    """The record of a session that was given up; void where it names a letter that is gone."""
     made = {"session": session, "why": why, "at": at, "replies": list(replies)}
-    return {"kind": "given_up", **made}
+    return {"kind": "given_up", **made, "letter": letter}
 
 
 def _tenant(session: str) -> str:

@@ -43,6 +43,11 @@ class Never(Exception):
     """It will not arrive however often it is sent: the chat is gone, the bot was blocked."""
 
 
+def wait_after(attempts: int) -> float:
+    """Seconds before the next attempt where so many were made before this one."""
+    return min(LONGEST, FIRST * 2**attempts)
+
+
 class Delivery:
     """Sends what is outgoing, as long as it runs. Each door has a loop of its own: a slow one
     holds nobody else up."""
@@ -139,7 +144,7 @@ class Delivery:
             log.error("a reply of %s is given up: %s", reply.session, why)
             await self._mail.refused(reply.number, why)
             return
-        wait = min(LONGEST, FIRST * 2**reply.attempts)
+        wait = wait_after(reply.attempts)
         log.warning(
             "a reply of %s may not have arrived, again in %g s: %s", reply.session, wait, why
         )

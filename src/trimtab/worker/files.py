@@ -105,7 +105,8 @@ class FileMail:
         newest = await self._store.epoch(session)
         if epoch < newest:
             raise StaleOwner(session, epoch, newest)
-        made = {"session": session, "taken": list(taken), "replies": self._numbered(replies)}
+        kept = self._numbered(replies) if await self._store.position(session) else []
+        made = {"session": session, "taken": list(taken), "replies": kept}
         await asyncio.shield(self._put({"kind": "finished", **made}))
 
     async def waiting(self) -> list[str]:
@@ -114,12 +115,21 @@ class FileMail:
     async def depth(self, prefix: str = "") -> int:
         return self._box.depth(prefix)
 
-    async def give_up(self, session: str, why: str, replies: Sequence[Outbound] = ()) -> None:
-        record = given_up(session, why, self._clock(), self._numbered(replies))
+    async def give_up(
+        self, letter: Inbound, epoch: int | None, why: str, replies: Sequence[Outbound] = ()
+    ) -> bool:
+        session, made = letter.session, self._numbered(replies)
+        if epoch is not None and epoch < await self._store.epoch(session):
+            return False
+        record = given_up(session, why, self._clock(), made, letter=letter.number)
         await asyncio.shield(self._put(record))
+        return self._box.why_given_up(session) is not None
 
     async def dead(self, *, prefix: str = "", limit: int = 100) -> list[Dead]:
         return self._box.dead(prefix, limit)
+
+    async def why_given_up(self, session: str) -> str | None:
+        return self._box.why_given_up(session)
 
     async def revive(self, session: str) -> bool:
         if not self._box.is_dead(session):

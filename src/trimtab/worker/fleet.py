@@ -20,13 +20,13 @@ from procrastinate.jobs import Job
 from procrastinate.worker import Worker
 from psycopg import Error
 
-from trimtab.observe.serving import turn_given_up
 from trimtab.stores.errors import StoreError
 from trimtab.worker.fleet_jobs import Jobs
 from trimtab.worker.fleet_slots import Slots
 from trimtab.worker.fleet_worker import FleetWorker
 from trimtab.worker.postgres.mail import PostgresMail
 from trimtab.worker.postgres.queue import SUMMARIES, TASKS, TURNS, Due, Kind, due_of
+from trimtab.worker.retries import give_up
 from trimtab.worker.service import Service
 
 TAKEN = 20
@@ -266,9 +266,7 @@ class Fleet:
         elif due.kind == TURNS:
             why = f"{TAKEN} workers have died in this turn"
             log.error("turn of %s is given up: %s", due.session, why)
-            letters = await self._mail.pending(due.session)
-            await self._mail.give_up(due.session, why)
-            turn_given_up(len(letters))
+            await give_up(self._mail, due.session, why)
 
 
 @dataclass(slots=True, kw_only=True)

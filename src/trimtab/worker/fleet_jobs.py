@@ -23,6 +23,7 @@ from trimtab.worker.postgres.mail import PostgresMail
 from trimtab.worker.postgres.queue import SUMMARIES, Due
 from trimtab.worker.retries import Retries
 from trimtab.worker.service import NoAgent, Service
+from trimtab.worker.turns import Attempt
 
 SOON = 1.0
 """Seconds before a turn is tried again that failed because the database was away."""
@@ -46,6 +47,7 @@ class Jobs:
 
     async def turn(self, due: Due) -> None:
         """Answer what waits in a session."""
+        attempt = Attempt()
         try:
             await self._mail.pass_gate(due.session)
             address = address_of(due.session)
@@ -54,7 +56,7 @@ class Jobs:
                     await self._surely(lambda: self._crowded(due))
                     return
                 fresh = not (due.tries or due.taken or due.put_off)
-                await self._service.answer(due.session, gather=fresh)
+                await self._service.answer(due.session, gather=fresh, attempt=attempt)
             if await self._mail.pending(due.session, limit=1):
                 # More than one turn takes: behind all others who wait.
                 await self._mail.defer(Due(session=due.session))
@@ -63,7 +65,7 @@ class Jobs:
             await self._hand_over(due)
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the letters must not be lost
-            await self._failed(due, error)
+            await self._failed(due, error, attempt)
 
     async def summary(self, due: Due) -> None:
         """Make the summary that a session's policy wants, beside its turns."""
@@ -91,7 +93,7 @@ class Jobs:
         except StoreUnavailable as error:
             log.warning("no summary of %s is queued: %s", session.id, error)
 
-    async def _failed(self, due: Due, error: Exception) -> None:
+    async def _failed(self, due: Due, error: Exception, attempt: Attempt) -> None:
         """Try again later, or give up; ends when that is certain."""
         match error:
             case StaleOwner():
@@ -103,15 +105,21 @@ class Jobs:
                 log.warning("turn of %s waits for the database: %s", due.session, error)
                 await self._surely(lambda: self._mail.defer_instead(due, wait=SOON))
             case _:
-                retries = Retries(due.tries)
+                retries = Retries(due.tries, alone=False)
                 wait = retries.after(error)
                 if wait is None:
-                    await self._surely(lambda: retries.give_up(self._service, due.session, error))
+                    await self._surely(lambda: self._give_up(due, retries, error, attempt))
                     return
                 turn_put_off()
                 log.warning("turn of %s failed, again in %.1f s: %r", due.session, wait, error)
                 again = replace(due, tries=due.tries + 1)
                 await self._surely(lambda: self._mail.defer_instead(again, wait=wait))
+
+    async def _give_up(
+        self, due: Due, retries: Retries, error: Exception, attempt: Attempt
+    ) -> None:
+        if not await retries.give_up(self._mail, due.session, error, attempt.epoch):
+            await self._go_on(due)
 
     async def _go_on(self, due: Due) -> None:
         if await self._mail.pending(due.session, limit=1):

@@ -13,7 +13,7 @@ from trimtab.observe.serving import turn_put_off
 from trimtab.stores.errors import StoreError
 from trimtab.worker.retries import Retries
 from trimtab.worker.service import NoAgent, Service
-from trimtab.worker.turns import PATIENCE
+from trimtab.worker.turns import PATIENCE, Attempt
 
 log = logging.getLogger("trimtab.worker")
 
@@ -139,27 +139,33 @@ class LocalTurns:
         return None
 
     async def _run(self, session: str) -> None:
+        attempt = Attempt()
         try:
-            await self._service.answer(session, gather=False)
-            if session not in self._again and await self._service.mail.pending(session, limit=1):
-                # More than one turn takes, or left by another process.
-                self._again.add(session)
+            await self._service.answer(session, gather=False, attempt=attempt)
+            await self._go_on(session)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if not self._open or task is None or task.cancelling():
                 raise
-            await self._failed(session, RuntimeError("something cancelled itself in the turn"))
+            broken = RuntimeError("something cancelled itself in the turn")
+            await self._failed(session, broken, attempt)
         except Exception as error:  # noqa: BLE001 - whatever it is, the letters must not be lost
-            await self._failed(session, error)
+            await self._failed(session, error, attempt)
         else:
             self._failing.pop(session, None)
 
-    async def _failed(self, session: str, error: Exception) -> None:
-        retries = self._failing.setdefault(session, Retries())
+    async def _go_on(self, session: str) -> None:
+        """More than one turn takes, or left by another process."""
+        if session not in self._again and await self._service.mail.pending(session, limit=1):
+            self._again.add(session)
+
+    async def _failed(self, session: str, error: Exception, attempt: Attempt) -> None:
+        mail, retries = self._service.mail, self._failing.setdefault(session, Retries())
         wait = retries.after(error)
         if wait is None:
             try:
-                await retries.give_up(self._service, session, error)
+                if not await retries.give_up(mail, session, error, attempt.epoch):
+                    await self._go_on(session)
             except StoreError as worse:
                 wait = retries.after(worse)
             else:

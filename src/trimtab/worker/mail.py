@@ -51,7 +51,7 @@ class Mail(Protocol):
         """Remove letters that were answered and keep the replies to be sent, all or none.
 
         An epoch older than the session's newest turn is refused with `StaleOwner`. A reply whose
-        key is known is not kept again.
+        key is known is not kept again, and none is of a session that is gone.
         """
         ...
 
@@ -60,15 +60,25 @@ class Mail(Protocol):
         ...
 
     async def depth(self, prefix: str = "") -> int:
-        """Letters that wait in sessions whose ids begin so."""
+        """Letters that wait in sessions whose ids begin so; those given up rest, and do not."""
         ...
 
-    async def give_up(self, session: str, why: str, replies: Sequence[Outbound] = ()) -> None:
-        """Let a session's letters rest until somebody looks; new ones begin a turn again."""
+    async def give_up(
+        self, letter: Inbound, epoch: int | None, why: str, replies: Sequence[Outbound] = ()
+    ) -> bool:
+        """Let a letter's whole session rest until somebody looks; new ones begin a turn again.
+
+        `epoch` is the newest turn that whoever gives up knew of; None where it knew of none. False,
+        and nothing is kept, where a newer one has claimed the session, or the letter is gone.
+        """
         ...
 
     async def dead(self, *, prefix: str = "", limit: int = 100) -> list[Dead]:
         """What was given up, the newest first."""
+        ...
+
+    async def why_given_up(self, session: str) -> str | None:
+        """Why a session's letters rest; None where none do."""
         ...
 
     async def revive(self, session: str) -> bool:

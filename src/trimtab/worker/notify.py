@@ -33,6 +33,8 @@ AGAIN = 5.0
 """Seconds between two announcements of what is watched; it holds for three times as long."""
 MOST = 1_000
 """Happenings of a session that wait to be sent; beyond that only that there are some."""
+NOTES = 10_000
+"""Notes that wait to be sent; beyond that the oldest go: watchers are announced again."""
 SOON = 1.0
 """Seconds before another try where the database is away."""
 
@@ -153,6 +155,7 @@ class PostgresLive:
 
     def _say(self, notes: Iterable[str]) -> None:
         self._notes.extend(notes)
+        del self._notes[:-NOTES]
         self._more.set()
 
     async def _send(self, connection: AsyncConnection) -> None:

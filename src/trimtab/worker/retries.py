@@ -9,8 +9,9 @@ from trimtab.core.guard import CannotFit
 from trimtab.observe.serving import turn_given_up
 from trimtab.providers.provider import TRANSIENT, ProviderError
 from trimtab.stores.errors import SessionBusy, StaleOwner, StoreUnavailable
+from trimtab.worker.mail import Mail
 from trimtab.worker.replies import apology
-from trimtab.worker.service import NoAgent, Service
+from trimtab.worker.service import NoAgent
 
 TRIES = 5
 """Attempts at a turn before it is given up."""
@@ -26,10 +27,12 @@ log = logging.getLogger("trimtab.worker")
 
 
 class Retries:
-    """The attempts at one turn."""
+    """The attempts at one turn. Whoever is not `alone` leaves an agent that he does not know to
+    others, who may be of another release."""
 
-    def __init__(self, made: int = 0) -> None:
+    def __init__(self, made: int = 0, *, alone: bool = True) -> None:
         self._made = made
+        self._alone = alone
         self._held_up = 0
 
     def after(self, error: Exception) -> float | None:
@@ -39,24 +42,37 @@ class Retries:
             self._held_up += 1
             return _wait(self._held_up)
         self._made += 1
-        if self._made >= TRIES or is_final(error):
+        unknown = self._alone and isinstance(error, NoAgent)
+        if self._made >= TRIES or unknown or is_final(error):
             return None
         asked = error.failure.retry_after if isinstance(error, ProviderError) else None
         return min(LONGEST, max(_wait(self._made), asked or 0.0))
 
-    async def give_up(self, service: Service, session: str, error: Exception) -> None:
-        """Let the letters rest, say so to whoever waits, and tell the operator why."""
-        log.error("turn of %s is given up after %d attempts: %r", session, self._made, error)
-        pending = await service.mail.pending(session)
-        routed = [(letter, letter.route) for letter in pending if letter.route is not None]
-        sorry = [apology(session, route, letter, APOLOGY) for letter, route in routed[-1:]]
-        await service.mail.give_up(session, f"{type(error).__name__}: {error}", sorry)
+    async def give_up(self, mail: Mail, session: str, error: Exception, epoch: int | None) -> bool:
+        """Give up a turn that knew of this claim, as `give_up` does."""
+        log.error("turn of %s is given up at attempt %d: %r", session, self._made, error)
+        return await give_up(mail, session, f"{type(error).__name__}: {error}", epoch=epoch)
+
+
+async def give_up(mail: Mail, session: str, why: str, *, epoch: int | None = None) -> bool:
+    """Let the letters rest and say so to whoever waits; False where there are none, or another
+    one has taken them up since."""
+    pending = await mail.pending(session)
+    if not pending:
+        return False
+    letter = next((each for each in reversed(pending) if each.route is not None), pending[-1])
+    sorry = [apology(session, letter.route, letter, APOLOGY)] if letter.route is not None else []
+    given = await mail.give_up(letter, epoch, why, sorry)
+    if given:
         turn_given_up(len(pending))
+    else:
+        log.info("turn of %s is not given up: another one has taken it over", session)
+    return given
 
 
 def is_final(error: Exception) -> bool:
     """Whether another attempt would end in the same."""
-    if isinstance(error, CannotFit | NoAgent):
+    if isinstance(error, CannotFit):
         return True
     return isinstance(error, ProviderError) and error.failure.kind not in TRANSIENT
 

@@ -22,7 +22,7 @@ from trimtab.worker.live import Live
 from trimtab.worker.mail import Mail
 from trimtab.worker.naming import address_of
 from trimtab.worker.sessions import KEPT, Sessions
-from trimtab.worker.turns import BATCH, Turning
+from trimtab.worker.turns import BATCH, Attempt, Turning
 
 
 class NoAgent(LookupError):
@@ -101,10 +101,13 @@ class Service:
         """A session as it stands now, new where there is none."""
         return self.sessions.using(session)
 
-    async def answer(self, session: str, *, gather: bool = True) -> Ended:
+    async def answer(
+        self, session: str, *, gather: bool = True, attempt: Attempt | None = None
+    ) -> Ended:
         """Run one turn: what a runner does when one is due.
 
-        Without `gather` it does not wait for what people write in pieces: the runner has.
+        Without `gather` it does not wait for what people write in pieces: the runner has. Where it
+        fails, `attempt` says how far it came.
         """
         agent = self.agent_of(session)
         waiting = await self.mail.pending(session, limit=BATCH)
@@ -119,12 +122,16 @@ class Service:
             try:
                 return await task
             except asyncio.CancelledError:
-                if mine.dropped:
-                    return Ended(why="stopped", calls=0)
-                raise
+                if not mine.dropped:
+                    raise
             finally:
+                if attempt is not None:
+                    attempt.epoch = turning.epoch
                 if self._running.get(session) is mine:
                     del self._running[session]
+        # The session's place is held until nothing of it is left that another turn could take up.
+        await mine.deleted.wait()
+        return Ended(why="stopped", calls=0)
 
     def stop(self, session: str) -> bool:
         """Let the turn that runs end after its step, in whichever process; False where it does not
@@ -147,15 +154,19 @@ class Service:
         Raises `NoSession`.
         """
         found = self._running.get(session)
-        if found is not None:
-            found.dropped = True
-            found.task.cancel()
-            await asyncio.wait([found.task])
-        for forget in self.forgetting:
-            await forget(session)
-        await self.mail.forget(session)
-        await self.sessions.forget(session)
-        await self.store.delete(session)
+        try:
+            if found is not None:
+                # First the letters: whoever takes the session up from here on finds none.
+                await self.mail.forget(session)
+                await found.drop()
+            for forget in self.forgetting:
+                await forget(session)
+            await self.mail.forget(session)
+            await self.sessions.forget(session)
+            await self.store.delete(session)
+        finally:
+            if found is not None:
+                found.deleted.set()
 
     async def close(self) -> None:
         """Give back what is held."""
@@ -176,3 +187,11 @@ class _Turn:
     """What can be broken off."""
     dropped: bool = False
     """Whether it was, because its session is deleted."""
+    deleted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when that is done."""
+
+    async def drop(self) -> None:
+        """Break it off."""
+        self.dropped = True
+        self.task.cancel()
+        await asyncio.wait([self.task])

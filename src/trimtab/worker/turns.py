@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from trimtab.agent.agent import Agent
 from trimtab.core.event import Turn
@@ -29,6 +30,14 @@ PATIENCE = 10
 """Pauses that a turn waits for more before it begins, however often more comes."""
 
 
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """What is left of a turn that failed, for whoever ran it."""
+
+    epoch: int | None = None
+    """The newest claim of its session that it knew of; None where it did not come so far."""
+
+
 class Turning:
     """A turn while it runs."""
 
@@ -40,8 +49,13 @@ class Turning:
         self._taken: list[Inbound] = []
         self._first = 0
         self._notices: list[str] = []
-        self._epoch = 0
+        self._epoch = session.window.epoch
         self._stop = False
+
+    @property
+    def epoch(self) -> int:
+        """The newest claim that it knew of: its own, once it has one."""
+        return self._epoch
 
     def stop(self) -> None:
         """End after this step."""
@@ -61,6 +75,7 @@ class Turning:
         self._epoch = self._session.window.epoch
         ended = Ended(why="done", calls=0)
         if await self._is_open():
+            self._epoch += 1  # its own, if it fails before it has told
             ended = await self._agent.turn(self._session, tell=self._hear, between=self._between)
         if self._taken:
             numbers = [letter.number for letter in self._taken]

@@ -19,6 +19,7 @@ from trimtab.worker.fleet_worker import Bell
 from trimtab.worker.postgres.queries import POST, QUERIES
 from trimtab.worker.postgres.queue import Due, with_queue
 from trimtab.worker.postgres.rows import gate_of, letter_body
+from trimtab.worker.retries import APOLOGY, TRIES
 
 pytestmark = pytest.mark.anyio
 
@@ -145,6 +146,74 @@ async def test_a_turn_that_cannot_succeed_is_given_up_with_an_apology_and_can_be
         assert await one.mail.dead() == []
 
 
+@pytest.mark.parametrize("answers", [True, False], ids=["answered", "still at work"])
+async def test_whoever_was_taken_over_before_it_gives_up_apologises_for_nothing(
+    conninfo, tmp_path, monkeypatch, answers
+):
+    wrong = Failure(kind="auth", message="wrong key")
+    async with (
+        member(conninfo, tmp_path, script=[wrong]) as one,
+        member(conninfo, tmp_path, name="heir", run=False) as heir,
+    ):
+        pending = one.mail.pending
+
+        async def meanwhile(session, **which):
+            found = await pending(session, **which)
+            if not which and answers:  # it is about to give up
+                await heir.service.answer(session)
+            elif not which:
+                await (await heir.service.agent_of(ONE).session(ONE)).claim()
+            return found
+
+        monkeypatch.setattr(one.mail, "pending", meanwhile)
+        await one.say("hello")
+        await one.quiet()
+        assert await one.mail.dead() == []
+        answer = "I am heir." if answers else "I am one."
+        assert [reply.text for reply in await one.sent()] == [answer]
+
+
+async def test_a_letter_for_an_agent_that_only_others_know_is_left_to_them(conninfo, tmp_path):
+    new = "default/new/one"
+    async with member(conninfo, tmp_path) as old:
+        assert await old.mail.post(letter("hello", session=new))
+        await until(lambda: scheduled(old))
+        (job,) = await jobs(old)
+        assert job.task_kwargs["tries"] == 1
+        assert await old.mail.dead() == []
+        old.service.agents = {**old.service.agents, "new": old.service.agents["helper"]}
+        await old.quiet()
+        assert await old.texts(new) == ["words of hello", "I am one."]
+
+
+async def test_a_letter_for_an_agent_that_nobody_knows_is_given_up_in_the_end(conninfo, tmp_path):
+    async with member(conninfo, tmp_path) as one:
+        assert await one.mail.post(letter("hello", session="default/gone/one"))
+        again = Due(session="default/gone/one", tries=TRIES - 1)
+        await one.mail.defer_instead(again, wait=0)
+        await until(one.mail.dead)
+        assert "NoAgent" in (await one.mail.dead())[0].why
+        assert [reply.text for reply in await one.sent()] == [APOLOGY]
+
+
+async def test_a_session_that_is_being_deleted_has_no_further_turn_anywhere(conninfo, tmp_path):
+    async with member(conninfo, tmp_path) as one:
+        await one.say("hold on")
+        await until(lambda: asked(tmp_path))
+        async with member(conninfo, tmp_path, name="two") as two:
+
+            async def meanwhile(_):
+                await two.say("hello", session="default/helper/other")
+                await until(lambda: any("hello" in line for line in asked(tmp_path)))
+                assert [job.status for job in await jobs(two) if job.lock == ONE] == ["doing"]
+
+            one.service.forgetting.append(meanwhile)
+            await one.service.delete(ONE)
+            await one.quiet()
+            assert sum("hold on" in line for line in asked(tmp_path)) == 1
+            assert await one.service.store.position(ONE) == 0
+
+
 async def test_a_letter_that_relies_on_a_queued_job_is_seen_by_it(conninfo, tmp_path):
     async with (
         member(conninfo, tmp_path, run=False) as idle,
@@ -246,6 +315,7 @@ async def test_a_turn_that_kills_its_workers_again_and_again_is_given_up(conninf
             (dead,) = await one.mail.dead()
             assert "20 workers have died" in dead.why
             assert asked(tmp_path) == []
+            assert [reply.text for reply in await one.sent()] == [APOLOGY]
 
 
 async def test_a_summary_is_a_job_of_its_own_and_holds_no_turn_back(conninfo, tmp_path):

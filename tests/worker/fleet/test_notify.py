@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from tests.worker.fleet.crew import PATIENCE, until
 from trimtab.core.message import text_message
 from trimtab.session.happenings import Ended, Piece, Replied
+from trimtab.worker import notify
 from trimtab.worker.live import Missed
 from trimtab.worker.notify import CHANNEL, PostgresLive
 
@@ -142,6 +143,25 @@ async def test_a_turn_of_another_process_is_asked_to_stop(conninfo):
             here.ask_to_stop(ONE)
             await until(lambda: stopped)
             assert stopped == [ONE]
+
+
+async def test_of_what_waits_for_the_database_only_the_newest_is_kept(conninfo, monkeypatch):
+    monkeypatch.setattr(notify, "NOTES", 10)
+    stopped: list[str] = []
+    away = PostgresLive(conninfo, every=0.01)
+    for number in range(100):
+        away.ask_to_stop(f"{ONE}{number}")
+    async with live(conninfo) as there:
+        there.stopped = stopped.append
+        with there.watch(ONE) as queue:
+            async with live(conninfo) as other:
+                await reaches(other, queue)  # by now it listens
+            task = asyncio.create_task(away.run())
+            await until(lambda: stopped)
+            await until(lambda: stopped[-1] == f"{ONE}99")
+            task.cancel()
+            await asyncio.wait([task])
+    assert len(stopped) <= 10
 
 
 async def test_a_note_that_cannot_be_read_is_passed_over(conninfo):

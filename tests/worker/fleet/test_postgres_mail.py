@@ -1,3 +1,41 @@
 """What every mail promises, of the one in PostgreSQL."""
 
+import asyncio
+
+from tests.worker.fleet.crew import until
+from tests.worker.mails import S, claimed, letter, reply
 from tests.worker.test_mail import *  # noqa: F403 - the whole suite
+from trimtab.worker.postgres import mail as mails
+
+
+async def test_giving_up_waits_for_whoever_removes_the_letter(mail):
+    await mail.post(letter("a"))
+    (found,) = await mail.pending(S)
+    async with mail.lend() as connection:
+        async with connection.transaction():
+            await connection.execute("DELETE FROM trimtab.inbox")
+            giving = asyncio.create_task(mail.give_up(found, None, "broken", [reply("sorry")]))
+            await until(lambda: waits(connection))
+        assert not await giving
+    assert (await mail.dead(), await mail.outgoing(["phone"], limit=1, lease=1)) == ([], [])
+
+
+async def waits(connection):
+    query = "SELECT FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'"
+    return await (await connection.execute(query)).fetchall()
+
+
+async def test_all_that_has_left_long_ago_is_cleared_away_however_much_it_is(
+    mail, store, monkeypatch
+):
+    monkeypatch.setattr(mails, "SWEPT", 2)
+    monkeypatch.setattr(mails, "KEPT", {"sent": 0.0})
+    epoch = await claimed(store)
+    await mail.finish(S, epoch, [], [reply(f"r{n}") for n in range(5)])
+    for _ in range(5):
+        (found,) = await mail.outgoing(["phone"], limit=1, lease=60)
+        await mail.delivered(found.number)
+    await mail.tidy()
+    async with mail.lend() as connection:
+        rows = await (await connection.execute("SELECT FROM trimtab.outbox")).fetchall()
+    assert rows == []

@@ -62,6 +62,13 @@ def test_all_is_listed_with_when_it_is_due_and_who_gets_it(store):
     ]
 
 
+def test_a_result_that_goes_nowhere_else_is_found_by_the_whole_id_of_its_session(store, place):
+    tick = schedule("tick", session="default/helper/schedule:tick", now=NOON, route=None)
+    opened(place, lambda schedules: schedules.keep(tick))
+    (row,) = [line for line in lines(asked("list", store=store)) if line.startswith("tick ")]
+    assert " session default/helper/schedule:tick What is new?" in row
+
+
 def test_the_run_log_says_what_ran_what_did_not_and_why(store):
     assert lines(asked("runs", "morning", store=store)) == [
         "schedule due what became of it why",

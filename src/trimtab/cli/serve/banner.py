@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from trimtab.agent.permissions import rules_of
 from trimtab.cli.serve.crew import Crew
 from trimtab.cli.serve.doors import EVERYBODY
 from trimtab.cli.words import counted, listed, plain
@@ -20,16 +21,21 @@ def banner(
     doors: Sequence[tuple[str, Door]],
     turns: bool,
     waiting: int,
+    metrics: str | None = None,
 ) -> str:
     """Where it is, who answers, what is open, and what to try."""
     rows = [("agents", _agents(crew)), ("store", _store(crew))]
     if url is not None:
         rows.insert(0, ("HTTP", f"{url}   (described at {url}/openapi.json)"))
         rows.append(("keys", _keys(crew, keys)))
+    if metrics is not None:
+        rows.append(("metrics", metrics))
     if doors:
         rows.append(("doors", _doors(doors)))
     at_once = crew.serve.at_once
     rows.append(("turns", f"{at_once} at once" if turns else "none here; other processes answer"))
+    if turns and (told := refused(crew)):
+        rows.append(("refused", f"{'; '.join(told)}: nobody can be asked here"))
     if waiting:
         rows.append(("left over", f"{counted(waiting, 'session')} go on where they were"))
     wide = max(len(name) for name, _ in rows) + 2
@@ -38,6 +44,20 @@ def banner(
     if url is not None:
         lines += ["", "Try:", *_example(crew, url, keys)]
     return plain("\n".join(lines))
+
+
+def refused(crew: Crew) -> list[str]:
+    """Tools that ask before they run, and which of their calls are refused for it."""
+    found: list[str] = []
+    for name, member in crew.members.items():
+        whose = f" of {name}" if len(crew.members) > 1 else ""
+        for tool, spec in member.spec.tools.items():
+            rules = rules_of(spec)
+            if rules.default == "ask":
+                found.append(f"{tool}{whose}, unless its `allow` matches")
+            elif rules.ask:
+                found.append(f"{tool}{whose}, where its `ask` matches")
+    return found
 
 
 def _agents(crew: Crew) -> str:

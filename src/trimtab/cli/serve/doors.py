@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trimtab.cli.serve.crew import Crew
 from trimtab.stores.files import FileStore
-from trimtab.worker.delivery import Deliver, Never
+from trimtab.worker.delivery import TRIES, Deliver, Later, Never, wait_after
 from trimtab.worker.door import Door
 from trimtab.worker.letters import Outbound
 from trimtab.worker.naming import address_of
@@ -17,6 +18,8 @@ from trimtab.worker.service import Service
 
 EVERYBODY = "all agents"
 """Whose the clock is."""
+MISSED = 10_000
+"""Replies for doors of other processes whose attempts are counted."""
 
 
 async def doors_of(crew: Crew, service: Service, *, now: float) -> list[tuple[str, Door]]:
@@ -32,24 +35,42 @@ async def doors_of(crew: Crew, service: Service, *, now: float) -> list[tuple[st
     return found
 
 
-def delivering(doors: Sequence[tuple[str, Door]]) -> dict[str, Deliver]:
-    """By a door's name, who sends; of several agents with such a door, the reply's own."""
+def delivering(doors: Sequence[tuple[str, Door]], *, alone: bool) -> dict[str, Deliver]:
+    """By a door's name, who sends; of several agents with such a door, the reply's own.
+
+    Whoever is not `alone` leaves a reply whose door he lacks to other processes for a while.
+    """
     by_name: dict[str, dict[str, Door]] = {}
     for agent, door in doors:
         by_name.setdefault(door.name, {})[agent] = door
-    return {name: _dispatch(name, agents) for name, agents in by_name.items()}
+    tries = 1 if alone else TRIES
+    return {name: _dispatch(name, agents, tries) for name, agents in by_name.items()}
 
 
-def _dispatch(name: str, agents: dict[str, Door]) -> Deliver:
+def _dispatch(name: str, agents: dict[str, Door], tries: int) -> Deliver:
+    missed = Counter[str]()
+
     async def deliver(reply: Outbound) -> None:
         address = address_of(reply.session)
         agent = address.agent if address is not None else ""
         door = agents.get(agent) or agents.get(EVERYBODY)
         if door is None:
-            raise Never(f"the agent {agent} has no {name} any more")
+            raise _missed(missed, reply, tries, f"the agent {agent} has no {name} here")
         await door.deliver(reply)
 
     return deliver
+
+
+def _missed(missed: Counter[str], reply: Outbound, tries: int, why: str) -> Later | Never:
+    """What becomes of a reply whose door is not here. Nothing was sent, so it is not marked: its
+    attempts are counted in this process alone."""
+    made = missed.pop(reply.key, 0)
+    if made + 1 >= tries:
+        return Never(f"{why}; name it in the agent's file, start again and revive the reply")
+    if len(missed) >= MISSED:
+        missed.clear()
+    missed[reply.key] = made + 1
+    return Later(wait_after(made), f"{why}; another process may have it")
 
 
 def _telegram(service: Service, name: str, block: Any) -> Door:

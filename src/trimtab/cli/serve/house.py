@@ -134,7 +134,7 @@ async def _open_doors(crew: Crew, house: House, held: AsyncExitStack, *, run: bo
         held.push_async_callback(door.close)
         if run:
             house.work[f"{door.name} of {agent}"] = door.run
-    ways = delivering(house.doors)
+    ways = delivering(house.doors, alone=not crew.database)
     if not ways:
         return
     delivery = Delivery(house.service.mail, ways)

@@ -98,7 +98,11 @@ def keys_for(host: str, keys: Path | None) -> KeyFile | None:
 
 def address(found: socket.socket) -> str:
     """Where a socket is reached from this machine."""
-    host, port = found.getsockname()[:2]
+    return place(*found.getsockname()[:2])
+
+
+def place(host: str, port: int) -> str:
+    """Where a server is reached from this machine that listens on this address."""
     if host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not bound
         host = "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

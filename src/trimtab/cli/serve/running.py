@@ -16,10 +16,10 @@ from typing import Any
 import typer
 
 from trimtab.cli.serve import logs
-from trimtab.cli.serve.banner import banner
+from trimtab.cli.serve.banner import banner, refused
 from trimtab.cli.serve.crew import Crew, crew_of
 from trimtab.cli.serve.house import House, opened
-from trimtab.cli.serve.listening import Listening, address, keys_for, listen, server_of
+from trimtab.cli.serve.listening import Listening, address, keys_for, listen, place, server_of
 from trimtab.cli.storing import friendly
 from trimtab.cli.words import counted
 from trimtab.gateways.http.app import make_app
@@ -67,22 +67,29 @@ def start(wanted: Wanted) -> int:
         if wanted.http:
             keys = keys_for(serve.host, crew.keys)
             listener = listen(serve.host, serve.port)
+        metrics = None
         if wanted.metrics_port is not None:
-            _show_metrics(wanted.metrics_port, wanted.host)
+            metrics = _show_metrics(wanted.metrics_port, wanted.host or "127.0.0.1")
         logs.set_up(as_json=wanted.json_logs)
-        return asyncio.run(_Serving(wanted, crew, keys, listener).run())
+        return asyncio.run(_Serving(wanted, crew, keys, listener, metrics).run())
 
 
 class _Serving:
     """One process that serves."""
 
     def __init__(
-        self, wanted: Wanted, crew: Crew, keys: KeyFile | None, listener: socket.socket | None
+        self,
+        wanted: Wanted,
+        crew: Crew,
+        keys: KeyFile | None,
+        listener: socket.socket | None,
+        metrics: str | None,
     ) -> None:
         self._wanted = wanted
         self._crew = crew
         self._keys = keys
         self._listener = listener
+        self._metrics = metrics
         self._stop = asyncio.Event()
         self._signals = 0
         self._tasks: dict[asyncio.Task[None], str] = {}
@@ -179,6 +186,8 @@ class _Serving:
             "agents": list(self._crew.members),
             "doors": [door.name for _, door in house.doors],
             "waiting": house.resumed,
+            "metrics": self._metrics,
+            "refused": refused(self._crew) if house.turns is not None else [],
         }
         if self._wanted.json_logs:
             log.info("serving", extra=facts)
@@ -190,6 +199,7 @@ class _Serving:
             doors=house.doors,
             turns=house.turns is not None,
             waiting=house.resumed,
+            metrics=self._metrics,
         )
         with suppress(OSError):
             typer.echo(f"{told}\n")
@@ -204,9 +214,10 @@ def _metrics():  # noqa: ANN202 - the type of `render`, which may not be there
     return render
 
 
-def _show_metrics(port: int, host: str | None) -> None:
+def _show_metrics(port: int, host: str) -> str:
+    """Answer there; returns the address."""
     try:
         from trimtab.observe.prometheus import show
     except ImportError as missing:
         raise ValueError(str(missing)) from missing
-    show(port, host or "127.0.0.1")
+    return f"{place(host, show(port, host))}/metrics"

@@ -100,12 +100,16 @@ class PostgresMail:
         rows = await self._fetch(QUERIES["depth"], [*span_of(prefix), Int8(MOST)])
         return rows[0][0]
 
-    async def give_up(self, session: str, why: str, replies: Sequence[Outbound] = ()) -> None:
-        values = [written(session), written(why), Float8(time.time())]
-        async with self._connections.borrow() as connection:
-            await connection.execute(QUERIES["give_up"], [*values, *reply_parameters(replies)])
-        if replies:
+    async def give_up(
+        self, letter: Inbound, epoch: int | None, why: str, replies: Sequence[Outbound] = ()
+    ) -> bool:
+        known = None if epoch is None else Int8(epoch)
+        which = [uuid_of(letter.session), known, written(letter.session), Int8(letter.number)]
+        values = [*which, written(why), Float8(time.time()), *reply_parameters(replies)]
+        given: bool = (await self._fetch(QUERIES["give_up"], values))[0][0]
+        if given and replies:
             self.replied()
+        return given
 
     async def dead(self, *, prefix: str = "", limit: int = 100) -> list[Dead]:
         rows = await self._fetch(QUERIES["dead"], [*span_of(prefix), Int8(limit)])
@@ -113,6 +117,10 @@ class PostgresMail:
             Dead(session=read(name), why=read(why or ""), letters=letters, at=at, replies=replies)
             for name, why, letters, at, replies in rows
         ]
+
+    async def why_given_up(self, session: str) -> str | None:
+        rows = await self._fetch(QUERIES["why_given_up"], [written(session)])
+        return read(rows[0][0]) if rows else None
 
     async def revive(self, session: str) -> bool:
         async with self._connections.borrow() as connection, connection.transaction():
@@ -192,8 +200,10 @@ class PostgresMail:
     async def tidy(self) -> None:
         """Clear away what has left, or was refused, long ago."""
         for state, seconds in KEPT.items():
-            await self._change("tidy", state, Float8(seconds), Int8(SWEPT))
+            swept = SWEPT
+            while swept == SWEPT:
+                swept = await self._change("tidy", state, Float8(seconds), Int8(SWEPT))
 
-    async def _change(self, query: str, *values: object) -> None:
+    async def _change(self, query: str, *values: object) -> int:
         async with self._connections.borrow() as connection:
-            await connection.execute(QUERIES[query], values)
+            return (await connection.execute(QUERIES[query], values)).rowcount

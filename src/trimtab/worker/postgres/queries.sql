@@ -30,7 +30,8 @@ SELECT EXISTS (SELECT FROM kept), EXISTS (
 SELECT number, body FROM trimtab.inbox
 WHERE session = $1 AND number > $2 ORDER BY number LIMIT $3;
 
--- The session's row is shared until the end: a claim, which changes it, comes before or after.
+-- The session's row is shared until the end: a claim, which changes it, comes before or after. Of a
+-- session that is gone nothing is said any more.
 -- name: finish
 WITH standing AS (
     SELECT epoch FROM trimtab.sessions WHERE id = $1 FOR SHARE
@@ -48,9 +49,9 @@ awake AS (
 kept AS (
     INSERT INTO trimtab.outbox (session, key, door, body)
     SELECT $3, new.key, new.door, new.body
-    FROM newest, unnest($5::text[], $6::text[], $7::text[])
+    FROM standing, unnest($5::text[], $6::text[], $7::text[])
         WITH ORDINALITY AS new (key, door, body, place)
-    WHERE newest.epoch <= $2
+    WHERE standing.epoch <= $2
     ORDER BY new.place
     ON CONFLICT (key) DO NOTHING
 )
@@ -74,19 +75,36 @@ LIMIT $1;
 -- name: depth
 SELECT count(*) FROM (
     SELECT FROM trimtab.inbox
-    WHERE session >= $1 AND ($2::text IS NULL OR session < $2) LIMIT $3) AS counted;
+    WHERE session >= $1 AND ($2::text IS NULL OR session < $2)
+        AND NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
+    LIMIT $3) AS counted;
 
+-- Nothing where a newer turn has claimed the session, or the letter was answered meanwhile: whoever
+-- removes it comes before or after.
 -- name: give_up
-WITH dead AS (
+WITH standing AS (
+    SELECT epoch FROM trimtab.sessions WHERE id = $1 FOR SHARE
+),
+there AS (
+    SELECT number FROM trimtab.inbox
+    WHERE session = $3 AND number = $4
+        AND NOT EXISTS (SELECT FROM standing WHERE epoch > $2::int8)
+    FOR KEY SHARE
+),
+resting AS (
     INSERT INTO trimtab.dead (session, why, at)
-    SELECT $1, $2, $3 WHERE EXISTS (SELECT FROM trimtab.inbox WHERE session = $1)
+    SELECT $3, $5, $6 FROM there
     ON CONFLICT (session) DO UPDATE SET why = excluded.why, at = excluded.at
+),
+kept AS (
+    INSERT INTO trimtab.outbox (session, key, door, body)
+    SELECT $3, new.key, new.door, new.body
+    FROM there, unnest($7::text[], $8::text[], $9::text[])
+        WITH ORDINALITY AS new (key, door, body, place)
+    ORDER BY new.place
+    ON CONFLICT (key) DO NOTHING
 )
-INSERT INTO trimtab.outbox (session, key, door, body)
-SELECT $1, new.key, new.door, new.body
-FROM unnest($4::text[], $5::text[], $6::text[]) WITH ORDINALITY AS new (key, door, body, place)
-ORDER BY new.place
-ON CONFLICT (key) DO NOTHING;
+SELECT EXISTS (SELECT FROM there);
 
 -- name: dead
 SELECT session, coalesce(dead.why, refused.why), CASE WHEN dead.session IS NULL THEN 0 ELSE (
@@ -102,6 +120,10 @@ FROM (
     GROUP BY session
 ) AS refused USING (session)
 ORDER BY at DESC, session LIMIT $3;
+
+-- name: why_given_up
+SELECT why FROM trimtab.dead
+WHERE session = $1 AND EXISTS (SELECT FROM trimtab.inbox WHERE session = $1);
 
 -- name: revive
 WITH dead AS (
