@@ -52,6 +52,11 @@ class House:
         """Those that are open, with a `transport` each."""
         return list(self.server.server_state.connections)
 
+    def leave_unanswered(self) -> None:
+        """Let no turn follow what is posted, as if another process ran it."""
+        assert isinstance(self.service.mail, MemoryMail)
+        self.service.mail.due = lambda _: None
+
     def client(self, key: str | None = None, **options: Any) -> Client:
         return Client(self.url, key=self.keys.get(key or ""), **options)
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
-from tests.http.houses import Held, house, until
+from tests.http.houses import MESSAGES, Held, house, until
 from tests.http.test_talking import LOOK
+from tests.worker.mails import give_up
 from trimtab.core.event import Turn
+from trimtab.session.tools import Invocation
 from trimtab.testing import Call
 
 pytestmark = pytest.mark.anyio
@@ -94,3 +98,97 @@ async def test_a_client_whose_connection_broke_lets_the_paused_turn_go_on():
             kind = f"{event.kind} {event.data.get('why')}"
         assert kind == "end done"
         assert pieces == "It rains."
+
+
+async def test_a_reader_who_leaves_pauses_his_own_turn_and_nobody_elses():
+    """The second message waits behind the first one's turn, whose reader is there."""
+    provider = Held(SCRIPT[0], "One.", Call(name="wait", arguments={}), "Two.", after=2)
+    how = {"on_disconnect": "pause", "on_message": "queue"}
+
+    async def wait(_: Invocation) -> str:
+        await until(lambda: served.service._running[SESSION].turning._stop)
+        return "Stopped."
+
+    tools = [LOOK, replace(LOOK, definition={**LOOK.definition, "name": "wait"}, run=wait)]
+    async with house(provider=provider, tools=tools, session=how) as served, served.http() as http:
+        first = asyncio.create_task(served.session().ask("First?"))
+        await provider.reached.wait()
+        headers = {"Accept": "text/event-stream"}
+        async with http.stream("POST", MESSAGES, json={"text": "Second?"}, headers=headers):
+            pass
+        looks = counted(served.service.mail, "pending")
+        await until(lambda: len(looks) >= 2)
+        assert not served.service._running[SESSION].turning._stop
+        provider.go_on.set()
+        assert await first == "One."
+        await served.turns.idle()
+        told = [(m.role, m.text) async for m in served.session().history()]
+        assert told[-3:] == [("user", "Second?"), ("assistant", ""), ("tool", "")]
+        assert len(provider.requests) == 3
+        await until(lambda: not served.offer.tasks)
+
+
+def counted(owner, name):
+    """What a method is asked from now on."""
+    asked, method = [], getattr(owner, name)
+
+    async def counting(*which, **named):
+        asked.append(which)
+        return await method(*which, **named)
+
+    setattr(owner, name, counting)
+    return asked
+
+
+async def come_and_go(served, key):
+    """Come back to the answer of a message, behind all that there is, and leave."""
+    store = served.service.store
+    place, looks = await store.position(SESSION), counted(store, "find_key")
+    headers = {"Accept": "text/event-stream", "Last-Event-ID": str(place)}
+    body = {"text": "How is the weather?", "key": key}
+    async with served.http() as http, http.stream("POST", MESSAGES, json=body, headers=headers):
+        pass
+    await until(lambda: len(looks) == 2 and not served.offer.tasks)
+
+
+async def test_a_reader_of_what_was_answered_pauses_nobodys_turn():
+    provider = Held("It rains.", *SCRIPT, after=2)
+    provider.go_on.set()
+    async with house(provider=provider, tools=[LOOK]) as served:
+        await served.session().ask("How is the weather?", key="k1")
+        provider.reached.clear()
+        provider.go_on.clear()
+        second = asyncio.create_task(served.session().ask("And now?"))
+        await provider.reached.wait()
+        await come_and_go(served, "k1")
+        provider.go_on.set()
+        assert await second == "It rains."
+
+
+async def test_a_turn_that_was_resumed_is_paused_again():
+    provider = Held(SCRIPT[0], *SCRIPT, after=2)
+    async with house(provider=provider, tools=[LOOK]) as served:
+        await leave(served, provider)
+        turning = served.service._running[SESSION].turning
+        await until(lambda: turning._stop)
+        provider.go_on.set()
+        await served.turns.idle()
+        provider.reached.clear()
+        provider.go_on.clear()
+        assert await served.session().resume()
+        await provider.reached.wait()
+        await come_and_go(served, "k1")
+        provider.go_on.set()
+        await served.turns.idle()
+        assert len(provider.requests) == 2
+
+
+async def test_nobody_waits_to_pause_a_turn_that_was_given_up():
+    async with house() as served, served.http() as http:
+        served.leave_unanswered()
+        headers = {"Accept": "text/event-stream"}
+        async with http.stream("POST", MESSAGES, json={"text": "First?"}, headers=headers):
+            pass
+        await until(lambda: served.offer.tasks)
+        await give_up(served.service.mail, SESSION)
+        await until(lambda: not served.offer.tasks)

@@ -7,10 +7,14 @@ import asyncio
 import pytest
 
 from tests.http.houses import Held, house, problem
+from tests.worker.mails import give_up
 from trimtab.client import Refused
+from trimtab.session import Session
+from trimtab.stores.errors import StaleOwner
 
 pytestmark = pytest.mark.anyio
 
+SESSION = "default/helper/one"
 ONE = "/v1/agents/helper/sessions/one"
 
 
@@ -127,3 +131,42 @@ async def test_nothing_is_undone_under_a_turn_that_runs():
         assert refused.value.status == 409
         provider.go_on.set()
         assert await answer == "One."
+
+
+async def elsewhere(served):
+    """A turn that another process has begun, and its letter."""
+    served.leave_unanswered()
+    session, store = served.session(), served.service.store
+    await session.send("First.", key="k1")
+    other = await Session.open(store, SESSION)
+    await other.add({"role": "user", "content": "First."}, key="k1")
+    await other.claim()
+    return other
+
+
+async def test_nothing_is_undone_under_a_turn_that_runs_in_another_process():
+    async with house() as served:
+        session, other = served.session(), await elsewhere(served)
+        with pytest.raises(Refused, match="a turn runs in session one") as refused:
+            await session.undo()
+        assert refused.value.status == 409
+        await other.add({"role": "assistant", "content": "One."})
+        await other.end()
+        assert (await session.undo()).messages == 2
+
+
+@pytest.mark.parametrize("left", ["given up", "resumed"])
+async def test_a_turn_that_nobody_goes_on_with_is_undone_and_can_write_no_more(left):
+    async with house() as served:
+        session, other = served.session(), await elsewhere(served)
+        mail = served.service.mail
+        if left == "given up":
+            await give_up(mail, SESSION)
+        else:
+            await mail.finish(SESSION, 1, [one.number for one in await mail.pending(SESSION)], [])
+        assert (await session.undo()).text == "First."
+        with pytest.raises(StaleOwner):
+            await other.add({"role": "assistant", "content": "One."})
+        assert [(m.text, m.undone) async for m in session.history()] == [("First.", True)]
+        async with served.service.using(SESSION) as opened:
+            assert opened.epoch is None

@@ -9,9 +9,10 @@ import pytest
 
 from tests.http.houses import EVENTS, MESSAGES, PATIENCE, Held, house, problem, until
 from tests.http.test_talking import LOOK
-from trimtab.client import Refused
+from trimtab.client import Refused, TurnFailed, Unreachable
 from trimtab.core.event import Turn
-from trimtab.gateways.http.following import Place, place_of
+from trimtab.gateways.http import following as following_module
+from trimtab.gateways.http.following import Place, frame_of, place_of
 from trimtab.session import Session
 from trimtab.testing import Call
 
@@ -19,6 +20,8 @@ pytestmark = pytest.mark.anyio
 
 LONG = "It rains in the morning, and in the afternoon the sun comes out for an hour or two."
 STREAM = {"Accept": "text/event-stream"}
+SESSION = "default/helper/one"
+DELETED = 'event: failed\ndata: {"why":"the session was deleted"}'
 
 
 def told(event):
@@ -152,7 +155,99 @@ async def test_a_stream_ends_when_its_session_is_deleted():
         await session.ask("First.")
         follower = await following(served, http)
         await session.delete()
-        assert (await follower).status_code == 200
+        assert (await follower).text.endswith(f"{DELETED}\n\n")
+
+
+async def test_an_answer_fails_with_its_session_and_does_not_begin_it_anew():
+    provider = Held(LONG, after=5)
+    async with house(provider=provider) as served:
+        session = served.session()
+        answer = asyncio.create_task(session.ask("Well?"))
+        await provider.reached.wait()
+        await session.delete()
+        with pytest.raises(TurnFailed, match="the session was deleted"):
+            await answer
+        assert await served.service.store.position(SESSION) == 0
+        assert len(provider.requests) == 1
+
+
+async def test_whoever_comes_back_to_a_session_that_is_gone_does_not_begin_it_anew():
+    async with house() as served, served.http() as http:
+        headers = {**STREAM, "Last-Event-ID": "4.2"}
+        answer = await http.post(MESSAGES, json={"text": "Well?", "key": "k1"}, headers=headers)
+        assert "has no session one" in problem(answer, 404, "not-found")["detail"]
+        assert await served.service.store.position(SESSION) == 0
+
+
+@pytest.mark.parametrize("said", [None, 0, 1, 9])
+async def test_a_stream_ends_when_another_process_deletes_its_session_or_begins_it_anew(
+    said, monkeypatch
+):
+    """By its name alone it is the same session, however much is said in the new one."""
+    monkeypatch.setattr(following_module, "LOOK", 0.01)
+    async with house("One.") as served:
+        session, store = served.session(), served.service.store
+        await session.ask("First.")
+        async with aclosing(session.follow("0")) as events:
+            before = [await anext(events) for _ in range(await store.position(SESSION) - 2)]
+            await store.delete(SESSION)
+            if said is not None:
+                anew = await Session.create(store, SESSION, model="claude-sonnet-4-5")
+                for number in range(said):
+                    await anew.add({"role": "user", "content": f"Anew {number}."})
+            async with asyncio.timeout(PATIENCE):
+                after = [told(event) async for event in events]
+        assert before[-1].kind == "end"
+        assert after == [("failed", None, {"why": "the session was deleted"})]
+
+
+async def test_a_session_that_is_begun_anew_is_seen_being_written():
+    """Whoever listens to it has heard of the longer one that was deleted amid a reply."""
+    provider = Held(*[LONG] * 5, after=5)
+    provider.go_on.set()
+    async with house(provider=provider) as served:
+        session = served.session()
+        for number in range(3):
+            await session.ask(f"{number}")
+        provider.reached.clear()
+        provider.go_on.clear()
+        answer = asyncio.create_task(session.ask("Well?"))
+        await provider.reached.wait()
+        await until(lambda: served.offer.hubs._hubs[SESSION].draft)
+        await session.delete()
+        with pytest.raises(TurnFailed):
+            await answer
+        pieces = ""
+        async for event in session.stream("Anew."):
+            if event.kind == "piece":
+                pieces += event.data["text"]
+                provider.go_on.set()
+        assert pieces == LONG
+
+
+async def test_a_stream_that_does_nothing_but_end_is_given_up(monkeypatch):
+    async def run(self):
+        yield b"retry: 1000\n\n"
+
+    monkeypatch.setattr(following_module.Follower, "run", run)
+    async with house("One.") as served, served.client(patience=0.1) as client:
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(Unreachable, match="ends the stream before its last event"):
+                await client.session("helper", "one").ask("First.")
+
+
+async def test_a_stream_that_says_that_it_is_alive_is_not_given_up(monkeypatch):
+    patience, begun = 0.5, asyncio.get_running_loop().time()
+
+    async def run(self):
+        yield b": still here\n\n"
+        if asyncio.get_running_loop().time() - begun > 2 * patience:
+            yield frame_of(None, "end", {"why": "done"})
+
+    monkeypatch.setattr(following_module.Follower, "run", run)
+    async with house("One.") as served, served.client(patience=patience) as client:
+        events = [event async for event in client.session("helper", "one").stream("First.")]
+        assert [event.kind for event in events] == ["end"]
 
 
 async def test_an_answer_ends_although_nobody_said_that_its_turn_was_over():

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.http.houses import MESSAGES, Held, house, problem, until
+from tests.worker.mails import give_up, letter, reply
 from trimtab.client import Refused, TurnFailed
 from trimtab.providers.provider import Failure
 from trimtab.session.tools import Invocation, Tool
@@ -14,6 +15,7 @@ from trimtab.testing import Call
 
 pytestmark = pytest.mark.anyio
 
+SESSION = "default/helper/one"
 BROKEN = Failure(kind="auth", message="no such key")
 
 
@@ -100,7 +102,7 @@ async def test_a_message_during_a_turn_is_answered_in_its_order():
 
 
 async def test_a_turn_that_failed_for_good_is_told_listed_and_tried_again():
-    async with house(BROKEN, BROKEN, "At last.") as served, served.client() as client:
+    async with house(BROKEN, BROKEN, BROKEN, "At last.") as served, served.client() as client:
         session = client.session("helper", "one")
         with pytest.raises(TurnFailed, match="no such key"):
             await session.ask("Hi.")
@@ -108,14 +110,42 @@ async def test_a_turn_that_failed_for_good_is_told_listed_and_tried_again():
         (dead,) = await client.dead()
         assert (dead.agent, dead.name, dead.letters) == ("helper", "one", 1)
         async with served.http() as http:
-            assert (await http.post("/v1/dead/helper/one", json={})).status_code == 202
+            assert (await http.post("/v1/dead", json={})).json() == {"sessions": 1}
             await until(lambda: len(served.provider.requests) == 2)
+            await served.turns.idle()
+            assert (await http.post("/v1/dead/helper/one", json={})).status_code == 202
+            await until(lambda: len(served.provider.requests) == 3)
             await served.turns.idle()
             assert await session.resume()
             await served.turns.idle()
             problem(await http.post("/v1/dead/helper/one", json={}), 404, "not-found")
         assert [m.text async for m in session.history()] == ["Hi.", "At last."]
         assert await client.dead() == []
+
+
+async def test_a_reply_that_never_arrived_fails_no_turn():
+    provider = Held("Fine.", after=2)
+    async with house(provider=provider) as served:
+        session, mail = await served.own.create("helper", "one"), served.service.mail
+        await mail.finish(SESSION, 0, [], [reply("r1")])
+        (lost,) = await mail.outgoing(["phone"], limit=1, lease=60)
+        await mail.refused(lost.number, "the bot was blocked")
+        answer = asyncio.create_task(session.ask("How are you?"))
+        await provider.reached.wait()
+        assert (await session.state()).failed is None
+        provider.go_on.set()
+        assert await answer == "Fine."
+
+
+async def test_a_turn_that_was_given_up_is_told_however_many_sessions_are_called_alike():
+    async with house() as served:
+        mail = served.service.mail
+        served.leave_unanswered()
+        await served.session().send("Hi.")
+        for name in (SESSION, *(f"{SESSION}{number}" for number in range(101))):
+            await mail.post(letter("k1", session=name))
+            await give_up(mail, name, f"broken: {name}")
+        assert (await served.session().state()).failed == f"broken: {SESSION}"
 
 
 async def test_a_turn_is_stopped_after_its_step_and_resumed():

@@ -33,7 +33,8 @@ LAST = ("end", "failed")
 
 
 class TurnFailed(Exception):
-    """The turn was given up; the message waits for `RemoteSession.resume`."""
+    """The turn was given up; the message waits for `RemoteSession.resume`. Or the session was
+    deleted meanwhile."""
 
 
 class RemoteSession:
@@ -85,10 +86,13 @@ class RemoteSession:
         return text
 
     async def follow(self, after: str | None = None) -> AsyncGenerator[StreamEvent]:
-        """What happens in it from now on, or behind an event's id; `0` begins at the beginning."""
+        """What happens in it from now on, or behind an event's id; `0` begins at the beginning.
+
+        It ends with `failed` where the session is deleted.
+        """
         reading = Reading(self._wire, "GET", f"{self._path}/events")
         reading.after = after
-        async with aclosing(reading.run()) as events:
+        async with aclosing(reading.run(("failed",))) as events:
             async for event in events:
                 yield event
 

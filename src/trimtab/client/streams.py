@@ -20,6 +20,10 @@ class StreamEvent:
     """Its place: what follows it is asked for with it. None where it moves nobody's."""
 
 
+ALIVE = StreamEvent(kind="alive", data={}, id=None)
+"""What stands for a comment: the server is there and has nothing to tell."""
+
+
 async def events_of(chunks: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent]:
     """The events of a stream. Lines end as the format says: a text may hold all other ends."""
     left = b""
@@ -32,11 +36,13 @@ async def events_of(chunks: AsyncIterator[bytes]) -> AsyncGenerator[StreamEvent]
 
 
 def _event(frame: bytes) -> StreamEvent | None:
+    if frame.startswith(b":"):
+        return ALIVE
     named: dict[str, str] = {}
     for line in frame.decode().split("\n"):
         name, _, value = line.partition(":")
         named[name] = value.removeprefix(" ")
     if "data" not in named:
-        return None  # a comment, or the pause before another try
+        return None  # the pause before another try
     kind = named.get("event", "message")
     return StreamEvent(kind=kind, data=json.loads(named["data"]), id=named.get("id"))

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from trimtab.client.problems import Refused, Unreachable, refusal
-from trimtab.client.streams import StreamEvent, events_of
+from trimtab.client.streams import ALIVE, StreamEvent, events_of
 from trimtab.client.typed import made
 
 try:
@@ -83,23 +83,33 @@ class Reading:
             try:
                 async with aclosing(self._once()) as events:
                     async for event in events:
+                        if event.kind == "bye":
+                            continue
                         failures, heard, self.after = 0, clock(), event.id or self.after
-                        if event.kind != "bye":
+                        if event is not ALIVE:
                             yield event
                         if event.kind in last:
                             return
             except httpx2.TransportError as error:
-                if heard < 0 or clock() - heard > self._wire.patience:
+                if self._is_lost(heard):
                     raise _unreachable(error) from error
             except Refused as refused:
-                gone = heard < 0 or clock() - heard > self._wire.patience
-                if gone or refused.status not in PASSING:
+                if self._is_lost(heard) or refused.status not in PASSING:
                     raise
                 wait = min(refused.retry_after or 0.0, LONGEST)
+            else:
+                heard = clock() if heard < 0 else heard  # it was reached
+                if self._is_lost(heard):
+                    raise Unreachable("the server ends the stream before its last event")
             self.breaks += 1
             failures += 1
             pause = min(LONGEST, FIRST * 2 ** min(failures - 1, 8))
             await asyncio.sleep(max(wait, pause * random.uniform(0.5, 1)))  # noqa: S311 - jitter, nothing secret
+
+    def _is_lost(self, heard: float) -> bool:
+        """Whether nothing was heard for longer than is waited, or ever."""
+        silent = asyncio.get_running_loop().time() - heard
+        return heard < 0 or silent > self._wire.patience
 
     async def _once(self) -> AsyncGenerator[StreamEvent]:
         http, headers = self._wire.http, {"Accept": "text/event-stream"}

@@ -255,6 +255,12 @@ class DeadPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Revived:
+    sessions: int
+    """In which something is tried again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     status: str
     """`ok`, or why not."""

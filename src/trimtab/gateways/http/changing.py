@@ -9,7 +9,7 @@ from trimtab.core.policies.knobs import knobs_from
 from trimtab.gateways.http.answers import Compacted, Created, Undone
 from trimtab.gateways.http.asking import Asked, Reply
 from trimtab.gateways.http.problems import Problem
-from trimtab.gateways.http.sessions import new_name, refuse_running, where
+from trimtab.gateways.http.sessions import new_name, refuse_running, runs_elsewhere, where
 from trimtab.session.hiding import hidden_since
 from trimtab.session.session import Session
 from trimtab.stores.errors import PositionTaken
@@ -35,14 +35,9 @@ async def undo(asked: Asked) -> Reply:
     session = await asked.known()
     async with asked.service.using(session) as opened:
         refuse_running(opened.turn.locked(), asked)
-        to = _back_to(opened, asked.body.to)
-        if to is None:
-            return Reply(value=Undone(to=opened.window.seq, messages=0, text=""))
-        after = [entry for seq, entry in opened.window.entries.items() if seq > to]
-        text = next((entry.message.text for entry in after if entry.message.role == "user"), "")
-        said = opened.window.said
-        await opened.rewind(to)
-        told = Undone(to=to, messages=said - opened.window.said, text=text)
+        async with opened.turn:
+            refuse_running(await runs_elsewhere(asked.service.mail, opened), asked)
+            told = await _taken_back(opened, asked.body.to)
     asked.offer.hubs.wake(session)
     return Reply(value=told)
 
@@ -66,6 +61,25 @@ async def fork(asked: Asked) -> Reply:
         await made.close()
     told = Created(agent=address.agent, name=address.name, position=position)
     return Reply(value=told, status=201, headers={"Location": where(address)})
+
+
+async def _taken_back(opened: Session, handle: str | None) -> Undone:
+    to = _back_to(opened, handle)
+    if to is None:
+        return Undone(to=opened.window.seq, messages=0, text="")
+    after = [entry for seq, entry in opened.window.entries.items() if seq > to]
+    text = next((entry.message.text for entry in after if entry.message.role == "user"), "")
+    said = opened.window.said
+    # A turn that was left open may still run somewhere: from here on it can write no more.
+    epoch = await opened.claim()
+    try:
+        await opened.rewind(to)
+        await opened.end()
+    finally:
+        # Where this failed, whoever else uses the session is not taken for the turn.
+        if opened.epoch == epoch:
+            opened.epoch = None
+    return Undone(to=to, messages=said - opened.window.said, text=text)
 
 
 def _back_to(opened: Session, handle: str | None) -> int | None:

@@ -29,6 +29,8 @@ LOOK = 5.0
 """Seconds without news after which the log is looked at all the same."""
 LOOK_TURN = 1.0
 """The same for whoever waits for an answer."""
+DELETED = "the session was deleted"
+"""Why a stream fails whose session is gone, or is another one of the same name by now."""
 
 _PLACE = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,18}))?(?:\.([0-9]{1,18}))?")
 
@@ -92,6 +94,7 @@ class Follower:
         self._hub = hub
         self._wanted = wanted
         self._place: Place = place
+        self._at: float | None = None
         self._projector = Projector(store, session)
         self._said = wanted.said
         self._over = False
@@ -109,9 +112,6 @@ class Follower:
                     async for frame in self._from_log():
                         yield frame
                     read = log
-                if not self._over and self._behind():
-                    read = -1
-                    continue
                 for frame in self._from_draft():
                     yield frame
                 if not self._over and self._wanted.closing():
@@ -122,19 +122,23 @@ class Follower:
                     if frame:
                         yield frame
         except NoSession:
-            return  # deleted meanwhile
+            yield frame_of(None, "failed", {"why": DELETED})
         except StoreError:
             # Whoever comes again gets what follows, when the store is back.
             yield frame_of(None, "bye", {})
 
     async def _from_log(self) -> AsyncIterator[bytes]:
-        span = (self._place.position + 1, None)
-        async for event in self._store.events(self._session, [span]):
+        read, found = self._place.position, False
+        async for event in self._store.events(self._session, [(max(1, read), None)]):
+            found = True
+            if event.seq == read:
+                self._recognise(event)
+                continue
             before = self._projector.call
             if frame := self._rest(event, before):
                 yield frame
             shown = await self._projector.show(event)
-            self._place = replace(self._place, position=event.seq)
+            self._place, self._at = replace(self._place, position=event.seq), event.at
             if self._projector.call != before:
                 self._place = Place(position=event.seq)
             if shown is not None:
@@ -143,6 +147,14 @@ class Follower:
                 yield frame_of(self._place, shown.kind, shown.data)
             if self._over:
                 return
+        if not found:
+            raise NoSession(self._session)  # begun anew, and not as long yet as we have read
+
+    def _recognise(self, event: Event) -> None:
+        """Another event in the place of the one read last is another log: it was begun anew."""
+        if self._at not in (None, event.at):
+            raise NoSession(self._session)
+        self._at = event.at
 
     def _rest(self, event: Event, call: int) -> bytes:
         """Of a reply that is there now: the piece that follows those that were sent."""
@@ -172,11 +184,6 @@ class Follower:
             frames.append(frame_of(self._place, "piece", {"kind": kind, "text": text}))
         return frames
 
-    def _behind(self) -> bool:
-        """Whether a reply is being written whose call we have not read yet."""
-        draft = self._hub.draft
-        return draft is not None and draft.call > self._place.position
-
     def _end_with(self, event: Event, kind: str) -> None:
         key, body = self._wanted.key, event.body
         if key is None:
@@ -194,19 +201,23 @@ class Follower:
         if self._hub.version != version:
             return b"", read
         self._quiet += asyncio.get_running_loop().time() - begun
-        if await self._store.position(self._session) > self._place.position:
+        if await self._has_news():
             return b"", -1
         if self._wanted.failed is not None and (why := await self._wanted.failed()) is not None:
             self._over = True
             return frame_of(None, "failed", {"why": why}), read
         if self._said and self._wanted.settled is not None and await self._wanted.settled():
             # What was written while we looked comes first.
-            self._over = await self._store.position(self._session) <= self._place.position
+            self._over = not await self._has_news()
             return (frame_of(None, "end", {"why": "done"}), read) if self._over else (b"", -1)
         if self._quiet >= SILENCE:
             self._quiet = 0.0
             return b": still here\n\n", read
         return b"", read
+
+    async def _has_news(self) -> bool:
+        """Whether the log is not as it was read: it is longer, or begun anew, or gone."""
+        return await self._store.position(self._session) != self._place.position
 
 
 def frame_of(place: Place | None, kind: str, data: Mapping[str, Any]) -> bytes:

@@ -132,6 +132,10 @@ class Hub:
             self._deaf = True
 
     async def _read_log(self) -> None:
+        if await self._store.position(self._session) < self._position:
+            # Deleted, and begun anew: what was read is another log's.
+            self._position = self._lost = 0
+            self._projector = Projector(self._store, self._session)
         if not self._position:
             self._position = await self._store.position(self._session)
             await self._projector.before(self._position)

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.core.guard import CannotFit
-from trimtab.stores.errors import NoSession, PositionTaken, SessionBusy, StoreUnavailable
+from trimtab.stores.errors import (
+    NoSession,
+    PositionTaken,
+    SessionBusy,
+    StaleOwner,
+    StoreUnavailable,
+)
 from trimtab.worker.service import Crowded, NoAgent
 
 MEDIA = "application/problem+json"
@@ -175,7 +181,7 @@ def problem_of(error: Exception) -> Problem | None:
         case Crowded():
             headers = {"Retry-After": str(LATER)}
             return Problem("too-many", str(error), headers=headers, waiting=error.waiting)
-        case SessionBusy() | PositionTaken():
+        case SessionBusy() | PositionTaken() | StaleOwner():
             return Problem("conflict", "somebody else writes to this session; try again")
         case StoreUnavailable():
             return not_now("the store cannot be reached")

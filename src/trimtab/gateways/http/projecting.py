@@ -44,7 +44,8 @@ KINDS: Mapping[str, str] = {
     "begin": "A turn begins, or begins again: pieces since the last message are void.",
     "end": "A turn is over: `why` is `done`, or `stopped` where the model has not said its last.",
     "piece": "A piece of the reply while it is written: `kind` (`text` or `thinking`), `text`.",
-    "failed": "The turn was given up: `why`. The message waits for `resume`.",
+    "failed": "The turn was given up: `why`. The message waits for `resume`; where the session was "
+    "deleted there is none, and the stream is over.",
     "bye": "The server stops; connect again, with Last-Event-ID, for what follows.",
 }
 """What a stream consists of."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from datetime import UTC, datetime
 
+from trimtab.core.event import Turn
 from trimtab.gateways.http.answers import (
     AgentInfo,
     Agents,
@@ -17,7 +18,9 @@ from trimtab.gateways.http.answers import (
 )
 from trimtab.gateways.http.asking import Asked, Reply
 from trimtab.gateways.http.problems import Problem
+from trimtab.session.session import Session
 from trimtab.stores.errors import PositionTaken
+from trimtab.worker.mail import Dead, Mail
 from trimtab.worker.naming import Address, address_of
 
 PENDING = 100
@@ -86,7 +89,7 @@ async def state(asked: Asked) -> Reply:
             model=window.settings.model,
             running=opened.turn.locked(),
             waiting=len(waiting),
-            failed=await failed(asked, session),
+            failed=await service.mail.why_given_up(session),
         )
     return Reply(value=told)
 
@@ -99,8 +102,6 @@ async def delete(asked: Asked) -> Reply:
 
 
 async def dead(asked: Asked) -> Reply:
-    prefix = f"{asked.caller.tenant}/"
-    found = await asked.service.mail.dead(prefix=prefix, limit=asked.query["limit"])
     shown = [
         DeadInfo(
             agent=address.agent,
@@ -109,16 +110,19 @@ async def dead(asked: Asked) -> Reply:
             letters=one.letters,
             at=one.at,
         )
-        for one in found
-        if (address := address_of(one.session)) is not None and asked.caller.may_use(address.agent)
+        for address, one in await given_up(asked, asked.query["limit"])
     ]
     return Reply(value=DeadPage(dead=shown))
 
 
-async def failed(asked: Asked, session: str) -> str | None:
-    """Why a session's turn was given up; None where it was not."""
-    found = await asked.service.mail.dead(prefix=session, limit=PENDING)
-    return next((one.why for one in found if one.session == session), None)
+async def given_up(asked: Asked, limit: int) -> list[tuple[Address, Dead]]:
+    """What was given up of this caller's, the newest first."""
+    prefix = f"{asked.caller.tenant}/"
+    return [
+        (address, one)
+        for one in await asked.service.mail.dead(prefix=prefix, limit=limit)
+        if (address := address_of(one.session)) is not None and asked.caller.may_use(address.agent)
+    ]
 
 
 def refuse_running(running: bool, asked: Asked) -> None:
@@ -128,6 +132,26 @@ def refuse_running(running: bool, asked: Asked) -> None:
             "conflict",
             f"a turn runs in session {asked.path['session']}; stop it first, or wait for its end",
         )
+
+
+async def runs_elsewhere(mail: Mail, session: Session) -> bool:
+    """Whether a turn is open that another process runs, or goes on with where that one has died.
+
+    One that was given up, or resumed and left, nobody may ever end: it stands in nobody's way.
+    """
+    if not await mail.pending(session.id, limit=1):
+        return False
+    return await mail.why_given_up(session.id) is None and not await was_ended(session)
+
+
+async def was_ended(session: Session) -> bool:
+    """Whether the turn of the newest user message has been ended, however far it came."""
+    user, ended = session.window.newest_user, False
+    since = user.seq if user is not None else 1
+    async for event in session.store.events(session.id, [(since, None)]):
+        if isinstance(event.body, Turn):
+            ended = event.body.state == "ended"
+    return ended
 
 
 def where(address: Address) -> str:

@@ -8,23 +8,26 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from trimtab.core.event import Turn
-from trimtab.gateways.http.answers import Accepted, Done
+from trimtab.core.event import Said
+from trimtab.gateways.http.answers import Accepted, Done, Revived
 from trimtab.gateways.http.asking import Asked, Reply
 from trimtab.gateways.http.bodies import KEY, NewMessage
 from trimtab.gateways.http.following import Follower, Place, Wanted, place_of
-from trimtab.gateways.http.problems import Problem, not_now
-from trimtab.gateways.http.sessions import failed, where
+from trimtab.gateways.http.problems import Problem, no_session, not_now
+from trimtab.gateways.http.sessions import given_up, was_ended, where
 from trimtab.gateways.http.streams import Stream
 from trimtab.session.session import Session
 from trimtab.session.turn import wants_reply
 from trimtab.stores.errors import PositionTaken, StoreError
+from trimtab.stores.store import Store
 from trimtab.worker.letters import Inbound
+from trimtab.worker.mail import Mail
 
-UNTIL_IT_RUNS = 30.0
-"""Seconds that a turn which nobody waits for any more may take to begin, to be stopped then."""
-TRY = 0.1
-"""Seconds between two looks whether it runs."""
+REVIVED = 1_000
+"""Sessions that are revived at once."""
+FIRST, LONGEST = 0.1, 2.0
+"""Seconds before it is looked again whether a message that nobody waits for is being answered: at
+first, and at most."""
 
 
 async def send(asked: Asked) -> Reply | Stream:
@@ -36,6 +39,8 @@ async def send(asked: Asked) -> Reply | Stream:
     key, read = _key(asked, body), _read(asked)
     session, service = str(address), asked.service
     if not await service.store.position(session):
+        if read is not None:
+            raise no_session(address.agent, address.name)  # deleted since it was read
         with suppress(PositionTaken):
             async with service.using(session):
                 pass  # it is there now: whoever reads its events finds it
@@ -88,12 +93,7 @@ async def resume(asked: Asked) -> Reply:
 
 async def _open_again(session: Session) -> None:
     """A turn that somebody has ended stays so for those who merely look; claimed, it goes on."""
-    user, ended = session.window.newest_user, False
-    since = user.seq if user is not None else 1
-    async for event in session.store.events(session.id, [(since, None)]):
-        if isinstance(event.body, Turn):
-            ended = event.body.state == "ended"
-    if ended and not session.turn.locked():
+    if await was_ended(session) and not session.turn.locked():
         await session.claim()
         session.epoch = None  # nobody runs it yet
 
@@ -106,12 +106,19 @@ async def revive(asked: Asked) -> Reply:
     return Reply(value=Done(done=True), status=202)
 
 
+async def revive_all(asked: Asked) -> Reply:
+    """Try again all that was given up of this caller's."""
+    found = [str(address) for address, _ in await given_up(asked, REVIVED)]
+    done = [await asked.service.mail.revive(session) for session in found]
+    return Reply(value=Revived(sessions=sum(done)), status=202)
+
+
 def _answer(asked: Asked, session: str, key: str, place: Place, *, said: bool) -> Stream:
     """The answer to a message, up to the end of its turn."""
     offer = asked.offer
 
     async def why() -> str | None:
-        return await failed(asked, session)
+        return await asked.service.mail.why_given_up(session)
 
     async def settled() -> bool:
         waiting = await asked.service.mail.pending(session)
@@ -142,15 +149,37 @@ async def _frames(
 
 
 async def _pause(asked: Asked, session: str, key: str) -> None:
-    """Stop the turn that answers a message nobody waits for, also if it has yet to begin."""
-    service = asked.service
-    with suppress(StoreError, TimeoutError):
-        async with asyncio.timeout(UNTIL_IT_RUNS):
-            while not service.stop(session):
-                waiting = await service.mail.pending(session)
-                if all(letter.key != key for letter in waiting):
-                    return  # answered
-                await asyncio.sleep(TRY)
+    """Stop the turn that answers a message nobody waits for, also if it has yet to begin.
+
+    Until the message is in the log, the turn that runs is another's; so is one that runs when it
+    was answered, unless nothing was said since: then its own was resumed.
+    """
+    service, wait = asked.service, FIRST
+    with suppress(StoreError):
+        while True:
+            rests = await _rests(service.mail, session, key)
+            said = await service.store.find_key(session, key)
+            own = said is not None and (not rests or await _is_newest(service.store, session, said))
+            if (own and service.stop(session)) or rests:
+                return
+            await asyncio.sleep(wait)
+            wait = min(LONGEST, wait * 2)
+
+
+async def _rests(mail: Mail, session: str, key: str) -> bool:
+    """Whether no turn will answer a message: one has, or it was given up."""
+    waiting = await mail.pending(session)
+    if all(letter.key != key for letter in waiting):
+        return True
+    return await mail.why_given_up(session) is not None
+
+
+async def _is_newest(store: Store, session: str, said: int) -> bool:
+    """Whether no user has said anything since."""
+    async for event in store.events(session, [(said + 1, None)]):
+        if isinstance(event.body, Said) and event.body.message.role == "user":
+            return False
+    return True
 
 
 def _letter(session: str, key: str, body: NewMessage) -> Inbound:
