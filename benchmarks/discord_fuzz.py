@@ -231,9 +231,11 @@ class Fuzz:
         if channel is not None and who is not None and isinstance(author, dict):
             guild = integer(raw.get("guild_id"))
             ids = {who, *self.places.around(channel)} | ({guild} if guild is not None else set())
-            may = self.places.may(ids) and who not in self.places.bots
-            if bool(author.get("bot")) is not (who in self.places.bots):
+            is_bot = who in self.places.bots
+            if bool(author.get("bot")) is not is_bot:
                 self.doubtful.add(who)
+            # The library looks at whoever it meets for the first time, and never again.
+            may = self.places.may(ids) and (not is_bot or who in self.doubtful)
         truth = Truth(rooms=frozenset(rooms), may=may)
         for number in map(int, NUMBER.findall(json.dumps(raw))):
             self.truths.setdefault(number, []).append(truth)

@@ -159,6 +159,22 @@ def test_a_channel_or_a_server_can_be_allowed_and_denied(what):
     asyncio.run(run())
 
 
+def test_what_names_no_server_is_not_direct_where_its_channel_is_of_one():
+    async def run() -> None:
+        async with serve() as discord:
+            ann = discord.user("Ann")
+            denied = discord.channel(discord.guild())
+            thread = discord.thread(denied, "a thread", discord.bot)
+            async with living(discord, allow=[ann["id"]], deny=[denied]) as house:
+                raw = discord.world.heard(discord.world.post(thread, ann, "Hello."))
+                del raw["guild_id"]
+                await discord.tell("MESSAGE_CREATE", raw)
+                await house.heard(discord.direct(ann), ann)
+                assert discord.posted(thread) == []
+
+    asyncio.run(run())
+
+
 def test_bots_webhooks_and_notices_are_not_answered():
     async def run() -> None:
         async with at_home() as house:

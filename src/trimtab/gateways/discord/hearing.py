@@ -198,6 +198,10 @@ class Hearing:
 
     async def _place(self, bot: Bot, channel: object) -> object:
         """The channel, with what it belongs to; None where that is not known."""
+        if isinstance(channel, discord.DMChannel):
+            # The library takes for direct whatever names no server.
+            known = bot.get_channel(channel.id)
+            return channel if known is None or isinstance(known, discord.DMChannel) else None
         if not isinstance(channel, discord.PartialMessageable):
             return channel
         # Without its parent nobody can say whether a thread is allowed.
