@@ -29,12 +29,14 @@ trimtab chat
 complete commands and options, `trimtab --show-completion` prints the script instead.
 
 ```bash
-export TRIMTAB_STORE=./sessions       # or postgresql://user@host/name, or --store each time
-trimtab session list
+trimtab session list                  # of the agent in this folder
 trimtab session show ID               # what the model sees now, and its last calls
 trimtab session show ID --call last   # what was sent, checked against its hash
 trimtab session why ID m12            # why m12 is not in the context
 ```
+
+The store is `--store`, else `TRIMTAB_STORE`, else what `agent.yaml` in this folder names under
+`session` as `store`, else `./sessions`. A served session's ID is TENANT/AGENT/NAME.
 
 Results go to standard output, all else to standard error. The exit status is 0 where it was done,
 2 where it cannot be, with one line that says why, and 1 where the answer is no: a past request that

@@ -58,6 +58,15 @@ def test_a_completion_loads_no_package_that_only_a_command_needs(words, number):
     assert loaded(**completing(words, number)) & HEAVY == set()
 
 
+def test_a_store_is_looked_into_without_what_reads_agents_unless_there_is_one(tmp_path):
+    (tmp_path / "sessions").mkdir()
+    reads = {"yaml", "trimtab.agent"}
+    assert loaded("session", "list", cwd=tmp_path) & reads == set()
+    (tmp_path / "agent.yaml").write_text("session: {store: sessions}\n", encoding="utf-8")
+    found = loaded("session", "list", cwd=tmp_path)
+    assert (found & reads, "trimtab.agent.spec" in found) == (reads, False)
+
+
 def seconds(*command):
     """CPU of the process, user and system."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

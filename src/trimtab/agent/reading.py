@@ -13,19 +13,16 @@ from pydantic import ValidationError
 from trimtab.agent.complaints import complaints
 from trimtab.agent.document import Document, document, named
 from trimtab.agent.document import Path as At
-from trimtab.agent.problems import AgentFileError, Place, Problem
+from trimtab.agent.place import placed
+from trimtab.agent.problems import AgentFileError, Problem
 from trimtab.agent.reaching import wrong_doors
 from trimtab.agent.references import refers, resolved
 from trimtab.agent.shape import Shape, is_block, plain, step, whole
 from trimtab.agent.spec import McpTool, Spec
+from trimtab.agent.text import LARGEST, text_of
 from trimtab.core.policies.knobs import SummaryKnobs, ThresholdKnobs
 from trimtab.redaction import PATTERNS
-from trimtab.stores.choose import is_database
 
-FILE = "agent.yaml"
-"""What the file is called unless the user says otherwise."""
-LARGEST = 1_000_000
-"""Bytes of a file that is still taken for an agent's, or for a prompt."""
 _SECRET = (
     ("model", "api_key"),
     ("telegram", "token"),
@@ -37,7 +34,7 @@ _PROMPT_FILES = (".md", ".txt")
 
 def read_agent(path: Path, environ: Mapping[str, str] = os.environ) -> Spec:
     """The agent that the file describes; raises `AgentFileError` with every problem of it."""
-    found = document(_text(path))
+    found = document(text_of(path))
     if found.problems or not isinstance(found.data, dict):
         raise AgentFileError(path, found.problems or [_no_block(found.data)])
     data = resolved(found, environ)
@@ -86,47 +83,15 @@ def system_of(spec: Spec, folder: Path) -> str:
 
 def place_of_store(spec: Spec, folder: Path) -> str:
     """Where the sessions are: a database as it is named, or a folder beside the file."""
-    store = spec.session.store
-    if is_database(store):
-        return store
-    return str(folder / Path(store).expanduser())
+    return placed(spec.session.store, folder)
 
 
 def hints(path: Path) -> list[str]:
     """What works but is hardly meant: a key in the file itself, settings without an effect."""
-    found = document(_text(path))
+    found = document(text_of(path))
     if found.problems or not isinstance(found.data, dict):
         return []
     return [*_keys_in_file(found), *_without_effect(found)]
-
-
-def _text(path: Path) -> str:
-    try:
-        if path.is_dir():
-            raise _refused(path, f"is a folder; name the file in it: {path / FILE}")
-        with path.open("rb") as opened:
-            raw = opened.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise _refused(path, "does not exist; `trimtab init` writes one that works") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, AgentFileError):
-            raise
-        why = error.strerror if isinstance(error, OSError) else str(error)
-        raise _refused(path, f"cannot be read ({why}); check its name and permissions") from None
-    if len(raw) > LARGEST:
-        raise _refused(path, f"has more than {LARGEST:,} bytes; that is no agent's file")
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8")) + 1
-        place = Place(line=line, column=column)
-        text = f"the byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
-        raise AgentFileError(path, [Problem(text=text, place=place)]) from None
-
-
-def _refused(path: Path, why: str) -> AgentFileError:
-    return AgentFileError(path, [Problem(text=why)])
 
 
 def _no_block(data: Any) -> Problem:

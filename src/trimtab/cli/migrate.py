@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from importlib.util import find_spec
 from typing import Annotated
 
 import typer
 
+from trimtab.cli.beside import store_beside
 from trimtab.cli.refusing import refused
+from trimtab.stores.choose import is_database
 from trimtab.stores.errors import StoreError
 
 HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
+NONE = (
+    "no database is named; say it with --database, in the environment as TRIMTAB_DATABASE or "
+    "DATABASE_URL, or as `store` under `session` in agent.yaml"
+)
 
 
 def migrate(
@@ -20,10 +27,11 @@ def migrate(
         str,
         typer.Option(
             envvar="TRIMTAB_DATABASE",
-            help="The database, as libpq has it: postgresql://user@host/name or host=… dbname=…",
+            help="The database, as libpq has it: postgresql://user@host/name or host=… dbname=… "
+            "Unset, the one that `session.store` of ./agent.yaml names, else DATABASE_URL.",
             show_default=False,
         ),
-    ],
+    ] = "",
     plan: Annotated[
         bool, typer.Option("--plan", help="Say what would be applied, and change nothing.")
     ] = False,
@@ -34,7 +42,7 @@ def migrate(
     Where Procrastinate is installed, its tables are brought as well, in the schema trimtab_queue.
     """
     try:
-        names = asyncio.run(_names(database, plan=plan))
+        names = asyncio.run(_names(database or _unsaid(), plan=plan))
     except ModuleNotFoundError as error:
         if error.name not in ("psycopg", "psycopg_pool"):
             raise
@@ -47,6 +55,15 @@ def migrate(
         typer.echo("\n".join(f"{'missing' if plan else 'applied'} {name}" for name in names))
     else:
         typer.echo("nothing to do: the database is up to date")
+
+
+def _unsaid() -> str:
+    """The database of the agent here, else that of the environment."""
+    store = store_beside() or ""
+    found = store if is_database(store) else os.environ.get("DATABASE_URL", "")
+    if not found:
+        raise ValueError(NONE)
+    return found
 
 
 async def _names(database: str, *, plan: bool) -> list[str]:

@@ -13,11 +13,12 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from trimtab.cli.setups import setups_of, tokens_of
 from trimtab.cli.show import show
+from trimtab.cli.words import counted, listed
 from trimtab.replay.choose import Half, choose
 from trimtab.replay.conversation import Conversation
 from trimtab.replay.many import run_all
 from trimtab.replay.providers import providers_for
-from trimtab.replay.readers import Unreadable, read
+from trimtab.replay.readers import ENDINGS, KINDS, Unreadable, read
 from trimtab.replay.run import Setup
 from trimtab.replay.study import Study, study_of
 
@@ -27,7 +28,9 @@ MODEL = "claude-sonnet-4-5"
 def replay(  # noqa: PLR0917 - typer reads the options from its signature
     paths: Annotated[
         list[Path],
-        typer.Argument(exists=True, help="Logs, transcripts, rollouts, or folders of them."),
+        typer.Argument(
+            exists=True, help="Logs, exports, transcripts, rollouts, or folders of them."
+        ),
     ],
     policies: Annotated[
         str, typer.Option(help="Comma-separated; each may carry a goal, or `naive` for the marks.")
@@ -61,17 +64,12 @@ def replay(  # noqa: PLR0917 - typer reads the options from its signature
             _check_plots()
         found = _read(paths, notes)
     except (Unreadable, ValueError) as error:
-        notes.print(
-            f"trimtab replay: {error}", style="red", markup=False, highlight=False, soft_wrap=True
-        )
+        _say(notes, f"trimtab replay: {error}", "red")
         raise typer.Exit(2) from error
     chosen = choose(found, min_calls=min_calls, half=half, limit=limit)
     if not chosen:
-        notes.print(
-            f"trimtab replay: none of {len(found)} conversations is left to replay; "
-            f"lower --min-calls {min_calls} or choose another --half",
-            markup=False,
-        )
+        why = _nothing(paths, len(found), min_calls)
+        _say(notes, f"trimtab replay: {why}")
         raise typer.Exit(1)
     whose, size = _whose(chosen, model, size, notes)
     setups = setups_of(policies, goal=goal, window=size, model=whose)
@@ -88,12 +86,27 @@ def _read(paths: list[Path], notes: Console) -> list[Conversation]:
     with notes.status("reading"):
         found = [one for path in paths for one in read(path, skipped.append)]
     for error in skipped[:3]:
-        notes.print(
-            f"skipped {error}", style="yellow", markup=False, highlight=False, soft_wrap=True
-        )
+        _say(notes, f"skipped {error}", "yellow")
     if len(skipped) > 3:
-        notes.print(f"skipped {len(skipped) - 3} more files", style="yellow")
+        notes.print(f"skipped {counted(len(skipped) - 3, 'more file')}", style="yellow")
     return found
+
+
+def _say(notes: Console, text: str, style: str | None = None) -> None:
+    notes.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def _nothing(paths: list[Path], found: int, min_calls: int) -> str:
+    """Why there is nothing to replay, and what to do."""
+    if found:
+        return (
+            f"none of {counted(found, 'conversation')} is left to replay; lower --min-calls "
+            f"{min_calls} or choose another --half"
+        )
+    return (
+        f"no conversations were found in {listed([str(path) for path in paths])}; looked for "
+        f"{KINDS}, in files whose names end in {', '.join(ENDINGS)}"
+    )
 
 
 def _whose(
@@ -130,7 +143,8 @@ def _run(
         TimeRemainingColumn(),
     ]
     with Progress(*columns, console=notes, transient=True) as bar:
-        task = bar.add_task(f"{len(chosen)} conversations × {len(setups)} setups", total=None)
+        told = f"{counted(len(chosen), 'conversation')} × {counted(len(setups), 'setup')}"
+        task = bar.add_task(told, total=None)
         runs = run_all(
             chosen,
             setups,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from trimtab.cli.later import LOOK
-from trimtab.cli.storing import DEFAULT, JsonOption, StoreOption, friendly, here, waiting, where
+from trimtab.cli.storing import UNSAID, JsonOption, StoreOption, friendly, here, waiting, where
 from trimtab.cli.words import brief, counted, listed
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def options() -> None:
 
 
 @schedule.command("list")
-def list_(store: StoreOption = DEFAULT, as_json: JsonOption = False) -> None:
+def list_(store: StoreOption = UNSAID, as_json: JsonOption = False) -> None:
     """List the schedules of a store: when each is due next, and who gets the result."""
     found = _work(store, "reading schedules", lambda desk: desk.find())
     if as_json:
@@ -58,7 +58,7 @@ def runs(
         str,
         typer.Argument(metavar="[SCHEDULE]", help="One schedule; unset, all.", show_default=False),
     ] = "",
-    store: StoreOption = DEFAULT,
+    store: StoreOption = UNSAID,
     limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,14 +79,14 @@ def runs(
 
 
 @schedule.command()
-def pause(name: ScheduleArgument, store: StoreOption = DEFAULT) -> None:
+def pause(name: ScheduleArgument, store: StoreOption = UNSAID) -> None:
     """Let a schedule not run until it is resumed; it misses nothing meanwhile."""
     was, _ = _do("pause", name, store)
     _say(f"{was.id} is paused; go on with: trimtab schedule resume {was.name}{here(store)}")
 
 
 @schedule.command()
-def resume(name: ScheduleArgument, store: StoreOption = DEFAULT) -> None:
+def resume(name: ScheduleArgument, store: StoreOption = UNSAID) -> None:
     """Let a paused schedule run again, from now on."""
     was, now = _do("resume", name, store)
     told = "is resumed" if was.paused else "was not paused"
@@ -94,7 +94,7 @@ def resume(name: ScheduleArgument, store: StoreOption = DEFAULT) -> None:
 
 
 @schedule.command("run-now")
-def run_now(name: ScheduleArgument, store: StoreOption = DEFAULT) -> None:
+def run_now(name: ScheduleArgument, store: StoreOption = UNSAID) -> None:
     """Run a schedule once, now, besides the times it is due; paused ones, too."""
     was, now = _do("run-now", name, store)
     _say(
@@ -104,7 +104,7 @@ def run_now(name: ScheduleArgument, store: StoreOption = DEFAULT) -> None:
 
 
 @schedule.command()
-def remove(name: ScheduleArgument, store: StoreOption = DEFAULT) -> None:
+def remove(name: ScheduleArgument, store: StoreOption = UNSAID) -> None:
     """Remove a schedule that an agent has made, with its run log."""
 
     def check(found: Schedule) -> None:
@@ -217,7 +217,7 @@ def _next(one: Schedule) -> str:
 
 def _to(one: Schedule) -> str:
     if one.route is None:
-        return f"session {one.session.rpartition('/')[2]}"
+        return f"session {one.session}"
     return ":".join([one.route.door, *(str(part) for part in one.route.address.values())])
 
 

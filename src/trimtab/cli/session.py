@@ -16,7 +16,7 @@ from trimtab.cli.session_show import show_list, show_view
 from trimtab.cli.session_view import folded, view
 from trimtab.cli.session_why import reasons, show_reason
 from trimtab.cli.storing import (
-    DEFAULT,
+    UNSAID,
     HandleArgument,
     JsonOption,
     SessionArgument,
@@ -34,7 +34,7 @@ from trimtab.session import audit, lookup
 
 
 def list_(
-    store: StoreOption = DEFAULT,
+    store: StoreOption = UNSAID,
     after: Annotated[str, typer.Option(help="Begin behind this id.")] = "",
     limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 100,
     as_json: JsonOption = False,
@@ -61,7 +61,7 @@ def list_(
 
 def show(
     session: SessionArgument,
-    store: StoreOption = DEFAULT,
+    store: StoreOption = UNSAID,
     call: Annotated[
         str | None,
         typer.Option(
@@ -96,7 +96,7 @@ def show(
 def why(
     session: SessionArgument,
     handle: HandleArgument,
-    store: StoreOption = DEFAULT,
+    store: StoreOption = UNSAID,
     as_json: JsonOption = False,
 ) -> None:
     """Say why something is not in the context, since when and by which edit, and show it."""
@@ -114,7 +114,7 @@ def why(
 def search(
     session: SessionArgument,
     query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="Words to look for.")],
-    store: StoreOption = DEFAULT,
+    store: StoreOption = UNSAID,
 ) -> None:
     """Find messages by their words, hidden ones included; the best match comes first."""
     wanted = " ".join(query)
@@ -130,8 +130,12 @@ def search(
     typer.echo(plain(found))
 
 
-def recall(session: SessionArgument, handle: HandleArgument, store: StoreOption = DEFAULT) -> None:
-    """Print the text behind a handle exactly as it was said, hidden or not."""
+def recall(session: SessionArgument, handle: HandleArgument, store: StoreOption = UNSAID) -> None:
+    """Print the text behind a handle, hidden or not.
+
+    A part, such as m12.0, is printed exactly as it was said; a message, such as m12, below a line
+    that names it.
+    """
 
     async def look(kept: Any, _: object) -> str:
         window = (await folded(kept, session)).window

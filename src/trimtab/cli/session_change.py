@@ -15,7 +15,7 @@ import typer
 
 from trimtab.cli.session_why import messages, named
 from trimtab.cli.storing import (
-    DEFAULT,
+    UNSAID,
     Doing,
     HandleArgument,
     SessionArgument,
@@ -44,7 +44,7 @@ def export(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A file; unset, standard output.")
     ] = None,
-    store: StoreOption = DEFAULT,
+    store: StoreOption = UNSAID,
 ) -> None:
     """Write a session to one file, which `import` takes into any store."""
 
@@ -68,7 +68,7 @@ def import_(
     name: Annotated[
         str | None, typer.Option("--as", metavar="ID", help="Its new id; unset, the one it had.")
     ] = None,
-    store: StoreOption = DEFAULT,
+    store: StoreOption = UNSAID,
 ) -> None:
     """Take an exported session into a store: all of it, or nothing where the file is not whole."""
 
@@ -101,7 +101,7 @@ def fork(
     at: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Copy up to this event; unset, all.")
     ] = None,
-    store: StoreOption = DEFAULT,
+    store: StoreOption = UNSAID,
 ) -> None:
     """Begin a new session that shares the past of another up to a position."""
 
@@ -138,7 +138,7 @@ def erase(
     handle: HandleArgument,
     why: Annotated[str, typer.Option(help="Who asked, or which rule; it stays in the log.")] = "",
     yes: YesOption = False,
-    store: StoreOption = DEFAULT,
+    store: StoreOption = UNSAID,
 ) -> None:
     """Destroy a text in the store, with every summary, snapshot and answer made from it."""
 
@@ -177,7 +177,7 @@ def erase(
         )
 
 
-def delete(session: SessionArgument, yes: YesOption = False, store: StoreOption = DEFAULT) -> None:
+def delete(session: SessionArgument, yes: YesOption = False, store: StoreOption = UNSAID) -> None:
     """Remove a session with everything that was made from it."""
 
     async def look(kept: Store, _: Doing) -> tuple[int, list[str]]:

@@ -14,7 +14,7 @@ COMMANDS = {
     "show": (f"{_LOOK}:show", "Show what the model sees now, or saw in a past call."),
     "why": (f"{_LOOK}:why", "Say why something is not in the context."),
     "search": (f"{_LOOK}:search", "Find messages by their words, hidden ones included."),
-    "recall": (f"{_LOOK}:recall", "Print the text behind a handle exactly as it was said."),
+    "recall": (f"{_LOOK}:recall", "Print the text behind a handle, hidden or not."),
     "export": (f"{_CHANGE}:export", "Write a session to one file."),
     "import": (f"{_CHANGE}:import_", "Take an exported session into a store."),
     "fork": (f"{_CHANGE}:fork", "Begin a new session that shares the past of another."),

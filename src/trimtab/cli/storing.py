@@ -13,6 +13,7 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
+from trimtab.cli.beside import store_beside
 from trimtab.cli.refusing import refused
 from trimtab.cli.words import plain
 from trimtab.stores.choose import is_database, open_store
@@ -22,6 +23,8 @@ from trimtab.wire import RequestChanged
 
 T = TypeVar("T")
 
+UNSAID = ""
+"""What a command gets where --store is not typed and TRIMTAB_STORE is not set."""
 DEFAULT = "./sessions"
 CONNECTIONS = 2
 """To a database: a command does one thing at a time."""
@@ -29,13 +32,37 @@ PATIENCE = 1.0
 """Seconds after which a command says what it is doing."""
 PIPED = 160
 """Characters of a line where nobody says how wide the paper is."""
+OFFERED = 3
+"""Ids that are offered in place of one that is not there."""
+LOOKED_AT = 1_000
+"""Sessions among which they are looked for."""
+
+
+class Unsaid(str):
+    """A store that nobody had to name: a hint need not name it either."""
+
+    __slots__ = ()
+
+
+def _chosen(context: typer.Context, place: str) -> str:
+    """The store that was named, else that of the agent here, else ./sessions."""
+    if place or context.resilient_parsing:
+        return place
+    try:
+        return Unsaid(store_beside() or DEFAULT)
+    except ValueError as error:
+        raise refused(f"{error}; or say where the sessions are with --store") from error
+
 
 StoreOption = Annotated[
     str,
     typer.Option(
         "--store",
         envvar="TRIMTAB_STORE",
-        help="A folder of sessions, or a database: postgresql://user@host/name.",
+        callback=_chosen,
+        show_default=False,
+        help="A folder of sessions, or a database: postgresql://user@host/name. Unset, "
+        "`session.store` of ./agent.yaml, else ./sessions.",
     ),
 ]
 SessionArgument = Annotated[str, typer.Argument(metavar="ID", help="The session.")]
@@ -126,7 +153,7 @@ def raw(text: str) -> None:
 def here(place: str) -> str:
     """What must be typed besides, so that a hint works when it is copied."""
     # A database's address may hold a password, and comes from the environment as a rule.
-    return "" if place == DEFAULT or is_database(place) else f" --store {place}"
+    return "" if isinstance(place, Unsaid) or is_database(place) else f" --store {place}"
 
 
 def where(place: str) -> str:
@@ -148,5 +175,14 @@ async def known(store: Store, session: str) -> int:
     """The position of a session that must exist."""
     position = await store.position(session)
     if not position:
-        raise NoSession(session)
+        raise NoSession(session, like=await _served(store, session))
     return position
+
+
+async def _served(store: Store, name: str) -> list[str]:
+    """Ids of served sessions, TENANT/AGENT/NAME, that have this name."""
+    try:
+        found = await store.sessions(limit=LOOKED_AT)
+    except StoreError:
+        return []  # a damaged log is not what was asked about
+    return [one.session for one in found if one.session.endswith(f"/{name}")][:OFFERED]

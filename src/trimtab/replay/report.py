@@ -10,7 +10,7 @@ from trimtab.replay.costs import FETCH_OUTPUT, SUMMARY_OUTPUT
 from trimtab.replay.plots import edited, file_name, longest, pictures, svg
 from trimtab.replay.references import FAR
 from trimtab.replay.run import Setup
-from trimtab.replay.study import Study
+from trimtab.replay.study import Study, counted
 from trimtab.replay.table import RESAMPLES
 
 
@@ -40,8 +40,8 @@ def html(study: Study) -> str:
 those that no other beats in both; the dotted line joins them.</p>
 {_figure("", drawn["cost_recall"])}
 <h2>What one conversation’s requests were made of</h2>
-<p>The longest one, {escape(one.id)}, {one.calls:,} calls. Red ticks are calls whose prompt did not
-extend the last one: there the provider’s cache ended at the first change.</p>
+<p>The longest one, {escape(one.id)}, {counted(one.calls, "call")}. Red ticks are calls whose prompt
+did not extend the last one: there the provider’s cache ended at the first change.</p>
 <div class="pair">{stacks}</div>
 <h2>What that conversation has cost, call by call</h2>
 {_figure("", drawn["cumulative"])}
@@ -120,5 +120,5 @@ def _definitions(study: Study) -> str:
         said["Not recorded"] = f"{bare}."
     refused = sum(row.cannot_fit for row in study.rows)
     if refused:
-        said["Left out"] = f"{refused:,} calls that no edit could make fit."
+        said["Left out"] = f"{counted(refused, 'call')} that no edit could make fit."
     return "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in said.items())

@@ -55,11 +55,8 @@ class Study:
     @property
     def title(self) -> str:
         """What was replayed, in one line."""
-        many = len(self.conversations)
-        return (
-            f"{many:,} conversation{'s' * (many != 1)}, {self.calls:,} calls, {self.model}, "
-            f"window {self.window:,}"
-        )
+        many = counted(len(self.conversations), "conversation")
+        return f"{many}, {counted(self.calls, 'call')}, {self.model}, window {self.window:,}"
 
     def sources(self) -> Counter[str]:
         """How many conversations come from where."""
@@ -94,9 +91,9 @@ class Study:
         if many >= ENOUGH[0] and self.calls >= many * ENOUGH[1]:
             return ""
         return (
-            f"too little to judge by: {many} conversation{'s' * (many != 1)} with "
-            f"{self.calls / many:.0f} calls on average; take {ENOUGH[0]} or more with "
-            f"{ENOUGH[1]} calls or more each"
+            f"too little to judge by: {counted(many, 'conversation')} with "
+            f"{counted(round(self.calls / many), 'call')} on average; take {ENOUGH[0]} or more "
+            f"with {ENOUGH[1]} calls or more each"
         )
 
     def brief(self) -> list[str]:
@@ -111,7 +108,9 @@ class Study:
     def left_out(self) -> str:
         """How many calls are not counted; empty where all are."""
         refused = sum(row.cannot_fit for row in self.rows)
-        return f"{refused} calls could not be made to fit and are left out" if refused else ""
+        verb = "is" if refused == 1 else "are"
+        told = f"{counted(refused, 'call')} could not be made to fit and {verb} left out"
+        return told if refused else ""
 
     def notes(self) -> list[str]:
         """What the numbers mean, for the reader of a table."""
@@ -173,6 +172,11 @@ def study_of(
         providers=tuple(providers),
         rows=tuple(table(runs, providers)),
     )
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 call`, `1,200 calls`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def _source(source: str) -> str:

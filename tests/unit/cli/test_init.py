@@ -54,6 +54,11 @@ def test_the_file_points_to_nothing_that_an_installed_package_has_not():
     assert ".agent.schema.json" in written
 
 
+def test_the_file_says_what_becomes_of_asking_when_it_is_served():
+    written = texts("ship", chosen({}, model=None, provider=None))["agent.yaml"]
+    assert "under `trimtab serve` nobody can be asked: only what `allow` matches runs" in written
+
+
 def test_the_file_is_short_enough_to_be_read():
     init(".")
     assert len(Path("agent.yaml").read_text(encoding="utf-8").splitlines()) <= 40

@@ -1,6 +1,7 @@
 import subprocess
 import sys
 
+import pytest
 from typer.testing import CliRunner
 
 from trimtab.cli.app import app
@@ -8,8 +9,20 @@ from trimtab.cli.app import app
 NOWHERE = "host=127.0.0.1 port=1 user=u password=hush dbname=nowhere"
 
 
-def run(*arguments):
-    return CliRunner().invoke(app, ["migrate", *arguments], env={"TRIMTAB_DATABASE": ""})
+def run(*arguments, **env):
+    env = {"TRIMTAB_DATABASE": "", "DATABASE_URL": "", **env}
+    return CliRunner().invoke(app, ["migrate", *arguments], env=env)
+
+
+def called(name):
+    """A database of that name, which nobody runs."""
+    return f"host=127.0.0.1 port=1 user=u dbname={name}"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 def test_without_psycopg_it_says_what_to_install(monkeypatch):
@@ -36,10 +49,37 @@ def test_an_address_that_cannot_be_read_is_said_without_its_password():
     assert "hush" not in done.output
 
 
-def test_without_a_database_it_asks_for_one():
+def test_without_a_database_it_says_where_one_is_looked_for(folder):
+    (folder / "agent.yaml").write_text("session: {store: sessions}\n", encoding="utf-8")
     done = run()
     assert done.exit_code == 2
-    assert "--database" in done.stderr
+    assert done.stderr == (
+        "trimtab: no database is named; say it with --database, in the environment as "
+        "TRIMTAB_DATABASE or DATABASE_URL, or as `store` under `session` in agent.yaml\n"
+    )
+
+
+def test_the_database_is_the_typed_one_else_ours_else_the_agents_else_everybodys(folder):
+    def asked(*arguments, **env):
+        done = run(*arguments, DATABASE_URL=called("everybodys"), **env)
+        assert done.exit_code == 2
+        return done.stderr.removeprefix("trimtab: database ").split()[0]
+
+    assert asked() == "everybodys"
+    (folder / "agent.yaml").write_text("session: {store: sessions}\n", encoding="utf-8")
+    assert asked() == "everybodys"
+    text = f"modle: 7\nsession:\n  store: {called('agents')}\n"
+    (folder / "agent.yaml").write_text(text, encoding="utf-8")
+    assert asked() == "agents"
+    assert asked(TRIMTAB_DATABASE=called("ours")) == "ours"
+    assert asked("--database", called("typed"), TRIMTAB_DATABASE=called("ours")) == "typed"
+
+
+def test_an_agents_database_that_is_not_set_is_named(folder):
+    (folder / "agent.yaml").write_text("session:\n  store: ${PLACE}\n", encoding="utf-8")
+    done = run()
+    assert done.exit_code == 2
+    assert "session.store refers to ${PLACE}, which is not set" in done.stderr
 
 
 def test_psycopg_is_imported_by_nothing_else():

@@ -175,6 +175,41 @@ def test_nothing_left_to_replay_is_said(logs):
     assert "none of 4 conversations is left" in done.stderr
 
 
+def test_a_place_without_conversations_says_what_is_looked_for(tmp_path):
+    (tmp_path / "notes.txt").write_text("Buy milk.\n", encoding="utf-8")
+    done = replay(tmp_path, "--min-calls", "30")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"trimtab replay: no conversations were found in {tmp_path}; looked for a trimtab log or "
+        "export, conversations with `messages`, OpenAI or Anthropic messages as a list or one a "
+        "line, a Claude Code transcript or a Codex rollout, in files whose names end in .json, "
+        ".jsonl, .json.gz, .jsonl.gz\n"
+    )
+
+
+def test_one_conversation_with_one_call_is_said_in_the_singular(tmp_path):
+    path = tmp_path / "own.jsonl"
+    said = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Hi"}]
+    path.write_text("".join(json.dumps(one) + "\n" for one in said), encoding="utf-8")
+    told = " ".join(replay(path, "--policies", "full").stdout.split())
+    assert "1 conversation, 1 call, claude-sonnet-4-5" in told
+    assert "too little to judge by: 1 conversation with 1 call on average" in told
+
+
+def test_what_session_export_writes_is_replayed(tmp_path):
+    log = own_log(tmp_path / "log.jsonl", model="gpt-4.1", rounds=3)
+    events = log.read_text(encoding="utf-8").splitlines()
+    store = tmp_path / "sessions" / "first"
+    store.mkdir(parents=True)
+    (store / "events.jsonl").write_text("\n".join(events) + "\n", encoding="utf-8")
+    kept = tmp_path / "first.jsonl"
+    done = CliRunner().invoke(
+        app, ["session", "export", "first", "-o", str(kept), "--store", str(store.parent)]
+    )
+    assert done.exit_code == 0, done.output
+    assert "1 conversation, 4 calls, gpt-4.1" in replay(kept, "--policies", "full").stdout
+
+
 @pytest.mark.parametrize(
     ("text", "tokens"), [("200k", 200_000), ("1M", 1_000_000), ("1.5k", 1_500), ("64_000", 64_000)]
 )

@@ -1,5 +1,7 @@
+import asyncio
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,9 @@ from trimtab import Context
 from trimtab.core.event import Usage
 from trimtab.replay.conversation import Conversation
 from trimtab.replay.readers import Unreadable, read
+from trimtab.session import Session
+from trimtab.session.portable import export
+from trimtab.testing import MemoryStore
 
 
 def write(path: Path, *lines: Any) -> Path:
@@ -103,7 +108,61 @@ class TestLogs:
         path = tmp_path / "one.jsonl"
         broken = '{"v":1,"seq":2,"at":0,"kind":"nonsense"}\n'
         path.write_text("\n".join(lines) + "\n" + broken, encoding="utf-8")
-        with pytest.raises(Unreadable, match=r"one\.jsonl, line 2: expected an event"):
+        with pytest.raises(Unreadable, match=r"one\.jsonl, line 2: expected an event of a log$"):
+            list(read(path))
+
+
+class TestExports:
+    def exported(self) -> list[str]:
+        """What `trimtab session export` writes."""
+
+        async def lines() -> list[str]:
+            store = MemoryStore()
+            talk = await Session.create(store, "default/helper/first", model="gpt-4o")
+            for said in (
+                {"role": "user", "content": "Hello"},
+                {"role": "assistant", "content": "Hi"},
+            ):
+                await talk.add(said)
+            return [line async for line in export(store, "default/helper/first")]
+
+        return asyncio.run(lines())
+
+    def test_an_export_is_read_as_the_log_in_it(self, tmp_path):
+        head, *events, end = self.exported()
+        (tmp_path / "export.jsonl").write_text("\n".join([head, *events, end]), encoding="utf-8")
+        (tmp_path / "log.jsonl").write_text("\n".join(events), encoding="utf-8")
+        found = only(tmp_path / "export.jsonl")
+        assert found.id == "default/helper/first"
+        assert [m.text for m in found.messages] == ["Hello", "Hi"]
+        log = only(tmp_path / "log.jsonl")
+        assert found == replace(log, id=found.id, source=found.source)
+
+    @pytest.mark.parametrize(
+        ("change", "why"),
+        [
+            (
+                lambda lines: lines[:-1],
+                r"line 4: expected an export of 3 events and an end; export",
+            ),
+            (lambda lines: lines[:1], r"line 1: expected an export of 3 events and an end; export"),
+            (lambda lines: [*lines[:2], *lines[3:]], r"line 4: expected an export of 3 events and"),
+            (
+                lambda lines: [lines[0].replace('"v":1', '"v":99'), *lines[1:]],
+                r"line 1: this export has format version 99 and this release reads up to 1: upgr",
+            ),
+            (
+                lambda lines: [lines[0], '{"v":99,"seq":1,"at":0,"kind":"x"}', *lines[2:]],
+                r"line 2: this event has format version 99 and this release reads up to \d: upgr",
+            ),
+            (lambda lines: [lines[0], "{}", *lines[2:]], r"line 2: expected an event of a log$"),
+        ],
+        ids=["cut off", "its head alone", "an event less", "newer", "newer events", "no event"],
+    )
+    def test_an_export_that_is_not_whole_says_so(self, tmp_path, change, why):
+        path = tmp_path / "x.jsonl"
+        path.write_text("\n".join(change(self.exported())), encoding="utf-8")
+        with pytest.raises(Unreadable, match=r"x\.jsonl, " + why):
             list(read(path))
 
 
@@ -145,6 +204,18 @@ class TestRecords:
         path.write_text(json.dumps(wires(1), indent=1), encoding="utf-8")
         found = only(path)
         assert (found.id, found.calls, len(found.system)) == ("chat", 2, 1)
+
+    def test_messages_one_a_line_are_one_conversation(self, tmp_path):
+        whole = tmp_path / "chat.json"
+        whole.write_text(json.dumps(wires(2)), encoding="utf-8")
+        found = only(write(tmp_path / "chat.jsonl", *wires(2)))
+        assert (found.id, found.calls, len(found.system)) == ("chat", 3, 1)
+        assert found == replace(only(whole), source=found.source)
+
+    def test_a_call_may_stand_between_messages_as_an_item(self, tmp_path):
+        item = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
+        found = only(write(tmp_path / "x.jsonl", {"role": "user", "content": "Look."}, item))
+        assert found.messages[1].calls[0].name == "read"
 
     def test_an_anthropic_request_is_a_record_with_its_system_prompt(self, tmp_path):
         said = [
@@ -265,6 +336,12 @@ class TestCodex:
         assert found.times is not None
         assert [at - found.times[0] for at in found.times] == [0, 2, 5, 6]
 
+    def test_items_that_are_none_are_said_without_words_of_python(self, tmp_path):
+        item = codex("response_item", 1, type="message", role="bard", content="x")
+        path = write(tmp_path / "r.jsonl", item)
+        with pytest.raises(Unreadable, match=r"line 1: expected Responses items: role 'bard' is"):
+            list(read(path))
+
 
 class TestAnything:
     def test_a_folder_is_read_in_order_and_strangers_are_told(self, tmp_path):
@@ -281,12 +358,21 @@ class TestAnything:
         ("text", "said"),
         [
             ("hello\n", r"line 1: expected JSON, found 'hello'"),
-            ('{"name": "x"}\n', r"line 1: expected a trimtab log, conversations"),
+            ('{"name": "x"}\n', r"line 1: expected a trimtab log or export, conversations"),
             ("[1, 2]", r"line 1: expected a list of messages"),
             ('[{"role": "user",\n\n]', r"line 3: expected JSON"),
             ('{"id": "a", "messages": []}\n[]\n', r"line 2: expected a JSON object"),
             ('{"id": "a", "messages": []}\n{"id": "b"}\n', r"line 2: .* `messages`"),
             ('{"id": "a", "messages": [{"role": "bard"}]}\n', r"line 1: expected messages of"),
+            (
+                '{"messages": [{"role": "assistant", "tool_calls": ["x"]}]}\n',
+                r"line 1: expected messages of OpenAI or Anthropic$",
+            ),
+            ('{"messages": ["hello"]}\n', r"line 1: expected messages of OpenAI or Anthropic$"),
+            (
+                '{"role": "user", "content": "a"}\n{"at": 7}\n',
+                r"line 2: expected a message with `role` and `content`",
+            ),
             ("", r"line 1: expected a trimtab log"),
         ],
     )

@@ -17,7 +17,8 @@ def chat(
     ] = None,
     agent: Annotated[Path, typer.Option(help="The agent's file.")] = FILE,
     go_on: Annotated[
-        bool, typer.Option("--continue", "-c", help="Go on with the newest session.")
+        bool,
+        typer.Option("--continue", "-c", help="Go on with the newest session that is not served."),
     ] = False,
     session: Annotated[
         str | None,

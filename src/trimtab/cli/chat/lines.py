@@ -49,7 +49,7 @@ async def refuse(question: Question) -> Answer:
     """Nobody is asked; the question is told."""
     asked = {"tool": question.tool, "text": question.text, "arguments": dict(question.arguments)}
     write({"type": "question", **asked, "answer": "no"})
-    return "no"
+    return "nobody"
 
 
 async def answer_lines(talk: Talk, says: str | None, interrupts: Interrupts) -> int:

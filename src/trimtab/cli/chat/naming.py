@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from trimtab.stores.store import Store, Stored
+from trimtab.worker.naming import address_of
 
 PAGE = 500
 """Sessions that are listed at a time."""
@@ -21,12 +22,14 @@ def new_id(now: datetime | None = None, chance: Callable[[str], str] = secrets.c
 
 
 async def newest(store: Store) -> Stored | None:
-    """The session that was written to last, of those in which something was said."""
+    """The session that was written to last, of those in which something was said. Served ones are
+    somebody else's: whoever means one names it."""
     found: Stored | None = None
     after = ""
     while page := await store.sessions(after=after, limit=PAGE):
         for one in page:
-            if one.messages and (found is None or one.updated > found.updated):
+            is_ours = one.messages and address_of(one.session) is None
+            if is_ours and (found is None or one.updated > found.updated):
                 found = one
         after = page[-1].session
         if len(page) < PAGE:

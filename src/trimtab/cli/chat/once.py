@@ -98,7 +98,7 @@ async def _cut(talk: Talk, before: int) -> str | None:
 
 
 def nobody_on(console: Console) -> Approve:
-    """Whoever is asked where nobody sits: says no, and says so."""
+    """Whoever is asked where nobody sits: says just that, and shows what was not run."""
 
     async def refuse(question: Question) -> Answer:
         console.print(
@@ -108,6 +108,6 @@ def nobody_on(console: Console) -> Approve:
             highlight=False,
             soft_wrap=True,
         )
-        return "no"
+        return "nobody"
 
     return refuse

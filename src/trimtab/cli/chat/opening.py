@@ -28,6 +28,7 @@ from trimtab.cli.chat.talk import Talk, leave
 from trimtab.cli.chat.turning import Interrupts
 from trimtab.cli.storing import PIPED, friendly
 from trimtab.cli.words import plain
+from trimtab.providers.retrying import Waits, unheard
 from trimtab.stores.store import Store
 
 
@@ -96,7 +97,9 @@ async def _conversation(wanted: Wanted, spec: Spec, interrupts: Interrupts) -> i
     # From the first moment on: an Enter that is typed before the first prompt is one.
     with silent():
         keyboard.ahead()
-        return await _with_talk(wanted, spec, asking.approve, screen.console, converse)
+        return await _with_talk(
+            wanted, spec, asking.approve, screen.console, converse, waits=screen.waits
+        )
 
 
 async def _once(wanted: Wanted, spec: Spec, interrupts: Interrupts) -> int:
@@ -132,8 +135,11 @@ async def _with_talk(
     approve: Approve,
     console: Console,
     do: Callable[[Talk, bool], Awaitable[int]],
+    *,
+    waits: Waits = unheard,
 ) -> int:
-    async with running(spec, wanted.file.resolve().parent, approve=approve) as agent:
+    folder = wanted.file.resolve().parent
+    async with running(spec, folder, approve=approve, waits=waits) as agent:
         talk, made = await _taken_up(agent, wanted, console)
         try:
             return await do(talk, made)

@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from rich.text import Text
 from trimtab.cli.chat.wrapping import Wrapping
 from trimtab.cli.words import brief, plain
 from trimtab.core.message import ToolCall
+from trimtab.providers.provider import Failure
 from trimtab.session.happenings import (
     BrokeOff,
     CallBegan,
@@ -47,6 +48,14 @@ LEFT_OUT = re.compile(r"\[… ([0-9,]+) bytes left out …\]")
 """Where a tool's output was cut."""
 STATUS = re.compile(r"\[(exit status \d+|ended by signal \w+)\]$")
 """How a tool's program ended, if not well."""
+WAITS: Mapping[str, str] = {
+    "rate_limit": "rate limited",
+    "overloaded": "the provider is overloaded",
+    "server": "the provider failed",
+    "network": "the provider is not reached",
+    "timeout": "the provider did not answer in time",
+}
+"""By a failure's kind, why a call is made again."""
 TICK = 0.5
 """Seconds between two looks at the clock."""
 STYLES = {
@@ -89,12 +98,14 @@ class Screen:
         self._later: list[Callable[[], None]] = []
         self._quiet_since = clock()
         self._running: dict[int, _Running] = {}
+        self._again = ("", 0.0)  # why the call is made again, and when
 
     def begin(self) -> None:
         """Whatever comes next is the first of a turn, below the input line."""
         self._block, self._column, self._held = "input", 0, ""
         self._drawn = False
         self._running.clear()
+        self._again = ("", 0.0)
         self._quiet_since = self._clock()
 
     def tell(self, happening: Happening) -> None:
@@ -105,6 +116,10 @@ class Screen:
         else:
             draw()
             self._quiet_since = self._clock()
+
+    def waits(self, failure: Failure, seconds: float) -> None:
+        """The call is made again in a while; the status counts down to it."""
+        self._again = (WAITS[failure.kind], self._clock() + seconds)
 
     def _drawing(self, happening: Happening) -> Callable[[], None]:
         match happening:
@@ -196,6 +211,9 @@ class Screen:
         self._raw(f"\x1b7 \x1b[2m{text}\x1b[0m\x1b8")
 
     def _doing(self, now: float) -> str:
+        why, at = self._again
+        if not self._running and now < at:
+            return f"… {why}, next try in {at - now:.0f} s (Ctrl-C stops it)"
         if not self._running:
             return f"… {self.waiting_for}, {now - self._quiet_since:.0f} s (Ctrl-C stops it)"
         first, *others = self._running.values()

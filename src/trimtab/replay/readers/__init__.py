@@ -1,7 +1,7 @@
 """Recorded conversations, from whatever file they were recorded in.
 
-What a file holds is told by its content: a log of our own, conversations as records, a plain list
-of messages, a Claude Code transcript or a Codex rollout. Compressed or not makes no difference.
+What a file holds is told by its content: a log or an export of our own, conversations as records,
+plain messages, a Claude Code transcript or a Codex rollout. Compressed or not makes no difference.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from trimtab.replay.conversation import Conversation
 from trimtab.replay.readers import claude_code, codex, own, records
 from trimtab.replay.readers.lines import Line, Unreadable, lines_of, whole
 
-__all__ = ["Unreadable", "read"]
+__all__ = ["ENDINGS", "KINDS", "Unreadable", "read"]
 
 ENDINGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 """Of the files of a directory that are looked into."""
-EXPECTED = (
-    "expected a trimtab log, conversations with `messages`, a list of OpenAI or Anthropic "
-    "messages, a Claude Code transcript or a Codex rollout"
+KINDS = (
+    "a trimtab log or export, conversations with `messages`, OpenAI or Anthropic messages as a "
+    "list or one a line, a Claude Code transcript or a Codex rollout"
 )
+"""What a file may hold."""
 _Reader = Callable[[Path, Iterator[Line]], Iterator[Conversation]]
 _FORMATS: tuple[tuple[Callable[[Line], bool], _Reader], ...] = (
     (own.fits, own.read),
     (records.fits, records.read),
     (codex.fits, codex.read),
     (claude_code.fits, claude_code.read),
+    (records.is_message, records.read_messages),
 )
 
 
@@ -63,4 +65,4 @@ def _file(path: Path) -> Iterator[Conversation]:
             if fits(line):
                 yield from reader(path, chain(seen, lines))
                 return
-    raise Unreadable(path, seen[0].number if seen else 1, EXPECTED)
+    raise Unreadable(path, seen[0].number if seen else 1, f"expected {KINDS}")

@@ -17,7 +17,7 @@ from trimtab.dialects.openai_responses_items import side
 from trimtab.dialects.shapes import as_dict
 from trimtab.replay.conversation import Conversation
 from trimtab.replay.readers.claude_code import times_of
-from trimtab.replay.readers.lines import Line, Unreadable, name_of, seconds, usage_of
+from trimtab.replay.readers.lines import Line, Unreadable, name_of, seconds, usage_of, why
 
 _LEFT_OUT = ("reasoning", "ghost_snapshot", "compaction")
 
@@ -71,7 +71,7 @@ def _conversation(
     try:
         messages = [responses.read_history(items)[0] for items, _ in groups]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Unreadable(path, 1, f"expected Responses items: {error!r}") from error
+        raise Unreadable(path, 1, f"expected Responses items{why(error)}") from error
     start = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
     return Conversation(
         id=str(meta.get("id") or name_of(path)),

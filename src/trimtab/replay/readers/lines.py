@@ -90,6 +90,11 @@ def usage_of(wire: Any) -> Usage | None:
     return Usage(input=fresh + read + write, output=output, cache_read=read, cache_write=write)
 
 
+def why(error: Exception) -> str:
+    """What a dialect says of a message; Python's own words for a wrong shape help nobody."""
+    return f": {error}" if isinstance(error, ValueError) else ""
+
+
 def _open(path: Path) -> IO[str]:
     with path.open("rb") as file:
         packed = file.read(2) == _GZIP

@@ -1,7 +1,7 @@
 """Conversations as records: `{"id", "source", "system"?, "tools"?, "messages", "meta"?}`.
 
-The messages are in any supported dialect. A bare list of messages and the body of a request are
-records too, of one conversation.
+The messages are in any supported dialect. A bare list of messages, messages one a line and the body
+of a request are records too, of one conversation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trimtab.core.message import Message
 from trimtab.dialects import dialect, read_history
 from trimtab.dialects.shapes import as_dict, as_list, objects
 from trimtab.replay.conversation import Conversation
-from trimtab.replay.readers.lines import Line, Unreadable, name_of, usage_of
+from trimtab.replay.readers.lines import Line, Unreadable, name_of, usage_of, why
 
 
 def fits(line: Line) -> bool:
@@ -25,6 +25,20 @@ def fits(line: Line) -> bool:
 def read(path: Path, lines: Iterator[Line]) -> Iterator[Conversation]:
     for line in lines:
         yield _record(path, line.number, line.data)
+
+
+def is_message(line: Line) -> bool:
+    return isinstance(line.data.get("role"), str)
+
+
+def read_messages(path: Path, lines: Iterator[Line]) -> Iterator[Conversation]:
+    """One message a line, or an item of Responses."""
+    said: list[dict[str, Any]] = []
+    for line in lines:
+        if not is_message(line) and "type" not in line.data:
+            raise Unreadable(path, line.number, "expected a message with `role` and `content`")
+        said.append(line.data)
+    yield _record(path, 1, {"messages": said})
 
 
 def read_document(path: Path, document: Any) -> Iterator[Conversation]:
@@ -54,7 +68,7 @@ def _record(path: Path, number: int, record: Mapping[str, Any]) -> Conversation:
         system, messages = read_history(wires, "openai_chat")
         head = (*_system(record.get("system")), *system)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        expected = f"expected messages of OpenAI or Anthropic: {error}"
+        expected = f"expected messages of OpenAI or Anthropic{why(error)}"
         raise Unreadable(path, number, expected) from error
     return Conversation(
         id=str(record.get("id") or name_of(path)),

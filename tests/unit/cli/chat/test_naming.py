@@ -20,7 +20,7 @@ def test_the_newest_session_is_the_one_that_was_written_to_last():
     async def run():
         store = MemoryStore()
         assert await newest(store) is None
-        for number, name in ((1, "b"), (3, "a"), (2, "c")):
+        for number, name in ((1, "b"), (3, "a"), (2, "c"), (7, "default/helper/x")):
             made = await Session.create(
                 store, name, model="claude-sonnet-4-5", clock=lambda n=number: float(n)
             )

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from tests.unit.cli.chat.talking import call, console, text_of, written
-from trimtab.cli.chat.screen import Screen, arguments_of, column_after, size_of
+from trimtab.cli.chat.screen import WAITS, Screen, arguments_of, column_after, size_of
 from trimtab.core.message import Message, Text
+from trimtab.providers.provider import TRANSIENT, Failure
 from trimtab.session.happenings import (
     COMPACTED,
     Ended,
@@ -189,6 +190,24 @@ def test_the_status_tells_who_is_waited_for_and_vanishes():
     screen.end_line()
     assert text_of(screen.console).strip() == "Here."
     assert "\x1b8\x1b[K" in written(screen.console)
+
+
+def test_the_status_says_why_and_when_a_call_is_made_again():
+    clock = Clock()
+    screen = Screen(console(terminal=True), clock=clock)
+    screen.waiting_for = "waiting for the model"
+    screen.begin()
+    screen.waits(Failure(kind="rate_limit", message="slow down"), 12.0)
+    clock.now += 7
+    screen.tick()
+    assert "… rate limited, next try in 5 s (Ctrl-C stops it)" in written(screen.console)
+    clock.now += 6
+    screen.tick()
+    assert "… waiting for the model, 13 s" in written(screen.console)
+
+
+def test_every_failure_that_may_pass_has_words_in_the_status():
+    assert set(WAITS) == TRANSIENT
 
 
 def test_the_status_names_the_tool_that_runs():

@@ -1,0 +1,47 @@
+"""Where an agent's file keeps its sessions, whatever else stands in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from trimtab.agent.document import document
+from trimtab.agent.problems import AgentFileError, Problem
+from trimtab.agent.references import resolved
+from trimtab.agent.text import text_of
+from trimtab.stores.choose import is_database
+
+_STORE = ("session", "store")
+
+
+def placed(store: str, folder: Path) -> str:
+    """A database as it is named, or a folder beside the file."""
+    return store if is_database(store) else str(folder / Path(store).expanduser())
+
+
+def store_in(path: Path, environ: Mapping[str, str] = os.environ) -> str | None:
+    """The place that the file names as its store; None where it names none.
+
+    Whoever only looks into sessions needs nothing else of the file: what is wrong elsewhere in it,
+    or refers to a variable that is not set, is not in the way. Raises `AgentFileError` where the
+    store itself cannot be read.
+    """
+    found = document(text_of(path))
+    data = resolved(found, environ)
+    # A document that is no YAML has no marks, and may say anything.
+    wrong = [one for one in found.problems if one.path == _STORE or not found.marks]
+    if wrong:
+        raise AgentFileError(path, wrong)
+    store = _within(_within(data, "session"), "store")
+    if store is None:
+        return None
+    if not isinstance(store, str):
+        text = "session.store must be a text: a folder, or the address of a database"
+        raise AgentFileError(path, [Problem(text=text, place=found.marks[_STORE].value)])
+    return placed(store, path.parent)
+
+
+def _within(data: Any, name: str) -> Any:
+    return cast("dict[str, Any]", data).get(name) if isinstance(data, dict) else None
