@@ -326,7 +326,7 @@ class Context:
         )
 
     def recall(self, handle: str) -> str:
-        """The text behind a handle, exactly as it was said."""
+        """The text behind a handle: a part's exactly as it was said, a message's below its name."""
         return recall(self.window, handle)
 
     def answer(self, call: ToolCall | Wire) -> str:

@@ -14,9 +14,10 @@ from tests.agent.wrong import WRONG as WRONG_FILES
 from tests.agent.wrong_doors import WRONG_DOORS
 from trimtab.agent.document import DEEPEST, MOST, document
 from trimtab.agent.problems import AgentFileError, Place
-from trimtab.agent.reading import LARGEST, hints, place_of_store, read_agent, system_of
+from trimtab.agent.reading import hints, place_of_store, read_agent, system_of
 from trimtab.agent.shape import blocks
 from trimtab.agent.spec import Spec
+from trimtab.agent.text import LARGEST
 
 __all__ = ["folder"]
 

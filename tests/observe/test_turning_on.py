@@ -14,6 +14,7 @@ from tests.turn.acting import Hand, create, say
 from tests.worker.served import agent
 from trimtab.observe import observed
 from trimtab.observe.prometheus import show
+from trimtab.providers.provider import Failure, ProviderError
 from trimtab.session.turn import run_turn
 from trimtab.testing import Call, ScriptedProvider
 
@@ -109,6 +110,7 @@ def test_a_process_without_http_shows_its_metrics_at_a_port_of_their_own(tmp_pat
     write_agent(tmp_path, "http://127.0.0.1:9")
     port = free_port()
     with serving(tmp_path, "--no-http", "--metrics-port", str(port)) as process:
+        assert process.heard[-1]["metrics"] == f"http://127.0.0.1:{port}/metrics"
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             told = answer.read().decode()
         assert {"trimtab_letters_waiting", "process_open_fds"} <= {
@@ -129,6 +131,15 @@ async def test_an_agent_is_observed_by_itself_under_its_name(memory, counted):
     session = await helper.session("default/helper/one")
     await helper.turn(session, say())
     assert counted("trimtab_turns_total", agent="helper", outcome="done") == 1
+
+
+async def test_a_turn_that_failed_is_a_log_line_that_says_so(memory, caplog):
+    session = await create(memory)
+    provider = ScriptedProvider("anthropic", [Failure(kind="auth", message="no")])
+    with caplog.at_level(logging.INFO, "trimtab.calls"), pytest.raises(ProviderError):
+        await run_turn(session, provider, says=say(), tell=observed(agent="helper"))
+    assert caplog.records[-1].getMessage().startswith("Turn failed (auth) in ")
+    assert vars(caplog.records[-1])["outcome"] == "auth"
 
 
 async def test_calls_tools_and_turns_are_log_lines_with_flat_fields(memory, caplog):

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from tests.serve.processes import PATIENCE, serving, write_agent
+from tests.worker.mails import reply
+from trimtab.cli.serve import doors
+from trimtab.cli.serve.doors import delivering
 from trimtab.testing import discord, telegram
+from trimtab.worker import delivery
+from trimtab.worker.delivery import TRIES, Later, Never
+from trimtab.worker.letters import Outbound
 
 pytestmark = pytest.mark.anyio
 
@@ -57,3 +63,65 @@ async def test_one_command_opens_every_door_of_the_file(tmp_path, simulator):
                 assert await asyncio.to_thread(server.end) == 0
             finally:
                 await asyncio.to_thread(house.__exit__, None, None, None)
+
+
+class Phone:
+    """A door that sends whatever it is given."""
+
+    name = "phone"
+    routes = ()
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    async def run(self) -> None:
+        """Nothing comes in."""
+
+    async def deliver(self, reply: Outbound) -> None:
+        self.sent.append(reply.key)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def outcome(deliver, sent):
+    try:
+        await deliver(sent)
+    except (Later, Never) as error:
+        return error
+    return None
+
+
+async def test_a_reply_goes_through_the_door_of_its_own_agent():
+    mine, other = Phone(), Phone()
+    ways = delivering([("helper", mine), ("other", other)], alone=True)
+    await ways["phone"](reply("r1"))
+    assert (mine.sent, other.sent) == (["r1"], [])
+
+
+async def test_a_reply_whose_door_is_nowhere_is_refused_with_what_to_do():
+    ways = delivering([("other", Phone())], alone=True)
+    found = await outcome(ways["phone"], reply("r1"))
+    assert isinstance(found, Never)
+    assert str(found) == (
+        "the agent helper has no phone here; name it in the agent's file, start again and revive "
+        "the reply"
+    )
+
+
+async def test_a_reply_whose_door_other_processes_may_have_is_left_to_them_for_a_while():
+    ways = delivering([("other", Phone())], alone=False)
+    found = [await outcome(ways["phone"], reply("r1")) for _ in range(TRIES)]
+    assert [type(each) for each in found] == [Later] * (TRIES - 1) + [Never]
+    waits = [each.seconds for each in found if isinstance(each, Later)]
+    assert waits == [delivery.FIRST * 2**n for n in range(TRIES - 1)]
+    assert isinstance(await outcome(ways["phone"], reply("r2")), Later)
+
+
+async def test_no_more_replies_for_others_are_counted_than_there_is_room_for(monkeypatch):
+    monkeypatch.setattr(doors, "MISSED", 1)
+    ways = delivering([("other", Phone())], alone=False)
+    for key in ("r1", "r2", "r1"):
+        found = await outcome(ways["phone"], reply(key))
+        assert isinstance(found, Later)
+        assert found.seconds == delivery.FIRST

@@ -99,6 +99,29 @@ Try:
 """)
 
 
+def test_the_banner_says_which_tools_are_refused_for_nobody_can_be_asked(folder):
+    tools = {
+        "shell": {"kind": "shell", "allow": ["ls*"]},
+        "search": {"kind": "command", "description": "d", "command": ["ls"], "ask": ["*"]},
+        "date": {"kind": "command", "description": "d", "command": ["date"]},
+    }
+    crew = crew_of([write_agent(folder, NOWHERE, tools=tools)])
+
+    def told(*, turns: bool) -> str:
+        return banner(crew, url=None, keys=None, doors=(), turns=turns, waiting=0)
+
+    refused = "search, where its `ask` matches; shell, unless its `allow` matches"
+    assert f"  refused  {refused}: nobody can be asked here" in told(turns=True).splitlines()
+    assert "refused" not in told(turns=False)
+
+
+def test_the_banner_says_where_the_metrics_are(folder):
+    crew = crew_of([write_agent(folder, NOWHERE)])
+    place = "http://127.0.0.1:9464/metrics"
+    told = banner(crew, url=None, keys=None, doors=(), turns=True, waiting=0, metrics=place)
+    assert f"  metrics  {place}" in told.splitlines()
+
+
 def test_the_banner_says_how_to_make_the_first_key_and_no_password(folder):
     place = "postgresql://ann:secret@db/agents"
     file = write_agent(folder, NOWHERE, session={"store": place}, serve={"keys": "keys.json"})

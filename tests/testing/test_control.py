@@ -94,6 +94,13 @@ def test_a_step_that_makes_no_sense_is_refused_at_once(wrong, served):
         Remote(url=served.url).script([wrong])
 
 
+def test_an_unknown_fault_is_answered_with_those_that_there_are():
+    with pytest.raises(
+        ValueError, match=r"'auth'; there are anthropic, .*, auth_token, forbidden,"
+    ):
+        steps_of({"fault": "auth"})
+
+
 def test_options_and_the_clock_are_set_from_outside(served, simulator):
     remote = Remote(url=served.url)
     remote.configure(window=1_234, api_keys=["a"])

@@ -18,7 +18,7 @@ from trimtab.core.policies.knobs import knobs_from
 from trimtab.observe import when_watched
 from trimtab.providers.choose import provider_for
 from trimtab.providers.provider import Provider
-from trimtab.providers.retrying import retrying
+from trimtab.providers.retrying import Waits, retrying, unheard
 from trimtab.redaction import redactor
 from trimtab.session import Session
 from trimtab.session.happenings import Ended
@@ -62,6 +62,8 @@ class Agent:
     """Who writes summaries; None where lines of what was said stand in."""
     later: Later | None = None
     """Has summaries made elsewhere; None makes them here, behind the turn."""
+    waits: Waits = unheard
+    """Hears when whoever answers is asked again."""
     written: Model = field(init=False)
     """The model block as it stands in the file, whoever answers now."""
     _left: list[Provider] = field(init=False, default_factory=list[Provider])
@@ -92,7 +94,7 @@ class Agent:
         """Go on with another model; what does not fit its window is hidden before the next call."""
         chosen = _instead(self.written, model, self.provider.dialect)
         spec = self.spec.model_copy(update={"model": chosen})
-        provider = _provider(chosen, self.environ)
+        provider = _provider(chosen, self.environ, self.waits)
         summariser = _summariser(spec, provider.dialect, self.environ)
         options = options_of(spec, self.system, provider.dialect)
         await session.configure(**{name: options[name] for name in _OF_A_MODEL})
@@ -117,6 +119,7 @@ async def running(
     approve: Approve = nobody,
     environ: Mapping[str, str] = os.environ,
     store: Store | None = None,
+    waits: Waits = unheard,
 ) -> AsyncGenerator[Agent]:
     """The agent with its MCP servers started and its provider at hand.
 
@@ -124,7 +127,7 @@ async def running(
     """
     system = system_of(spec, folder)
     async with AsyncExitStack() as held:
-        provider = _provider(spec.model, environ)
+        provider = _provider(spec.model, environ, waits)
         held.push_async_callback(provider.close)
         summariser = _summariser(spec, provider.dialect, environ)
         if store is None:
@@ -141,6 +144,7 @@ async def running(
             tools=tools,
             environ=environ,
             summariser=summariser,
+            waits=waits,
         )
         # By then it may be another one's: closing the first twice does no harm.
         held.push_async_callback(agent.close)
@@ -215,7 +219,7 @@ def _instead(written: Model, model: str, dialect: str) -> Model:
     return written.model_copy(update={"name": model, "context_window": None})
 
 
-def _provider(model: Model, environ: Mapping[str, str]) -> Provider:
+def _provider(model: Model, environ: Mapping[str, str], waits: Waits = unheard) -> Provider:
     return retrying(
         provider_for(
             model.name,
@@ -224,5 +228,6 @@ def _provider(model: Model, environ: Mapping[str, str]) -> Provider:
             base_url=model.base_url,
             timeout=model.timeout,
             environ=environ,
-        )
+        ),
+        waits=waits,
     )

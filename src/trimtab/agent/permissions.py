@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -17,11 +18,14 @@ from trimtab.agent.commands import (
     simple_commands,
     suspects,
 )
-from trimtab.agent.spec import Common, Permission, ShellTool
+from trimtab.agent.spec import Common, McpTool, Permission, ShellTool
 from trimtab.session.tools import Failed, Invocation, Permit
 
-Answer = Literal["yes", "always", "no"]
-"""`always` holds for the same call of the same tool until the process ends."""
+log = logging.getLogger("trimtab.agent")
+
+Answer = Literal["yes", "always", "no", "nobody"]
+"""`always` holds for the same call of the same tool until the process ends; `nobody` is no, for
+there is nobody to ask."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,7 @@ Approve = Callable[[Question], Awaitable[Answer]]
 async def nobody(question: Question) -> Answer:
     """Nobody is there to ask: the call does not run."""
     del question
-    return "no"
+    return "nobody"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +75,11 @@ class Verdict:
     """The pattern that says so."""
 
 
-def rules_of(spec: Common, default: Permission) -> Rules:
-    """The block's rules; the default is its kind's."""
+def rules_of(spec: Common) -> Rules:
+    """The block's rules. What its user did not write is asked about, unless the block says else."""
+    kind: Permission = "ask" if isinstance(spec, ShellTool | McpTool) else "allow"
     return Rules(
-        default=spec.permission or default,
+        default=spec.permission or kind,
         allow=spec.allow,
         ask=spec.ask,
         deny=spec.deny,
@@ -136,6 +141,13 @@ class Gate:
             answer = await self.approve(question)
             if answer == "always":
                 self.always.add((asked.name, text))
+            if answer == "nobody":
+                log.info(
+                    "%s was not run: it asks first, and nobody can be asked here",
+                    asked.name,
+                    extra={"session": asked.session, "tool": asked.name},
+                )
+                return _unasked(asked.name, verdict.pattern)
             return REFUSED if answer == "no" else None
 
         return permit
@@ -145,6 +157,17 @@ REFUSED = (
     "[not run: the user did not allow this call. Do not try to reach the same in another way; "
     "go on without it, or ask the user what to do instead.]"
 )
+
+
+def _unasked(tool: str, pattern: str | None) -> str:
+    change = f"a pattern under `allow` of {tool} has to match the call"
+    if pattern:
+        change = f"the pattern {pattern!r} under `ask` of {tool} would have to go"
+    return (
+        f"[not run: {tool} asks before it does this, and nobody can be asked here. The user you "
+        "talk to cannot allow it. Do not try to reach the same in another way; go on without it, "
+        f"and say what has to change in agent.yaml: {change}.]"
+    )
 
 
 def _denied(tool: str, pattern: str | None) -> str:

@@ -12,6 +12,7 @@ from trimtab.dialects.anthropic_marks import mark
 from trimtab.dialects.anthropic_parts import read_part, render_part, write_part
 from trimtab.dialects.anthropic_rules import check as check
 from trimtab.dialects.anthropic_stream import gather as gather
+from trimtab.dialects.contents import content_of
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING
 from trimtab.dialects.shapes import as_dict, as_int, as_list, rest
@@ -31,16 +32,15 @@ def read(wire: Wire) -> Message:
             f"role {wire.get('role')!r} is not an Anthropic role; "
             "expected user, assistant or system (tool results stand in user messages)"
         )
-    content = wire.get("content")
+    content = content_of(wire, optional=role == "assistant")
     if isinstance(content, str):
         parts = (Text(text=content),)
         return Message(role=role, parts=parts, origin=name, extra=rest(wire, "role", "content"))
-    blocks = as_list(content)
-    if blocks is None:
+    if content is None:
         return Message(role=role, parts=(), origin=name, extra=rest(wire, "role"))
     return Message(
         role=role,
-        parts=tuple(read_part(block) for block in blocks),
+        parts=tuple(read_part(block) for block in content),
         plain=False,
         origin=name,
         extra=rest(wire, "role", "content"),

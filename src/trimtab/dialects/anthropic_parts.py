@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from trimtab.core.message import Media, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.dialects.contents import content_of
 from trimtab.dialects.foreign import omitted, tool_input, tool_name, wire_id
-from trimtab.dialects.shapes import as_dict, as_list, compact, rest
+from trimtab.dialects.shapes import as_dict, compact, rest
 
 ID = re.compile(r"[a-zA-Z0-9_-]+")
 THINKING = ("thinking", "redacted_thinking")
@@ -37,7 +38,7 @@ def read_part(block: Mapping[str, Any]) -> Part:
 
 
 def _read_result(block: Mapping[str, Any]) -> ToolResult:
-    content = block.get("content")
+    content = content_of(block, optional=True)
     held = ["type", "tool_use_id"]
     if content is not None:
         held.append("content")
@@ -45,16 +46,15 @@ def _read_result(block: Mapping[str, Any]) -> ToolResult:
     if is_error:
         held.append("is_error")
     parts: tuple[Text | Media | Opaque, ...] = ()
-    blocks = as_list(content)
-    if blocks is not None:
-        parts = tuple(_read_inner(inner) for inner in blocks)
-    elif content is not None:
+    if isinstance(content, str):
         parts = (Text(text=content),)
+    elif content is not None:
+        parts = tuple(_read_inner(inner) for inner in content)
     return ToolResult(
         call_id=block["tool_use_id"],
         content=parts,
         is_error=is_error,
-        plain=blocks is None,
+        plain=not isinstance(content, list),
         extra=rest(block, *held),
     )
 

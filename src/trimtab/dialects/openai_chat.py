@@ -8,6 +8,7 @@ from typing import Any, cast
 from trimtab.core.event import Usage
 from trimtab.core.message import Media, Message, Opaque, Part, Role, Text, ToolCall, ToolResult
 from trimtab.core.prompt import Block, Prompt
+from trimtab.dialects.contents import content_of
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING, wire_id
 from trimtab.dialects.openai_chat_parts import (
@@ -60,13 +61,12 @@ def read(wire: Wire) -> Message:
         # A part of its own, so that it is sized, and kept while its tool loop is open.
         parts.append(Opaque(data=reasoning, thinking=True))
         held += reasoning
-    content = wire.get("content")
-    listed = as_list(content)
-    if listed is not None:
-        parts += [read_part(part) for part in listed]
+    content = content_of(wire, optional=role == "assistant")
+    if isinstance(content, str):
+        parts.append(Text(text=content))
         held.append("content")
     elif content is not None:
-        parts.append(Text(text=content))
+        parts += [read_part(part) for part in content]
         held.append("content")
     if calls := as_list(wire.get("tool_calls")):
         parts += [read_call(call) for call in calls]
@@ -74,21 +74,23 @@ def read(wire: Wire) -> Message:
     extra = rest(wire, *held)
     if wire["role"] == "developer":
         extra = {**(extra or {}), "role": "developer"}
-    return Message(role=role, parts=tuple(parts), plain=listed is None, origin=name, extra=extra)
+    plain = not isinstance(content, list)
+    return Message(role=role, parts=tuple(parts), plain=plain, origin=name, extra=extra)
 
 
 def _read_result(wire: Wire) -> Message:
-    content = wire.get("content")
-    listed = as_list(content)
+    # A tool that returned nothing has said so.
+    content = content_of(wire, optional="content" in wire)
     parts: tuple[Text | Media | Opaque, ...] = ()
-    if listed is not None:
-        parts = tuple(read_part(part) for part in listed)
-    elif content is not None:
+    if isinstance(content, str):
         parts = (Text(text=content),)
+    elif content is not None:
+        parts = tuple(read_part(part) for part in content)
     held = ["role", "tool_call_id"]
     if content is not None:
         held.append("content")
-    result = ToolResult(call_id=wire.get("tool_call_id") or "", content=parts, plain=listed is None)
+    plain = not isinstance(content, list)
+    result = ToolResult(call_id=wire.get("tool_call_id") or "", content=parts, plain=plain)
     return Message(role="tool", parts=(result,), origin=name, extra=rest(wire, *held))
 
 

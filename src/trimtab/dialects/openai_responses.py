@@ -8,6 +8,7 @@ from typing import Any, cast
 from trimtab.core.event import Usage
 from trimtab.core.message import Media, Message, Opaque, Role, Text, ToolCall, ToolResult
 from trimtab.core.prompt import Block, Prompt
+from trimtab.dialects.contents import content_of
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING
 from trimtab.dialects.openai_marks import has_breakpoints, mark_items
@@ -71,18 +72,12 @@ def _read_input(wire: Wire, whose: str) -> Message:
             f"role {wire['role']!r} is not a Responses role; expected user, system, developer or "
             "assistant (a tool's result is a function_call_output item)"
         )
-    content = wire.get("content")
-    listed = as_list(content)
-    parts: tuple[Text | Media | Opaque, ...] = ()
-    held: list[str] = [] if wire["role"] == "developer" else ["role"]
-    if listed is not None:
-        parts = tuple(read_part(part) for part in listed)
-    elif content is not None:
-        parts = (Text(text=content),)
-    if content is not None:
-        held.append("content")
-    extra = rest(wire, *held)
-    return Message(role=role, parts=parts, plain=listed is None, origin=name, extra=extra)
+    content = content_of(wire)
+    plain = isinstance(content, str)
+    parts: tuple[Text | Media | Opaque, ...]
+    parts = (Text(text=content),) if plain else tuple(read_part(part) for part in content)
+    held = ["content"] if wire["role"] == "developer" else ["role", "content"]
+    return Message(role=role, parts=parts, plain=plain, origin=name, extra=rest(wire, *held))
 
 
 def write_history(messages: Sequence[Message]) -> list[dict[str, Any]]:

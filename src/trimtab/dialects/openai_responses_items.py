@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.dialects.contents import content_of
 from trimtab.dialects.foreign import NOTHING, omitted, tool_arguments, tool_name, wire_id
 from trimtab.dialects.openai_responses_parts import read_part, render_content, write_part
 from trimtab.dialects.shapes import as_dict, as_list, compact, objects, rest
@@ -111,6 +112,10 @@ def read_result(item: _Wire) -> Message:
     output = item.get("output")
     listed = as_list(output)
     single = as_dict(output)
+    if single is None:
+        # Of the others some may come without; this one is typed by hand.
+        may_lack = "output" in item or item["type"] != "function_call_output"
+        content_of(item, key="output", optional=may_lack)
     content: tuple[Text | Media | Opaque, ...] = ()
     if listed is not None:
         content = tuple(read_part(part) for part in listed)

@@ -48,9 +48,11 @@ class Lines:
             case ToolEnded():
                 self._tool(happening)
             case Ended():
-                self._over(happening.why, calls=happening.calls)
+                self._over(happening.why, happening.why, calls=happening.calls)
             case BrokeOff():
-                self._over(happening.why, error=happening.error)
+                why = happening.why
+                how = why if why == "cancelled" else f"failed ({why})"
+                self._over(how, why, error=happening.error)
             case _:
                 pass
 
@@ -85,7 +87,7 @@ class Lines:
             extra={**self._own, "tool": tool.call.name, "outcome": outcome, "seconds": seconds},
         )
 
-    def _over(self, outcome: str, **figures: Any) -> None:
+    def _over(self, how: str, outcome: str, **figures: Any) -> None:
         seconds = perf_counter() - self._since
         told = {**self._own, "outcome": outcome, "seconds": round(seconds, 3), **figures}
-        log.info("Turn %s in %.2f s", outcome, seconds, extra=told)
+        log.info("Turn %s in %.2f s", how, seconds, extra=told)

@@ -14,9 +14,17 @@ from trimtab.providers.provider import TRANSIENT, Failure, Provider, ProviderErr
 FIRST_WAIT = 0.5
 """Seconds; the longest that the first wait may be, doubled with each further one."""
 
+Waits = Callable[[Failure, float], None]
+"""Hears why a request is sent again, and in how many seconds."""
+
 _BEFORE_CONTENT = frozenset(
     {"message_start", "ping", "response.created", "response.in_progress", "response.queued"}
 )
+
+
+def unheard(failure: Failure, seconds: float) -> None:
+    """Nobody wants to know."""
+    del failure, seconds
 
 
 def retrying(
@@ -26,16 +34,17 @@ def retrying(
     longest: float = 60.0,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     chance: Callable[[], float] = random.random,
+    waits: Waits = unheard,
 ) -> Provider:
     """The provider, asked up to `attempts` times where its failure may pass.
 
     Between them it waits as long as the provider asks, else a random part of a time that doubles;
-    never more than `longest` seconds. Once something of the reply was passed on it asks no more:
-    what came cannot be taken back, so whoever reads the stream decides.
+    never more than `longest` seconds, of which `waits` hears. Once something of the reply was
+    passed on it asks no more: what came cannot be taken back, so whoever reads the stream decides.
     """
     if attempts < 1:
         raise ValueError(f"attempts is {attempts}; it must be 1 or more")
-    return _Retrying(provider, attempts, longest, sleep, chance)
+    return _Retrying(provider, attempts, longest, sleep=sleep, chance=chance, waits=waits)
 
 
 class _Retrying:
@@ -44,14 +53,17 @@ class _Retrying:
         provider: Provider,
         attempts: int,
         longest: float,
+        *,
         sleep: Callable[[float], Awaitable[object]],
         chance: Callable[[], float],
+        waits: Waits,
     ) -> None:
         self._provider = provider
         self._attempts = attempts
         self._longest = longest
         self._sleep = sleep
         self._chance = chance
+        self._waits = waits
 
     @property
     def dialect(self) -> str:
@@ -72,6 +84,7 @@ class _Retrying:
                         error.add_note(f"this was attempt {attempt} of {self._attempts}")
                     raise
                 wait = self._wait(error.failure, attempt)
+                self._waits(error.failure, wait)
             else:
                 return
             await self._sleep(wait)

@@ -1,6 +1,7 @@
 """Who may call what: deny before ask before allow before the default."""
 
 import itertools
+import logging
 
 import pytest
 from hypothesis import given
@@ -127,7 +128,31 @@ async def test_yes_holds_once():
 
 
 async def test_where_nobody_is_there_to_ask_nothing_runs_that_needs_asking():
-    assert await permitted(Gate(approve=nobody), Rules(default="ask")) == REFUSED
+    assert await permitted(Gate(approve=nobody), Rules(default="ask")) == (
+        "[not run: tool asks before it does this, and nobody can be asked here. The user you talk "
+        "to cannot allow it. Do not try to reach the same in another way; go on without it, and "
+        "say what has to change in agent.yaml: a pattern under `allow` of tool has to match the "
+        "call.]"
+    )
+
+
+async def test_where_a_pattern_wants_somebody_asked_it_is_named():
+    rules = Rules(default="allow", ask=("x=*",))
+    said = await permitted(Gate(approve=nobody), rules)
+    assert "agent.yaml: the pattern 'x=*' under `ask` of tool would have to go.]" in (said or "")
+
+
+async def test_a_call_that_nobody_could_allow_is_logged_by_its_tool_alone(caplog):
+    with caplog.at_level(logging.INFO, "trimtab.agent"):
+        await permitted(Gate(approve=nobody), Rules(default="ask"), "rm secret")
+    (record,) = caplog.records
+    told = "tool was not run: it asks first, and nobody can be asked here"
+    assert (record.getMessage(), record.tool) == (told, "tool")
+    assert "secret" not in str(vars(record))
+
+
+async def test_a_person_s_no_is_told_as_one():
+    assert await permitted(Gate(approve=Person("no")), Rules(default="ask")) == REFUSED
 
 
 async def test_a_denial_names_its_pattern_and_tells_the_model_not_to_go_around_it():

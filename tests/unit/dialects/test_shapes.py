@@ -196,3 +196,57 @@ def test_legacy_function_calls_are_refused_with_what_to_use():
 def test_a_chat_tool_message_is_refused_by_the_others(name):
     with pytest.raises(ValueError, match="'tool'"):
         dialect(name).read({"role": "tool", "content": "x"})
+
+
+WRONG = {
+    "the user message has no content, but the unknown key 'text'": {"role": "user", "text": "2+2?"},
+    "the user message has no content; write": {"role": "user", "content": None},
+    "the system message has no content": {"role": "system"},
+    "content of the user message is int": {"role": "user", "content": 5},
+    "content of the user message is dict": {"role": "user", "content": {"type": "text"}},
+    r"content\[1\] of the user message is str": {"role": "user", "content": [{"type": "x"}, "b"]},
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("why", WRONG)
+def test_a_message_without_content_is_refused_with_what_is_there_instead(name, why):
+    with pytest.raises(ValueError, match=why):
+        dialect(name).read(WRONG[why])
+
+
+RESULTS_WITHOUT_CONTENT = {
+    "openai_chat": {"role": "tool", "tool_call_id": "c", "output": "x"},
+    "openai_responses": {"type": "function_call_output", "call_id": "c", "content": "x"},
+}
+
+
+@pytest.mark.parametrize("name", RESULTS_WITHOUT_CONTENT)
+def test_a_result_under_a_wrong_key_is_refused_with_that_key(name):
+    wire = RESULTS_WITHOUT_CONTENT[name]
+    with pytest.raises(ValueError, match=f"unknown key {list(wire)[-1]!r}"):
+        dialect(name).read(wire)
+
+
+def test_a_result_of_a_wrong_type_is_refused_by_its_type():
+    block = {"type": "tool_result", "tool_use_id": "t", "content": 5}
+    with pytest.raises(ValueError, match="content of the tool_result message is int"):
+        dialect("anthropic").read({"role": "user", "content": [block]})
+    with pytest.raises(ValueError, match="content of the tool message is int"):
+        dialect("openai_chat").read({"role": "tool", "tool_call_id": "c", "content": 5})
+    item = {"type": "function_call_output", "call_id": "c", "output": 5}
+    with pytest.raises(ValueError, match="output of the function_call_output message is int"):
+        dialect("openai_responses").read(item)
+
+
+@pytest.mark.parametrize("name", ["anthropic", "openai_chat"])
+def test_a_reply_s_content_of_a_wrong_type_is_refused_by_its_type(name):
+    with pytest.raises(ValueError, match="content of the assistant message is int"):
+        dialect(name).read({"role": "assistant", "content": 5})
+
+
+def test_a_tool_may_say_that_it_returned_nothing_and_a_model_may_say_nothing():
+    nothing = dialect("openai_chat").read({"role": "tool", "tool_call_id": "c", "content": None})
+    assert nothing.results[0].content == ()
+    for name in ("anthropic", "openai_chat"):
+        assert dialect(name).read({"role": "assistant"}).parts == ()

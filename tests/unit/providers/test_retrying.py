@@ -65,6 +65,20 @@ async def test_a_request_is_sent_again_until_it_is_answered():
     assert waits.seconds == [0.5, 1.0]
 
 
+async def test_whoever_waits_hears_why_and_for_how_long():
+    inner = Scripted([failed("rate_limit", 12.0)], [START, TEXT, STOP])
+    heard: list[tuple[str, float]] = []
+    await gathered(
+        retrying(
+            inner,
+            sleep=Waits(),
+            chance=lambda: 1.0,
+            waits=lambda failure, seconds: heard.append((failure.kind, seconds)),
+        )
+    )
+    assert heard == [("rate_limit", 12.5)]
+
+
 async def test_a_failure_that_stays_is_raised_after_the_last_attempt():
     inner, waits = Scripted(*[[failed()]] * 5), Waits()
     with pytest.raises(ProviderError) as caught:

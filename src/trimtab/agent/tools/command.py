@@ -56,7 +56,7 @@ def command_tool(
         run=run,
         on_interrupt=spec.on_interrupt,
         timeout=spec.timeout + 5 * GRACE,
-        permit=gate.permit(rules_of(spec, "allow"), text_of),
+        permit=gate.permit(rules_of(spec), text_of),
     )
 
 

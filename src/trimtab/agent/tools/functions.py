@@ -52,7 +52,7 @@ def python_tool(name: str, spec: PythonTool, folder: Path, gate: Gate) -> Tool:
         run=run,
         on_interrupt=spec.on_interrupt,
         timeout=spec.timeout + 5,
-        permit=gate.permit(rules_of(spec, "allow"), text_of),
+        permit=gate.permit(rules_of(spec), text_of),
     )
 
 

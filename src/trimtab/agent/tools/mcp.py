@@ -79,7 +79,7 @@ def _tool(name: str, offered: Offered, server: Server, spec: McpTool, gate: Gate
         # A server that was lost may have to start first, and the client has the time limit itself.
         timeout=spec.timeout + 60,
         permit=gate.permit(
-            rules_of(spec, "ask"), lambda asked: f"{name} {rendered(asked.arguments)}".rstrip()
+            rules_of(spec), lambda asked: f"{name} {rendered(asked.arguments)}".rstrip()
         ),
     )
 

@@ -55,7 +55,7 @@ def shell_tool(
         run=run,
         on_interrupt=spec.on_interrupt,
         timeout=spec.timeout + 5 * GRACE,
-        permit=gate.permit(rules_of(spec, "ask"), lambda asked: command_of(asked.arguments)),
+        permit=gate.permit(rules_of(spec), lambda asked: command_of(asked.arguments)),
     )
 
 

@@ -84,7 +84,7 @@ def steps_of(given: Any) -> list[Step]:
     if unknown := sorted(set(told) - _KEYS):
         raise ValueError(f"a step has no {', '.join(unknown)}; it has {', '.join(sorted(_KEYS))}")
     if "fault" in told and told["fault"] not in FAULTS:
-        raise ValueError(f"no fault is called {told['fault']!r}; GET /_control/faults lists them")
+        raise ValueError(f"no fault is called {told['fault']!r}; there are {', '.join(FAULTS)}")
     told["calls"] = _calls(told.get("calls", 0))
     if told.get("tool") and not told["calls"]:
         raise ValueError(f'a step with the tool {told["tool"]!r} calls nothing; add "calls": 1')
