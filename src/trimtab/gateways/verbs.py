@@ -110,20 +110,18 @@ async def _reset(service: Service, session: str, key: str) -> str:
     async with _alone(service, session) as opened:
         if await service.store.find_key(session, key) is not None:
             return ""  # done before, and something may have been said since
-        # Whoever runs a turn elsewhere can write no more.
-        await opened.claim()
-        last = 0
-        # What still waits was said before, too.
-        while letters := await service.mail.pending(session, after=last):
-            for letter in letters:
-                await opened.add(letter.message, key=letter.key)
-            last = letters[-1].number
-        before = len(opened.window.entries)
-        await _begin_anew(opened)
-        # Twice, so that its key is in the log only when it is done.
-        await opened.add(text_message("user", "/reset"), key=key)
-        await _begin_anew(opened)
-        await opened.end()
+        async with opened.owned():
+            last = 0
+            # What still waits was said before, too.
+            while letters := await service.mail.pending(session, after=last):
+                for letter in letters:
+                    await opened.add(letter.message, key=letter.key)
+                last = letters[-1].number
+            before = len(opened.window.entries)
+            await _begin_anew(opened)
+            # Twice, so that its key is in the log only when it is done.
+            await opened.add(text_message("user", "/reset"), key=key)
+            await _begin_anew(opened)
     hidden = f"{before} message{'' if before == 1 else 's'}"
     return f"We begin anew: I see none of the {hidden} before. They stay in the log."
 

@@ -9,8 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import suppress
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -322,6 +329,19 @@ class Session:
         await self._write(lambda: self._context.append(self._claim()), epoch=False)
         self.epoch = self.window.epoch
         return self.epoch
+
+    @asynccontextmanager
+    async def owned(self) -> AsyncGenerator[None]:
+        """A turn for what is no conversation: a turn that was left open, and may still run in
+        another process, can write no more."""
+        epoch = await self.claim()
+        try:
+            yield
+            await self.end()
+        finally:
+            # Where this failed, whoever else uses the session is not taken for the turn.
+            if self.epoch == epoch:
+                self.epoch = None
 
     def _claim(self) -> Turn:
         return Turn(state="claimed", epoch=self.window.epoch + 1)

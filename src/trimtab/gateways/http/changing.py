@@ -70,15 +70,8 @@ async def _taken_back(opened: Session, handle: str | None) -> Undone:
     after = [entry for seq, entry in opened.window.entries.items() if seq > to]
     text = next((entry.message.text for entry in after if entry.message.role == "user"), "")
     said = opened.window.said
-    # A turn that was left open may still run somewhere: from here on it can write no more.
-    epoch = await opened.claim()
-    try:
+    async with opened.owned():
         await opened.rewind(to)
-        await opened.end()
-    finally:
-        # Where this failed, whoever else uses the session is not taken for the turn.
-        if opened.epoch == epoch:
-            opened.epoch = None
     return Undone(to=to, messages=said - opened.window.said, text=text)
 
 
