@@ -318,7 +318,7 @@ class Context:
         return budget_for(
             window.settings,
             learned=window.learned_limit,
-            ratio=window.ratio,
+            ratio=max(window.ratio, window.gauge[0]),
             margin=window.counter.unanchored,
             volatile=window.counter.count(volatile) + 8 if volatile else 0,
             output_first=window.overflowed,

@@ -293,24 +293,31 @@ def bound_of(events: Sequence[Event], call: Call, counter: Counter) -> int:
 
 
 def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
-    """Reported input and position of the last call that is a prefix, and the learned ratio."""
+    """Reported input and position of the last call that is a prefix, and the learned ratio: that
+    of the last call, or of a larger one before it, whichever is higher."""
     anchor: tuple[int, int] | None = None
     last: tuple[int, Call] | None = None
     whole = False
     ratio, counter = 1.0, ""
+    larger: tuple[float, float] = (0.0, 1.0)
     for event in events:
         match event.body:
             case Call() as body:
                 last, whole = (event.seq, body), True
             case Outcome() as body if last is not None and body.call == last[0]:
                 if counted := counted_by(body, last[1]):
+                    larger = (larger[0] * 0.95, larger[1])
                     ratio = counted / last[1].tokens
+                    if last[1].tokens < larger[0] / 2:
+                        ratio = max(ratio, larger[1])
+                    else:
+                        larger = (last[1].tokens, ratio)
                     anchor = (counted, last[1].position) if whole else anchor
             case _:
                 if breaks(event, last[1].position if last else 0):
                     anchor, whole = None, False
         if isinstance(event.body, Settings) and event.body.counter != counter:
-            counter, ratio = event.body.counter, 1.0
+            counter, ratio, larger = event.body.counter, 1.0, (0.0, 1.0)
         if isinstance(event.body, Rewind) and last is not None:
             last = (last[0], replace(last[1], position=min(last[1].position, event.body.to)))
     return anchor, ratio

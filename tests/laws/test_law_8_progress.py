@@ -47,7 +47,7 @@ def bound(life: Life, volatile: str | None) -> int:
     """Of all that is seen, by the one margin that holds before and after an edit."""
     window, budget = life.context.window, life.context.budget(volatile)
     whole = budget.head.tokens + window.tokens + budget.volatile
-    return upper_bound(counter=window.counter, new=whole, ratio=window.ratio)
+    return upper_bound(counter=window.counter, new=whole, ratio=budget.ratio)
 
 
 def each_pass_lowers_the_bound(life: Life, stream: bool, volatile: str | None) -> None:

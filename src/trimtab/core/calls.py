@@ -10,6 +10,9 @@ from trimtab.core.tokens import MAXIMUM_RATIO
 if TYPE_CHECKING:
     from trimtab.core.window import Window
 
+FADES = 0.95
+"""What is left, with each call, of the size of the one that taught the ratio."""
+
 
 def happened(window: Window, event: Event) -> None:
     """Fold an event that names no messages."""
@@ -82,6 +85,11 @@ def _calibrate(window: Window, counted: int) -> None:
     tokens, estimate = window.pending
     if estimate > 0:
         window.ratio = counted / estimate
+        known, size = window.gauge
+        # In a small request what a provider puts around the texts, or leaves out, counts for as
+        # much as they do: that may raise what a larger one taught, it says nothing against it.
+        small = estimate * 2 < size * FADES
+        window.gauge = (known, size * FADES) if small else (window.ratio, estimate)
     if window.call_version == window.version:
         window.anchor = (counted, tokens)
 

@@ -100,6 +100,7 @@ def snapshot_of(window: Window) -> Snapshot:
         "noted": window.note is not None,
         "last_reply": [window.last_reply, window.last_reply_by],
         "anchor": window.anchor,
+        "gauge": window.gauge,
         "pending": window.pending,
         "cache": [window.cache.miss_rate, window.cache.expected, window.cache.reports],
         "last_usage": _usage(window.last_usage),
@@ -188,6 +189,8 @@ def resume(window: Window, snapshot: Snapshot, events: Iterable[Event]) -> None:
         setattr(window, name, state[name])
     window.anchor = None if state["anchor"] is None else (state["anchor"][0], state["anchor"][1])
     window.pending = (state["pending"][0], state["pending"][1])
+    known, size = state.get("gauge", (window.ratio, 0.0))
+    window.gauge = (known, size)
     miss_rate, expected, reports = state["cache"]
     window.cache = CacheMeter(miss_rate=miss_rate, expected=expected, reports=reports)
     window.last_usage = None if state["last_usage"] is None else _used(state["last_usage"])

@@ -134,9 +134,11 @@ class Plan:
         window, anchor = self.window, self.window.anchor
         if self.breaks or anchor is None:
             whole = self.budget.head.tokens + self.tokens + self.budget.volatile
-            return upper_bound(counter=window.counter, new=whole, ratio=window.ratio)
+            return upper_bound(counter=window.counter, new=whole, ratio=self.budget.ratio)
         new = max(0, self.tokens - anchor[1]) + self.budget.volatile
-        return upper_bound(counter=window.counter, usage=anchor[0], new=new, ratio=window.ratio)
+        return upper_bound(
+            counter=window.counter, usage=anchor[0], new=new, ratio=self.budget.ratio
+        )
 
     def groups(self) -> Iterable[Group]:
         """Visible groups that the plan has not hidden, oldest first."""

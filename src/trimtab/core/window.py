@@ -103,6 +103,8 @@ class Window:
         self.learned_limit: int | None = None
         self.ratio = 1.0
         """Reported input over our estimate, at the last call that reported."""
+        self.gauge: tuple[float, float] = (1.0, 0.0)
+        """The same at the last one that was not small beside those before it, and its estimate."""
         self.anchor: tuple[int, int] | None = None
         """Reported input of the last call and our estimate of its messages, if still a prefix."""
         self.call_version = -1
@@ -244,7 +246,7 @@ class Window:
         served_otherwise(self, before)
         if body.counter != before.counter:
             self.recounted = bool(self.past or self.kept)
-            self.ratio = 1.0
+            self.ratio, self.gauge = 1.0, (1.0, 0.0)
             self._refold()
         else:
             self.recount_front()

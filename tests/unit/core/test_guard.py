@@ -230,6 +230,35 @@ def reply(name, tokens, text="ok"):
     }
 
 
+def test_a_small_request_does_not_take_back_what_a_larger_one_taught():
+    context = claude("full", **SMALL)
+    context.add(user("word " * 1_000))
+    context.request()
+    context.add(reply("msg_0", int(last(context).tokens * 1.5)))
+    context.rewind(0)
+    for number in range(1, 8):
+        context.add(user("hi"))
+        context.request()
+        # What stands around the texts makes most of it, and counts for less than we thought.
+        context.add(reply(f"msg_{number}", last(context).tokens // 2))
+        context.rewind(0)
+    assert context.budget().ratio == pytest.approx(1.5, abs=0.01)
+
+
+def test_what_a_larger_request_taught_fades_with_the_calls_that_do_not_bear_it_out():
+    context = claude("full", **SMALL)
+    context.add(user("word " * 1_000))
+    context.request()
+    context.add(reply("msg_0", last(context).tokens * 100))
+    context.rewind(0)
+    for number in range(1, 60):
+        context.add(user("word " * 100))
+        context.request()
+        context.add(reply(f"msg_{number}", last(context).tokens))
+        context.rewind(0)
+    assert context.budget().ratio == pytest.approx(1.0)
+
+
 def test_a_provider_that_counts_more_than_we_do_is_believed():
     context = claude("full", **SMALL)
     talk(context, 2, size=1_000)
