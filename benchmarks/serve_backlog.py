@@ -5,14 +5,15 @@ one process begins to work. Its model answers at once, so what is measured is ou
 mail and the queue. While the rest of the one session is worked off, others come and go.
 
 many        the sessions with one message each: turns a second, and how much longer a turn takes
-            than in a queue that is all but empty; by how many places a session was overtaken
+            than in a queue that is all but empty; by how many places a session's turn began sooner
+            or later than its message was taken in
 one         the session with all the messages: whether they are in order, the turns they took, how
             much longer those at the end took than those at the beginning
 beside      how long somebody else waits for a reply meanwhile, against an empty queue
 bloat       bytes of the tables that turns pass through, after 100,000 turns that do nothing but
             pass; what the outbox keeps of replies that have left is told apart
 
-No turn may take more than twice as long as in an empty queue, nobody be overtaken by more than run
+No turn may take more than twice as long as in an empty queue, nobody be moved by more than run
 side by side and are taken in at once, and the tables may not grow with the number of turns.
 """
 
@@ -65,8 +66,8 @@ BESIDE = 30
 """Who come and go while the one session is worked off."""
 SLOWER = 2.0
 """How much longer a turn may take."""
-OVERTAKEN = 4 * (AT_ONCE + POSTERS)
-"""Places by which a session may come sooner or later than it was sent."""
+MOVED = AT_ONCE + POSTERS
+"""Places by which a session's turn may begin sooner or later than its message was taken in."""
 BOUND = 64 << 20
 """Bytes of the tables that turns pass through, at most."""
 MANY = 50_000
@@ -90,15 +91,28 @@ FROM unnest(%s::text[]) AS name
 
 
 class Noted(PostgresMail):
-    """Knows when each session's turn was finished."""
+    """Knows in which order messages were taken in, and turns were begun and finished."""
 
     def __init__(self, connections: Connections, queue: Queue) -> None:
         super().__init__(connections, queue)
+        self.taken: dict[str, None] = {}
+        """Sessions by their first message."""
+        self.started: dict[str, None] = {}
+        """And by their first turn."""
         self.done: list[tuple[str, float]] = []
         """Sessions and times, in order."""
         self.turns = Counter[str]()
         """How many each session has had."""
         self._more = asyncio.Event()
+
+    async def post(self, letter: Inbound) -> bool:
+        kept = await super().post(letter)
+        self.taken.setdefault(letter.session)
+        return kept
+
+    async def pass_gate(self, session: str) -> None:
+        self.started.setdefault(session)
+        await super().pass_gate(session)
 
     async def finish(
         self, session: str, epoch: int, taken: Collection[int], replies: Sequence[Outbound]
@@ -268,8 +282,7 @@ async def backlog(conninfo: str, size: int) -> Report:
         parts = [range(first, size, POSTERS) for first in range(POSTERS)]
         posting = [own.post([many[number] for number in part], part) for part in parts]
         await asyncio.gather(own.post([ONE] * size, range(size)), *posting)
-        done = own.mail.done
-        begun = time.monotonic()
+        mail, begun = own.mail, time.monotonic()
         async with own.working():
             # The one session has its turn, goes behind all the others, and has its next.
             await own.mail.turned(size + 1)
@@ -281,21 +294,22 @@ async def backlog(conninfo: str, size: int) -> Report:
             if isinstance(event.body, Said) and event.body.message.role == "user"
         ]
     in_order = said == [f"k{number}" for number in range(size)]
-    return judged(base, begun, done, many, waits, in_order=in_order)
+    return judged(base, begun, mail, many, waits, in_order=in_order)
 
 
 def judged(
     base: Empty,
     begun: float,
-    done: Sequence[tuple[str, float]],
+    mail: Noted,
     many: Sequence[str],
     waits: Sequence[float],
     *,
     in_order: bool,
 ) -> Report:
-    place = {name: index for index, name in enumerate(many)}
-    ended = [(name, at) for name, at in done if name in place]
-    moved = [abs(place[name] - index) for index, (name, _) in enumerate(ended)]
+    chosen, done = frozenset(many), mail.done
+    ended = [(name, at) for name, at in done if name in chosen]
+    place = {name: index for index, name in enumerate(n for n in mail.taken if n in chosen)}
+    moved = [abs(place[n] - i) for i, n in enumerate(n for n in mail.started if n in chosen)]
     turn = (ended[-1][1] - ended[0][1]) / (len(ended) - 1)
     tenths = [ended[len(ended) * part // 10 :][: len(ended) // 10] for part in range(10)]
     paces = [(tenth[-1][1] - tenth[0][1]) / (len(tenth) - 1) for tenth in tenths]
@@ -342,7 +356,7 @@ def judged(
                 if value > SLOWER
             ),
             *([] if in_order else ["the one session's messages are not in order"]),
-            *([] if max(moved) <= OVERTAKEN else [f"somebody was moved by {max(moved)} places"]),
+            *([] if max(moved) <= MOVED else [f"somebody was moved by {max(moved)} places"]),
         ],
     }
 
