@@ -1,6 +1,6 @@
 """An agent under load: many sessions at once, turns with tools, on files and on PostgreSQL.
 
-    python -m benchmarks.serve_load [--lane files|postgres] [--part 0.5] [--quick] [--json]
+    python -m benchmarks.serve_load [--lane files|postgres|steady] [--part 0.5] [--quick] [--json]
 
 2,000 people write at the same time, each the next message when the last was answered, 10 in all. A
 turn is a message of about 300 characters, a call of a tool, its result of about 1,000 characters,
@@ -24,8 +24,11 @@ bare           the same turns as plain Procrastinate jobs on the same database, 
                round, so that whatever else the machine does befalls both
 ratio          turns_s of ours by turns_s of bare, the median of the rounds
 
-The first three must be 0, and memory flat: at the end at most 15 % above the middle. `ratio` is to
-be `LEAST` at least.
+steady         on files again, more sessions than stay open, in a window of 6,000 tokens: after some
+               turns each has as much in memory as it ever will, where the others still grow
+
+The first three must be 0, and memory of `steady` flat: at the end at most 5 % above the middle.
+`ratio` is to be `LEAST` at least.
 """
 
 from __future__ import annotations
@@ -58,12 +61,16 @@ from trimtab.core.event import Call, Turn, dump
 from trimtab.stores.postgres.migrations import migrate
 from trimtab.worker.postgres.schema import migrate_queue
 
-LANES = ("files", "postgres")
+LANES = ("files", "postgres", "steady")
 SESSIONS = {"full": 2_000, "quick": 40}
 ROUNDS = {"full": 5, "quick": 3}
 TURNS = {"full": 2, "quick": 2}
 """Of each session, in each round."""
-FLAT, LEAST = 1.15, 0.7
+STEADY = {"full": (300, 7, 4), "quick": (20, 3, 4)}
+"""Sessions, rounds and turns of the lane of that name."""
+WINDOW = 6_000
+"""Its tokens."""
+FLAT, LEAST = 1.05, 0.7
 ZERO = ("lost", "doubled", "out_of_order")
 PACKAGES = ("anthropic", "procrastinate", "psycopg")
 
@@ -118,14 +125,14 @@ class Seen:
         }
 
 
-async def files(size: Size, url: str) -> Report:
-    seen = Seen("files")
+async def files(size: Size, url: str, lane: str = "files", window: int | None = None) -> Report:
+    seen = Seen(lane)
 
     def gauge() -> tuple[float, float]:
         return cpu_of(getpid()), memory_of(getpid())
 
     with tempfile.TemporaryDirectory(prefix="trimtab-") as root:
-        async with on_files(Path(root), url, size.sessions) as (talk, store):
+        async with on_files(Path(root), url, size.sessions, window) as (talk, store):
             for _ in range(size.rounds):
                 await seen.round(talk, size, gauge)
             return seen.row(talk, size, await judged(store, talk.asked))
@@ -170,6 +177,8 @@ def main(asked: Any) -> Report:
     named = "quick" if asked.quick else "full"
     count = max(1, round(SESSIONS[named] * asked.part))
     size = Size(sessions=names(count), rounds=ROUNDS[named], turns=TURNS[named])
+    sessions, rounds, turns = STEADY[named]
+    few = Size(sessions=names(sessions), rounds=rounds, turns=turns)
     rows: list[Report] = []
     told: Report = {}
     broken: list[str] = []
@@ -178,6 +187,8 @@ def main(asked: Any) -> Report:
         for lane in asked.lane or LANES:
             if lane == "files":
                 rows.append(asyncio.run(files(size, url)))
+            elif lane == "steady":
+                rows.append(asyncio.run(files(few, url, lane, WINDOW)))
             elif (found := programs()) is None:
                 told["postgres"] = "skipped: no programs of a PostgreSQL server are installed"
             else:
@@ -189,7 +200,7 @@ def main(asked: Any) -> Report:
         simulator.send("stats")
         refused = simulator.recv()["refused"]
     for row in rows:
-        broken += wrong(row, size)
+        broken += wrong(row, few if row["lane"] == "steady" else size)
     if refused:
         broken.append(f"the simulator refused {refused} requests")
     if not asked.quick and told.get("ratio", 1.0) < LEAST:
@@ -202,7 +213,7 @@ def wrong(row: Report, size: Size) -> list[str]:
     found = [f"{row['lane']}: {name} is {row[name]}" for name in ZERO if row[name]]
     if row["turns"] != size.whole:
         found.append(f"{row['lane']}: {row['turns']} of {size.whole} turns were answered")
-    if row["end_mb"] > FLAT * row["middle_mb"]:
+    if row["lane"] == "steady" and row["end_mb"] > FLAT * row["middle_mb"]:
         found.append(f"{row['lane']}: memory grew from {row['middle_mb']} to {row['end_mb']} MB")
     return found
 

@@ -55,8 +55,8 @@ class Timing(LocalLive):
         super().tell(session, happening)
 
 
-def agent_of(store: Store, url: str) -> Agent:
-    model = {"name": MODEL, "max_output_tokens": MAX_TOKENS}
+def agent_of(store: Store, url: str, window: int | None = None) -> Agent:
+    model = {"name": MODEL, "max_output_tokens": MAX_TOKENS, "context_window": window}
     provider = retrying(Anthropic(api_key="benchmark", base_url=url))
     return Agent(
         spec=Spec.model_validate({"name": "helper", "model": model}),
@@ -68,18 +68,22 @@ def agent_of(store: Store, url: str) -> Agent:
     )
 
 
-def service_of(store: Store, mail: Any, url: str) -> tuple[Service, Timing]:
+def service_of(
+    store: Store, mail: Any, url: str, window: int | None = None
+) -> tuple[Service, Timing]:
     live = Timing()
-    agents = {"helper": agent_of(store, url)}
+    agents = {"helper": agent_of(store, url, window)}
     return Service(agents=agents, store=store, mail=mail, live=live, max_waiting=100_000), live
 
 
 @asynccontextmanager
-async def on_files(root: Path, url: str, sessions: list[str]) -> AsyncGenerator[tuple[Talk, Store]]:
+async def on_files(
+    root: Path, url: str, sessions: list[str], window: int | None = None
+) -> AsyncGenerator[tuple[Talk, Store]]:
     """This process serves, and those who write are in it, too."""
     store = FileStore(root)
     mail = await FileMail.open(store)
-    service, live = service_of(store, mail, url)
+    service, live = service_of(store, mail, url, window)
     turns = LocalTurns(service, at_once=AT_ONCE)
     mail.due = turns.due
     talk = Talk(sessions, lambda *said: service.post(letter(*said)))

@@ -59,6 +59,19 @@ async def test_the_ones_used_last_stay_open():
         assert opening.count == 4
 
 
+async def test_long_ones_are_closed_before_they_are_too_many():
+    opening = Opening()
+    sessions = Sessions(opening, kept=9, held=3_500)
+    for name in "abcde":
+        async with sessions.using(name) as session:
+            await session.add({"role": "user", "content": "x" * 1_000})
+    assert (opening.count, len(sessions)) == (5, 3)
+    async with sessions.using("e"):
+        assert opening.count == 5
+    async with sessions.using("b"):
+        assert opening.count == 6
+
+
 async def test_what_is_in_use_stays_open_however_many_there_are():
     opening = Opening()
     sessions = Sessions(opening, kept=1)

@@ -57,8 +57,9 @@ class Jobs:
                     return
                 fresh = not (due.tries or due.taken or due.put_off)
                 await self._service.answer(due.session, gather=fresh, attempt=attempt)
-            if await self._mail.pending(due.session, limit=1):
-                # More than one turn takes: behind all others who wait.
+            if attempt.full and await self._mail.pending(due.session, limit=1):
+                # More than one turn takes: behind all others who wait. Whatever came while it ran
+                # has a job of its own.
                 await self._mail.defer(Due(session=due.session))
         except asyncio.CancelledError:
             self.cut_off += 1

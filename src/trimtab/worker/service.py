@@ -106,8 +106,8 @@ class Service:
     ) -> Ended:
         """Run one turn: what a runner does when one is due.
 
-        Without `gather` it does not wait for what people write in pieces: the runner has. Where it
-        fails, `attempt` says how far it came.
+        Without `gather` it does not wait for what people write in pieces: the runner has.
+        `attempt` says how far it came.
         """
         agent = self.agent_of(session)
         waiting = await self.mail.pending(session, limit=BATCH)
@@ -126,7 +126,7 @@ class Service:
                     raise
             finally:
                 if attempt is not None:
-                    attempt.epoch = turning.epoch
+                    attempt.epoch, attempt.full = turning.epoch, turning.full
                 if self._running.get(session) is mine:
                     del self._running[session]
         # The session's place is held until nothing of it is left that another turn could take up.

@@ -7,13 +7,15 @@ import logging
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from itertools import islice
 
 from trimtab.session import Session
 from trimtab.stores.errors import NoSession, StaleOwner
 
 KEPT = 256
 """Sessions that stay open while nobody uses them."""
+HELD = 32 << 20
+"""Bytes that the models of all open ones see, up to which they stay so. Memory takes twice that for
+long messages, and six times for short ones."""
 
 log = logging.getLogger("trimtab.worker")
 
@@ -21,9 +23,12 @@ log = logging.getLogger("trimtab.worker")
 class Sessions:
     """Open sessions by id: one object each, shared by all who use it at the same time."""
 
-    def __init__(self, opening: Callable[[str], Awaitable[Session]], *, kept: int = KEPT) -> None:
+    def __init__(
+        self, opening: Callable[[str], Awaitable[Session]], *, kept: int = KEPT, held: int = HELD
+    ) -> None:
         self._opening = opening
         self._kept = kept
+        self._held = held
         self._open: OrderedDict[str, Session] = OrderedDict()
         self._users: dict[str, int] = {}
         self._gates: dict[str, asyncio.Lock] = {}
@@ -76,11 +81,14 @@ class Sessions:
             self._gates.pop(session, None)
 
     def _shrink(self) -> None:
-        over = max(0, len(self._open) - self._kept)
-        idle = (name for name in self._open if name not in self._users)
-        for name in list(islice(idle, over)):
+        held = sum(session.window.bytes for session in self._open.values())
+        for name in [name for name in self._open if name not in self._users]:
+            if len(self._open) <= self._kept and held <= self._held:
+                break
+            session = self._open.pop(name)
+            held -= session.window.bytes
             # Beside the turns: closing waits for a summary that is being made.
-            task = asyncio.create_task(_closed(self._open.pop(name)))
+            task = asyncio.create_task(_closed(session))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 

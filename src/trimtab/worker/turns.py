@@ -32,10 +32,13 @@ PATIENCE = 10
 
 @dataclass(slots=True, kw_only=True)
 class Attempt:
-    """What is left of a turn that failed, for whoever ran it."""
+    """What there is to know of a turn, for whoever ran it."""
 
     epoch: int | None = None
     """The newest claim of its session that it knew of; None where it did not come so far."""
+    full: bool = False
+    """Whether it took as many letters as a turn may: there may be more that nobody else looks
+    after."""
 
 
 class Turning:
@@ -56,6 +59,11 @@ class Turning:
     def epoch(self) -> int:
         """The newest claim that it knew of: its own, once it has one."""
         return self._epoch
+
+    @property
+    def full(self) -> bool:
+        """Whether it has taken as many letters as it may."""
+        return len(self._taken) >= BATCH
 
     def stop(self) -> None:
         """End after this step."""
