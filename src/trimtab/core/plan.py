@@ -120,9 +120,11 @@ class Plan:
                 case "summarise":
                     self.summarise(groups, edit.text, edit.why)
                 case "drop":
-                    dropped |= {g.index: (g, edit.why) for g in groups if self._may_hide(g)}
+                    dropped |= {group.index: (group, edit.why) for group in groups}
                 case _:
                     pass
+        # A summary, whichever was named first, has taken some of them.
+        dropped = {index: each for index, each in dropped.items() if self._may_hide(each[0])}
         # Whether a notice stands already makes no difference: asked again, the answer is the same.
         notice = front_size(self.window.counter, "", self._longest_notice()).tokens
         if sum(self._size_of(group)[1] for group, _ in dropped.values()) > notice:

@@ -67,6 +67,15 @@ def test_messages_that_take_less_than_the_notice_are_not_dropped_for_it():
     assert [(e.first, e.last) for e in plan.decision().edits] == [(2, 4)]
 
 
+def test_what_a_summary_takes_is_not_counted_among_what_a_drop_saves():
+    context = chat("full")
+    for text in ("one " * 100, "two", "three"):
+        context.add(user(text))
+    plan = plan_of(context)
+    plan.adopt([edit_of("drop", 2, 3), edit_of("summarise", 2, 2, text="first")])
+    assert [edit.op for edit in plan.decision().edits] == ["summarise"]
+
+
 def test_a_summary_that_says_nothing_replaces_nothing():
     context = chat("full")
     for number in range(4):
