@@ -18,6 +18,7 @@ from typing import Any
 
 from trimtab.core.branching import branch
 from trimtab.core.budget import Budget, budget_for
+from trimtab.core.calls import weight_of
 from trimtab.core.edits import parse_handle
 from trimtab.core.erase import eraser, to_erase
 from trimtab.core.event import Body, Call, Edit, Event, Outcome, Pin, Rewind, Settings, dump, load
@@ -318,7 +319,7 @@ class Context:
         return budget_for(
             window.settings,
             learned=window.learned_limit,
-            ratio=max(window.ratio, window.gauge[0]),
+            ratio=weight_of(window),
             margin=window.counter.unanchored,
             volatile=window.counter.count(volatile) + 8 if volatile else 0,
             output_first=window.overflowed,

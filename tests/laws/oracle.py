@@ -294,33 +294,45 @@ def bound_of(events: Sequence[Event], call: Call, counter: Counter) -> int:
 
 def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
     """Reported input and position of the last call that is a prefix, and the learned ratio: that
-    of the last call, or of a larger one before it, whichever is higher."""
+    of the last call, or of all that came on top of another, older text counting for less."""
     anchor: tuple[int, int] | None = None
     last: tuple[int, Call] | None = None
     whole = False
     ratio, counter = 1.0, ""
-    larger: tuple[float, float] = (0.0, 1.0)
+    fresh: list[tuple[float, float]] = []
+    standing = 0
     for event in events:
         match event.body:
             case Call() as body:
                 last, whole = (event.seq, body), True
             case Outcome() as body if last is not None and body.call == last[0]:
                 if counted := counted_by(body, last[1]):
-                    larger = (larger[0] * 0.95, larger[1])
                     ratio = counted / last[1].tokens
-                    if last[1].tokens < larger[0] / 2:
-                        ratio = max(ratio, larger[1])
-                    else:
-                        larger = (last[1].tokens, ratio)
-                    anchor = (counted, last[1].position) if whole else anchor
+                    if anchor:
+                        fresh.append((counted - anchor[0], last[1].tokens - standing))
+                    elif not fresh:
+                        fresh.append((counted, last[1].tokens))
+                    if whole:
+                        anchor, standing = (counted, last[1].position), last[1].tokens
             case _:
                 if breaks(event, last[1].position if last else 0):
                     anchor, whole = None, False
         if isinstance(event.body, Settings) and event.body.counter != counter:
-            counter, ratio, larger = event.body.counter, 1.0, (0.0, 1.0)
+            counter, ratio, fresh = event.body.counter, 1.0, []
         if isinstance(event.body, Rewind) and last is not None:
             last = (last[0], replace(last[1], position=min(last[1].position, event.body.to)))
-    return anchor, ratio
+    return anchor, max(ratio, weight_of(fresh))
+
+
+def weight_of(fresh: Sequence[tuple[float, float]]) -> float:
+    """Reported over estimated tokens of what was new: each counts for half of itself after 32,768
+    tokens more, if they came at once."""
+    told = [(min(max(0, counted), 4 * new), new) for counted, new in fresh if new > 0]
+    share, heavy, light = 1.0, 0.0, 0.0
+    for counted, new in reversed(told):
+        heavy, light = heavy + share * counted, light + share * new
+        share /= 1 + new / 32_768
+    return heavy / light if light else 1.0
 
 
 def counted_by(outcome: Outcome, call: Call) -> int:

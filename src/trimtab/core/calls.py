@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from trimtab.core.event import Attempt, Call, Event, Fork, Outcome, Sent, Settings, Turn, added
 from trimtab.core.tokens import MAXIMUM_RATIO
@@ -10,8 +10,19 @@ from trimtab.core.tokens import MAXIMUM_RATIO
 if TYPE_CHECKING:
     from trimtab.core.window import Window
 
-FADES = 0.95
-"""What is left, with each call, of the size of the one that taught the ratio."""
+SPAN = 32_768
+"""Tokens of new text after which what earlier text taught about its weight counts for half."""
+
+
+class Anchor(NamedTuple):
+    """The last call that reported, where its request is a prefix of the next."""
+
+    counted: int
+    """Its input, as it was reported."""
+    tokens: int
+    """Our estimate of its messages."""
+    estimate: int
+    """And of all of it."""
 
 
 def happened(window: Window, event: Event) -> None:
@@ -70,6 +81,13 @@ def call_ended(window: Window, body: Outcome) -> None:
         _calibrate(window, counted)
 
 
+def weight_of(window: Window) -> float:
+    """What our estimates are to be multiplied by: as the last call was counted, or the text that
+    was added lately, whichever is heavier. Below 1 it is not believed."""
+    heavy, light = window.weighed
+    return max(window.ratio, heavy / light if light else 1.0)
+
+
 def served_otherwise(window: Window, before: Settings) -> None:
     """Forget a limit that was learned of another model, or before the user said another window."""
     now = window.settings
@@ -85,13 +103,24 @@ def _calibrate(window: Window, counted: int) -> None:
     tokens, estimate = window.pending
     if estimate > 0:
         window.ratio = counted / estimate
-        known, size = window.gauge
-        # In a small request what a provider puts around the texts, or leaves out, counts for as
-        # much as they do: that may raise what a larger one taught, it says nothing against it.
-        small = estimate * 2 < size * FADES
-        window.gauge = (known, size * FADES) if small else (window.ratio, estimate)
+        _weigh(window, counted, estimate)
     if window.call_version == window.version:
-        window.anchor = (counted, tokens)
+        window.anchor = Anchor(counted, tokens, estimate)
+
+
+def _weigh(window: Window, counted: int, estimate: int) -> None:
+    """Add what is new in a request to what is known of the weight of text.
+
+    The ratio of a whole request says little of what comes next: what a provider puts around the
+    texts, or leaves out, is in it, too. What came on top of the call before says how more will
+    count; a whole request only stands in until there is some.
+    """
+    before, (heavy, light) = window.anchor or Anchor(0, 0, 0), window.weighed
+    new = estimate - before.estimate
+    if new > 0 and (window.anchor or not light):
+        kept = SPAN / (SPAN + new)
+        heavy = kept * heavy + min(max(0, counted - before.counted), MAXIMUM_RATIO * new)
+        window.weighed = (heavy, kept * light + new)
 
 
 def _expected_read(window: Window, at: float) -> int:

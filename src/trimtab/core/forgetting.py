@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trimtab.core.cache_meter import CacheMeter
+from trimtab.core.calls import Anchor
 from trimtab.core.event import (
     Body,
     Call,
@@ -100,7 +101,7 @@ def snapshot_of(window: Window) -> Snapshot:
         "noted": window.note is not None,
         "last_reply": [window.last_reply, window.last_reply_by],
         "anchor": window.anchor,
-        "gauge": window.gauge,
+        "weighed": window.weighed,
         "pending": window.pending,
         "cache": [window.cache.miss_rate, window.cache.expected, window.cache.reports],
         "last_usage": _usage(window.last_usage),
@@ -187,10 +188,10 @@ def resume(window: Window, snapshot: Snapshot, events: Iterable[Event]) -> None:
     unfold(window)
     for name in _PLAIN:
         setattr(window, name, state[name])
-    window.anchor = None if state["anchor"] is None else (state["anchor"][0], state["anchor"][1])
+    window.anchor = None if state["anchor"] is None else Anchor(*state["anchor"])
     window.pending = (state["pending"][0], state["pending"][1])
-    known, size = state.get("gauge", (window.ratio, 0.0))
-    window.gauge = (known, size)
+    heavy, light = state["weighed"]
+    window.weighed = (heavy, light)
     miss_rate, expected, reports = state["cache"]
     window.cache = CacheMeter(miss_rate=miss_rate, expected=expected, reports=reports)
     window.last_usage = None if state["last_usage"] is None else _used(state["last_usage"])

@@ -137,9 +137,9 @@ class Plan:
         if self.breaks or anchor is None:
             whole = self.budget.head.tokens + self.tokens + self.budget.volatile
             return upper_bound(counter=window.counter, new=whole, ratio=self.budget.ratio)
-        new = max(0, self.tokens - anchor[1]) + self.budget.volatile
+        new = max(0, self.tokens - anchor.tokens) + self.budget.volatile
         return upper_bound(
-            counter=window.counter, usage=anchor[0], new=new, ratio=self.budget.ratio
+            counter=window.counter, usage=anchor.counted, new=new, ratio=self.budget.ratio
         )
 
     def groups(self) -> Iterable[Group]:

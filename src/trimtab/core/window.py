@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 
 from trimtab.core.cache_meter import CacheMeter
-from trimtab.core.calls import happened, served_otherwise
+from trimtab.core.calls import Anchor, happened, served_otherwise
 from trimtab.core.edits import ERASED, omitted, summary_text, with_recall
 from trimtab.core.erase import scrub
 from trimtab.core.event import (
@@ -103,10 +103,10 @@ class Window:
         self.learned_limit: int | None = None
         self.ratio = 1.0
         """Reported input over our estimate, at the last call that reported."""
-        self.gauge: tuple[float, float] = (1.0, 0.0)
-        """The same at the last one that was not small beside those before it, and its estimate."""
-        self.anchor: tuple[int, int] | None = None
-        """Reported input of the last call and our estimate of its messages, if still a prefix."""
+        self.weighed: tuple[float, float] = (0.0, 0.0)
+        """What came on top of earlier calls: as it was reported, and as we had estimated it."""
+        self.anchor: Anchor | None = None
+        """The last call that reported, if still a prefix."""
         self.call_version = -1
         """The version at the last call: equal to `version` where its request is still a prefix."""
         self.awaiting: int | None = None
@@ -246,7 +246,7 @@ class Window:
         served_otherwise(self, before)
         if body.counter != before.counter:
             self.recounted = bool(self.past or self.kept)
-            self.ratio, self.gauge = 1.0, (1.0, 0.0)
+            self.ratio, self.weighed = 1.0, (0.0, 0.0)
             self._refold()
         else:
             self.recount_front()
