@@ -76,11 +76,7 @@ class Agent:
         options = options_of(self.spec, self.system, self.provider.dialect)
         options["tools"] = [tool.definition for tool in self.tools]
         redact = redactor(*self.spec.session.redact) if self.spec.session.redact else None
-        if not await self.store.position(session):
-            return await Session.create(self.store, session, redact=redact, **options)
-        opened = await Session.open(self.store, session, redact=redact)
-        await opened.adopt(**options)
-        return opened
+        return await Session.open_or_create(self.store, session, redact=redact, **options)
 
     async def turn(self, session: Session, says: Any = None, **how: Any) -> Ended:
         """Let the model answer; what is not said about how is in the file."""

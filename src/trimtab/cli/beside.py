@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 FILE = Path("agent.yaml")
+"""The agent that a command is about where none is named."""
 
 
 def store_beside() -> str | None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
@@ -17,7 +18,7 @@ from trimtab.cli.beside import store_beside
 from trimtab.cli.refusing import refused
 from trimtab.cli.words import plain
 from trimtab.stores.choose import is_database, open_store
-from trimtab.stores.errors import NoSession, StoreError
+from trimtab.stores.errors import NoSession, StoreError, StoreUnavailable
 from trimtab.stores.store import Store
 from trimtab.wire import RequestChanged
 
@@ -99,6 +100,11 @@ def work(
     `new` allows a folder that is not there yet.
     """
     with friendly(), waiting(doing) as told:
+        if isinstance(place, Unsaid) and not (new or is_database(place) or Path(place).exists()):
+            raise StoreUnavailable(
+                f"nothing was said yet: {place} is not there. `trimtab chat` begins a session; "
+                "sessions elsewhere are named with --store, or in TRIMTAB_STORE"
+            )
         return asyncio.run(_run(place, verb, told, new=new))
 
 

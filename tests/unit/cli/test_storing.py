@@ -61,6 +61,19 @@ def test_the_store_is_the_typed_one_else_the_environments_else_the_agents(folder
     assert listed("--store", "sessions", TRIMTAB_STORE="other") == "in-sessions"
 
 
+@pytest.mark.parametrize("agent", [AGENT, None])
+def test_where_nothing_was_said_yet_the_first_step_is_named(tmp_path, monkeypatch, agent):
+    monkeypatch.chdir(tmp_path)
+    if agent is not None:
+        write(tmp_path, agent)
+    done = trimtab("session", "list")
+    place = "mystore" if agent else "./sessions"
+    assert done.exit_code == 2
+    assert done.stderr.startswith(
+        f"trimtab: nothing was said yet: {place} is not there. `trimtab c"
+    )
+
+
 def test_an_agent_that_names_no_store_has_its_sessions_beside_it(folder):
     write(folder, "model:\n  name: gpt-5\n")
     assert listed() == "in-sessions"

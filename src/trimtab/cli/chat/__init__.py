@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-FILE = Path("agent.yaml")
+from trimtab.cli.beside import FILE
 
 
 def chat(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from trimtab.cli.beside import FILE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -18,7 +20,7 @@ COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "skip": "bright_black"
 
 
 def doctor(
-    agent: Annotated[Path, typer.Option(help="The agent's file.")] = Path("agent.yaml"),
+    agent: Annotated[Path, typer.Option(help="The agent's file.")] = FILE,
     offline: Annotated[
         bool, typer.Option("--offline", help="Do not ask the provider anything.")
     ] = False,
