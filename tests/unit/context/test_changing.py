@@ -1,0 +1,234 @@
+"""Rewinding, forking, other settings, policies of one's own; and what is refused."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.conversations import (
+    calls,
+    chat,
+    claude,
+    contents,
+    prose,
+    said,
+    user,
+)
+from tests.conversations import result as chat_result
+from tests.replies import (
+    claude_reply,
+)
+from tests.unit.context.start import kinds
+from trimtab import CannotFit, Context, Erased, check
+from trimtab.core.event import Call, Edit, Outcome, Usage
+from trimtab.core.plan import Decision
+
+
+def test_a_rewind_by_handle_goes_back_to_behind_that_message():
+    context = chat()
+    handle = context.add(user("one"))
+    context.add(user("two"))
+    context.rewind(handle)
+    assert contents(context.request()) == ["one"]
+
+
+@pytest.mark.parametrize("to", [-1, 99])
+def test_a_rewind_beyond_the_log_is_refused(to):
+    with pytest.raises(ValueError, match=f"cannot rewind to {to}; positions go up to 1"):
+        chat().rewind(to)
+
+
+def test_a_fork_shares_the_past_and_nothing_after():
+    context = chat()
+    context.add(user("one"))
+    fork = context.fork(name="parent")
+    context.add(user("two"))
+    fork.add(user("three"))
+    assert contents(context.request()) == ["one", "two"]
+    assert contents(fork.request()) == ["one", "three"]
+    assert Context.load(fork.dump()).dump() == fork.dump()
+
+
+def test_a_fork_at_a_position_leaves_the_rest_behind():
+    context = chat()
+    context.add(user("one"))
+    position = context.window.seq
+    context.add(user("two"))
+    assert contents(context.fork(at=position).request()) == ["one"]
+
+
+def test_a_change_of_model_takes_its_entry_and_dialect():
+    context = chat(context_window=None)
+    context.add(user("hi"))
+    context.configure(model="claude-sonnet-4-5", dialect=None)
+    settings = context.window.settings
+    assert (settings.dialect, settings.entry["context_window"]) == ("anthropic", 200_000)
+    assert context.budget().limit == 200_000
+    assert check(context.request()) == []
+
+
+def test_a_wrong_change_is_refused_and_changes_nothing():
+    context = chat()
+    before = context.dump()
+    with pytest.raises(ValueError, match="unknown policy"):
+        context.configure(policy="best")
+    with pytest.raises(ValueError, match="not known; pass dialect"):
+        context.configure(model="my-model")
+    assert context.dump() == before
+
+
+def test_revealing_pinning_and_erasing_go_by_handle():
+    context = chat(context={"max_tool_result_tokens": 50})
+    context.add(user("go"))
+    context.add(calls("c1"))
+    handle = context.add(chat_result("c1", prose(4_000)))
+    context.request()
+    context.reveal(f"{handle}.0")
+    assert prose(4_000) in contents(context.request())
+    context.pin(handle)
+    context.erase(handle)
+    assert "[erased]" in contents(context.request())
+    with pytest.raises(Erased):
+        context.recall(handle)
+
+
+def test_a_policy_of_ones_own_is_a_function():
+    def newest(window, budget):
+        first = next(iter(window.groups))
+        drop = Edit(op="drop", first=first.first, last=first.last, why="mine")
+        return Decision(edits=(drop,), note={"seen": len(window.groups)})
+
+    context = chat(newest)
+    context.add(user("one " * 50))
+    context.add(user("two"))
+    assert contents(context.request()) == [
+        "[conversation truncated — 1 older messages omitted]",
+        "two",
+    ]
+    call = context.events[-1].body
+    assert isinstance(call, Call)
+    assert call.note == {"seen": 2}
+    assert context.window.settings.policy.endswith("newest")
+
+
+def test_the_settings_of_a_snapshot_come_back_with_their_own_policy():
+    """Opened from a snapshot, under a function that was chosen only after it."""
+
+    def nothing(window, budget):
+        return Decision()
+
+    context = chat("full")
+    context.add(user("one"))
+    events = list(context.events)
+    base = context.checkpoint()
+    context.configure(policy=nothing)
+    twin = Context.load([*events, *context.events], snapshot=base, policy=nothing)
+    assert twin.options.policy is nothing
+    twin.apply([replace(events[0], seq=twin.window.seq + 1)])
+    assert twin.options.policy == "full"
+
+
+def test_a_tokenizer_of_ones_own_counts():
+    context = chat(tokenizer=lambda text: len(text.split()))
+    before = context.report().used
+    context.add(user("one two three"))
+    assert context.report().used - before == 3 + 4
+
+
+def test_decide_and_apply_are_what_request_does():
+    one, other = chat(context={"max_history_tokens": 50}), chat(context={"max_history_tokens": 50})
+    for context in (one, other):
+        for number in range(3):
+            context.add(user(prose(400, f"{number}")))
+    one.apply(one.repairs())
+    count = len(one.events)
+    decided = one.decide()
+    assert len(one.events) == count
+    one.apply(decided)
+    one.apply([one.call()])
+    assert one.render() == other.request()
+    assert one.dump() == other.dump()
+
+
+def test_a_step_lets_a_call_pass_that_was_made_elsewhere():
+    context = chat()
+    context.add(user("hi"))
+    context.step()
+    assert kinds(context) == ["Settings", "Said", "Call"]
+    assert context.window.sent == 2
+
+
+def test_nothing_can_be_rendered_before_a_call_is_recorded():
+    with pytest.raises(ValueError, match="no call is recorded"):
+        chat().render()
+
+
+def test_what_cannot_fit_is_an_error_of_its_own():
+    context = chat(context_window=1_000, max_output_tokens=900)
+    context.add(user("hi"))
+    context.configure(system=prose(10_000))
+    with pytest.raises(CannotFit, match="the limit is 1,000"):
+        context.request()
+
+
+@pytest.mark.parametrize(
+    ("item", "told"),
+    [
+        ("hi", "a text has no role"),
+        ([{"role": "user", "content": "hi"}], "sync"),
+        (7, "expected a mapping or an SDK object"),
+    ],
+)
+def test_what_is_no_message_is_refused(item, told):
+    with pytest.raises(TypeError, match=told):
+        chat().add(item)
+
+
+def test_a_request_before_anything_was_said_is_refused():
+    with pytest.raises(ValueError, match="nothing was said yet"):
+        chat().request()
+
+
+def test_a_context_shows_itself_in_one_line():
+    context = Context("gpt-4o")
+    context.add({"role": "user", "content": "hello"})
+    assert repr(context) == "<Context gpt-4o: 1 of 1 messages shown, 9 of 128,000 tokens>"
+
+
+def test_an_outcome_names_its_call_and_why_the_model_stopped():
+    context = claude()
+    context.add(user("hi"))
+    context.request()
+    context.add(claude_reply())
+    outcome = next(e.body for e in context.events if isinstance(e.body, Outcome))
+    assert outcome == Outcome(
+        call=3,
+        usage=Usage(input=100, output=7, cache_read=50, cache_write=30),
+        stop="end_turn",
+    )
+
+
+def test_importing_it_needs_no_sdk():
+    script = "import sys, trimtab; trimtab.Context('gpt-4o'); print('openai' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ),
+    )
+    assert done.stdout == "False\n"
+
+
+def test_a_fork_from_before_an_erasure_names_it_too():
+    context = chat()
+    handle = context.add(user("my secret"))
+    context.add(said("noted"))
+    before = context.window.seq
+    context.erase(handle)
+    twin = context.fork(at=before)
+    assert "my secret" not in "".join(twin.dump())
+    with pytest.raises(Erased, match=f"{handle} was erased"):
+        twin.recall(handle)

@@ -1,0 +1,95 @@
+"""`preview` and `rebuild`: calls that are not made yet, and those that were."""
+
+import json
+
+import pytest
+
+from tests.conversations import (
+    calls,
+    chat,
+    prose,
+    said,
+    talk,
+    user,
+)
+from tests.conversations import result as chat_result
+from tests.unit.context.start import READ
+from trimtab import Context, RequestChanged
+from trimtab.core.plan import Decision
+
+
+def test_a_preview_changes_nothing_and_tells_what_would_be_hidden():
+    context = chat(context={"max_history_tokens": 50})
+    talk(context, 3, size=400)
+    context.add(user("now"))
+    before = context.dump()
+    preview = context.preview(stream=True)
+    assert context.dump() == before
+    assert [edit.op for edit in preview.edits] == ["drop"]
+    assert preview.report.hidden["drop"][0] > 0
+    assert context.request(stream=True) == preview.request
+
+
+def test_a_preview_uses_the_callers_own_policy_and_tokenizer():
+    asked: list[int] = []
+
+    def policy(window, budget):
+        asked.append(window.seq)
+        return Decision()
+
+    context = chat(policy, tokenizer=len)
+    context.add(user("hi"))
+    assert context.preview().report.used > 0
+    assert asked == [2]
+
+
+def test_a_past_request_is_rebuilt_exactly():
+    context = chat(context={"max_history_tokens": 100})
+    sent = {}
+    for number in range(6):
+        context.add(user(prose(200, f"{number}")))
+        request = context.request(volatile=f"tick {number}")
+        sent[context.window.seq] = request
+        context.add(said("ok"))
+    again = Context.load(context.dump())
+    assert {seq: again.rebuild(seq) for seq in sent} == sent
+    assert len({json.dumps(request) for request in sent.values()}) == 6
+
+
+def test_a_past_request_with_an_erased_part_is_not_shown():
+    context = chat()
+    context.add(user("secret"))
+    context.request()
+    context.erase("m2")
+    with pytest.raises(RequestChanged, match="cannot be shown as it was sent"):
+        context.rebuild(3)
+
+
+def test_what_is_no_call_cannot_be_rebuilt():
+    context = chat()
+    with pytest.raises(LookupError, match="event 1 is not a call"):
+        context.rebuild(1)
+
+
+def test_a_log_is_loaded_as_it_was_left():
+    context = chat("compact", recall=True, goal="cost", tools=[READ], system="Be brief.")
+    talk(context, 2)
+    context.add(user("go"))
+    for number in range(12):
+        context.add(calls(f"c{number}"))
+        context.add(chat_result(f"c{number}", prose(3_900)))
+        context.request()
+    again = Context.load(context.dump())
+    assert again.dump() == context.dump()
+    assert again.request() == context.request()
+    assert again.report() == context.report()
+    again.add(said("done"))
+    context.add(said("done"))
+    again.add(user("more"))
+    context.add(user("more"))
+    assert again.request() == context.request()
+
+
+def test_a_log_without_settings_is_refused():
+    with pytest.raises(ValueError, match="the log holds no settings event"):
+        Context.load([])

@@ -1,0 +1,83 @@
+"""What is hidden is found again: handles, recall tools, search."""
+
+import json
+
+import pytest
+
+from tests.conversations import (
+    calls,
+    chat,
+    talk,
+    user,
+)
+from tests.replies import (
+    DIALECTS,
+    REPLY,
+    result,
+)
+from tests.unit.context.start import READ, messages, start
+from trimtab import check
+from trimtab.core.message import Message, ToolCall
+
+
+def test_recall_tools_are_there_from_the_first_call_or_never():
+    with_recall, without = chat(recall=True, tools=[READ]), chat(tools=[READ])
+    for context in (with_recall, without):
+        context.add(user("hi"))
+    names = [tool["function"]["name"] for tool in with_recall.request()["tools"]]
+    assert names == ["read", "recall", "search_history"]
+    assert [tool["function"]["name"] for tool in without.request()["tools"]] == ["read"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_recall_is_answered_and_the_answer_added(dialect):
+    context = start(dialect, recall=True, tools=[READ], context={"max_tool_result_tokens": 50})
+    context.add(user("go"))
+    context.request()
+    context.add(REPLY[dialect]("", calls=("c1",)))
+    hidden = "\n".join(f"line {number}" for number in range(1, 400))
+    handle = context.add(result(dialect, "c1", hidden))
+    assert f"· recall {handle}.0]" in str(messages(context.request()))
+    call = ToolCall(
+        id="r1", name="recall", arguments=json.dumps({"handle": f"{handle}.0", "lines": "399-400"})
+    )
+    context.add(Message(role="assistant", parts=(call,)))
+    assert context.answer(call) == "line 399"
+    request = context.request()
+    assert check(request, dialect_name=dialect) == []
+    assert "line 399" in str(messages(request))
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ({"handle": "m2.0"}, "alpha\nbeta\ngamma delta"),
+        ({"handle": "m2.0", "lines": "2"}, "beta"),
+        ({"handle": "m2.0", "lines": "2-3"}, "beta\ngamma delta"),
+        ({"handle": "m2.0", "grep": "A$"}, "alpha\nbeta\ngamma delta"),
+        ({"handle": "m2.0", "grep": "delta"}, "gamma delta"),
+        ({"handle": "m2.0", "grep": "("}, "(no such lines)"),
+        ({"handle": "m99"}, "[nothing is called m99; positions go up to m3]"),
+        ({"handle": "it"}, "['it' is not a handle; handles look like m12.0, m12 or m3-m50]"),
+    ],
+)
+def test_a_recall_gives_lines_or_says_what_is_wrong(asked, answer):
+    context = chat(recall=True)
+    context.add(user("alpha\nbeta\ngamma delta"))
+    call = ToolCall(id="r1", name="recall", arguments=json.dumps(asked))
+    context.add(Message(role="assistant", parts=(call,)))
+    assert context.answer(call) == answer
+
+
+def test_a_search_finds_hidden_messages():
+    context = chat(recall=True, context={"max_history_tokens": 20})
+    context.add(user("The password hint is a blue whale."))
+    talk(context, 5, size=400)
+    call = calls("s1", tool="search_history", arguments='{"query":"blue whale"}')
+    context.add(call)
+    assert context.answer(call["tool_calls"][0]) == "m2.0: The password hint is a blue whale."
+
+
+def test_only_recall_tools_are_answered():
+    with pytest.raises(ValueError, match="read is not a recall tool; those are recall and search"):
+        chat(recall=True).answer(ToolCall(id="c", name="read", arguments="{}"))
