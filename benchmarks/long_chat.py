@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import multiprocessing
 import sys
 import tempfile
@@ -236,6 +237,7 @@ class Run:
 
 def run_case(case: Case, conninfo: str | None) -> Report:
     """One conversation with a server of its own, in this process."""
+    logging.getLogger("trimtab").setLevel(logging.ERROR)  # a window that fills up is the point
     options: dict[str, Any] = {"window": WINDOW, "seed": "s"}
     if case.heavier > 1:
         own = {"tokenizer": "estimate", "heavier": case.heavier, "stops_at_window": False}
