@@ -171,8 +171,10 @@ class Passing(Service):
     async def answer(
         self, session: str, *, gather: bool = True, attempt: Attempt | None = None
     ) -> Ended:
-        del gather, attempt
-        letters = await self.mail.pending(session)
+        del gather
+        letters = await self.mail.pending(session, limit=BATCH)
+        if attempt is not None:
+            attempt.full = len(letters) == BATCH
         route = Route(door=DOOR, address={})
         replies = [
             Outbound(session=session, seq=1, text="Yes.", route=route, key=f"{session}/{each.key}")

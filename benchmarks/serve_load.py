@@ -24,8 +24,9 @@ bare           the same turns as plain Procrastinate jobs on the same database, 
                round, so that whatever else the machine does befalls both
 ratio          turns_s of ours by turns_s of bare, the median of the rounds
 
-steady         on files again, more sessions than stay open, in a window of 6,000 tokens: after some
-               turns each has as much in memory as it ever will, where the others still grow
+steady         on files again, with more sessions than stay open (but for `--quick`) and a window of
+               6,000 tokens: after some turns each has as much in memory as it ever will; those of
+               the other lanes still grow
 
 The first three must be 0, and memory of `steady` flat: at the end at most 5 % above the middle.
 `ratio` is to be `LEAST` at least.
@@ -34,10 +35,12 @@ The first three must be 0, and memory of `steady` flat: at the end at most 5 % a
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from os import getpid
 from pathlib import Path
@@ -125,7 +128,17 @@ class Seen:
         }
 
 
-async def files(size: Size, url: str, lane: str = "files", window: int | None = None) -> Report:
+def alone(*given: Any) -> Report:
+    """`files` in a process of its own: the memory of no other lane is in its figures."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_run_files, *given).result()
+
+
+def _run_files(*given: Any) -> Report:
+    return asyncio.run(files(*given))
+
+
+async def files(size: Size, url: str, lane: str, window: int | None) -> Report:
     seen = Seen(lane)
 
     def gauge() -> tuple[float, float]:
@@ -186,9 +199,9 @@ def main(asked: Any) -> Report:
         url = simulator.recv()
         for lane in asked.lane or LANES:
             if lane == "files":
-                rows.append(asyncio.run(files(size, url)))
+                rows.append(alone(size, url, lane, None))
             elif lane == "steady":
-                rows.append(asyncio.run(files(few, url, lane, WINDOW)))
+                rows.append(alone(few, url, lane, WINDOW))
             elif (found := programs()) is None:
                 told["postgres"] = "skipped: no programs of a PostgreSQL server are installed"
             else:

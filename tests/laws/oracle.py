@@ -300,7 +300,7 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
     whole = False
     ratio, counter = 1.0, ""
     fresh: list[tuple[float, float]] = []
-    standing = 0
+    standing, served = 0, ("", "")
     for event in events:
         match event.body:
             case Call() as body:
@@ -310,7 +310,7 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
                     ratio = counted / last[1].tokens
                     if anchor:
                         fresh.append((counted - anchor[0], last[1].tokens - standing))
-                    elif not fresh:
+                    elif last[1].tokens > weights(fresh)[1]:
                         fresh.append((counted, last[1].tokens))
                     if whole:
                         anchor, standing = (counted, last[1].position), last[1].tokens
@@ -319,20 +319,24 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
                     anchor, whole = None, False
         if isinstance(event.body, Settings) and event.body.counter != counter:
             counter, ratio, fresh = event.body.counter, 1.0, []
+        if isinstance(event.body, Settings):
+            fresh = fresh if (event.body.model, event.body.dialect) == served else []
+            served = event.body.model, event.body.dialect
         if isinstance(event.body, Rewind) and last is not None:
             last = (last[0], replace(last[1], position=min(last[1].position, event.body.to)))
-    return anchor, max(ratio, weight_of(fresh))
+    heavy, light = weights(fresh)
+    return anchor, max(ratio, heavy / light if light else 1.0)
 
 
-def weight_of(fresh: Sequence[tuple[float, float]]) -> float:
-    """Reported over estimated tokens of what was new: each counts for half of itself after 32,768
+def weights(fresh: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Reported and estimated tokens of what was new: each counts for half of itself after 32,768
     tokens more, if they came at once."""
     told = [(min(max(0, counted), 4 * new), new) for counted, new in fresh if new > 0]
     share, heavy, light = 1.0, 0.0, 0.0
     for counted, new in reversed(told):
         heavy, light = heavy + share * counted, light + share * new
         share /= 1 + new / 32_768
-    return heavy / light if light else 1.0
+    return heavy, light
 
 
 def counted_by(outcome: Outcome, call: Call) -> int:

@@ -13,7 +13,13 @@ from tests.session.working import Worker, bodies, options, text
 from tests.session.wrappers import Failing, Forgetful, Wrapped
 from trimtab.core.event import Call, Erase, Said, Turn, canonical
 from trimtab.core.policies import POLICIES
-from trimtab.core.snapshot import NewerSnapshot, Snapshot, snapshot_from_json, snapshot_to_json
+from trimtab.core.snapshot import (
+    VERSION,
+    NewerSnapshot,
+    Snapshot,
+    snapshot_from_json,
+    snapshot_to_json,
+)
 from trimtab.session import Session
 from trimtab.stores.errors import NoSession, StoreUnavailable
 from trimtab.stores.files import FileStore
@@ -203,7 +209,7 @@ async def test_a_newer_snapshot_on_files_is_refused_and_stays(tmp_path):
     await snapshotted(store)
     await store.close()
     state = tmp_path / "s" / "state.yaml"
-    newer = state.read_text().replace("v: 1\n", "v: 99\n")
+    newer = state.read_text().replace(f"v: {VERSION}\n", "v: 99\n")
     state.write_text(newer)
     with pytest.raises(NewerSnapshot):
         await Session.open(FileStore(tmp_path), "s")

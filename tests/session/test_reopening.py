@@ -12,7 +12,7 @@ from trimtab import CannotFit
 from trimtab.core.event import Outcome, Said, Usage, canonical
 from trimtab.core.policies import POLICIES, preset
 from trimtab.core.policies.knobs import knobs_from
-from trimtab.session import Session
+from trimtab.session import Session, opening
 from trimtab.stores.errors import NoSession, PositionTaken
 
 pytestmark = pytest.mark.anyio
@@ -135,6 +135,18 @@ async def test_a_session_is_created_once_and_opened_only_where_it_is(store):
 
 def lately(window, budget):
     return preset("full", knobs_from({}), goal="balanced", summaries="extractive")(window, budget)
+
+
+async def test_a_policy_that_is_given_holds_however_the_log_is_read(store, monkeypatch):
+    """A change of settings that is folded behind it must not bring back its own."""
+    begun = await Session.open_or_create(store, "s", **options(policy="auto"))
+    for number in range(6):
+        await begun.add(user(f"message {number}"))
+    await begun.configure(system="Be brief.")
+    await begun.close()
+    monkeypatch.setattr(opening, "CHUNK", 3)
+    again = await Session.open_or_create(store, "s", **options(policy="layered"))
+    assert (again.options.policy, again.window.settings.policy) == ("layered", "layered")
 
 
 async def test_a_session_is_gone_on_with_or_begun_under_the_options_that_are_given(store):

@@ -10,7 +10,7 @@ import pytest
 from tests.stores.folders import SESSION, append, dumped, holding, lines
 from tests.stores.make import claimed, forked, held, said
 from trimtab.core.event import Said
-from trimtab.core.snapshot import NewerSnapshot, Snapshot
+from trimtab.core.snapshot import VERSION, NewerSnapshot, Snapshot
 from trimtab.stores.errors import Damaged, KeyTaken, StaleOwner
 from trimtab.stores.files import FileStore, reading
 from trimtab.stores.files.disk import folder_name, session_id
@@ -62,9 +62,9 @@ def test_the_state_is_yaml_with_a_line_for_each_key(root):
         root, lambda store: store.checkpoint(SESSION, Snapshot(seq=4, spans=((1, 4),), state=state))
     )
     text = (root / SESSION / "state.yaml").read_text("ascii")
-    assert text.splitlines()[:4] == ["v: 1", "seq: 4", "spans: [[1, 4]]", "epoch: 4"]
+    assert text.splitlines()[:4] == [f"v: {VERSION}", "seq: 4", "spans: [[1, 4]]", "epoch: 4"]
     assert text.splitlines()[8:] == ["..."]
-    assert from_yaml(text) == {"v": 1, "seq": 4, "spans": [[1, 4]], **state}
+    assert from_yaml(text) == {"v": VERSION, "seq": 4, "spans": [[1, 4]], **state}
     yaml = pytest.importorskip("yaml", reason="no YAML parser is installed")
     assert yaml.safe_load(text) == from_yaml(text)
 
@@ -270,10 +270,10 @@ def test_a_torn_last_line_of_earlier_snapshots_is_ignored_and_then_replaced(root
 
 def test_a_snapshot_of_a_later_release_is_refused_and_one_of_an_earlier_left_unused(root):
     state = root / SESSION / "state.yaml"
-    state.write_text(to_yaml({"v": 2, "seq": 3, "spans": []}))
+    state.write_text(to_yaml({"v": VERSION + 1, "seq": 3, "spans": []}))
     with pytest.raises(NewerSnapshot, match="upgrade trimtab"):
         run(root, lambda store: store.snapshot(SESSION))
-    state.write_text(to_yaml({"v": 0, "seq": 3, "spans": []}))
+    state.write_text(to_yaml({"v": VERSION - 1, "seq": 3, "spans": []}))
     assert run(root, lambda store: store.snapshot(SESSION)) is None
 
 

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from trimtab.core.message import Media, Message, ToolCall, ToolResult
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
@@ -70,6 +71,23 @@ async def test_long_ones_are_closed_before_they_are_too_many():
         assert opening.count == 5
     async with sessions.using("b"):
         assert opening.count == 6
+
+
+@pytest.mark.parametrize("in_result", [True, False])
+async def test_a_picture_counts_by_what_it_takes_in_memory(in_result):
+    opening = Opening()
+    sessions = Sessions(opening, kept=9, held=150_000)
+    picture = Media(kind="image", mime="image/png", data="A" * 100_000)
+    for name in "abc":
+        async with sessions.using(name) as session:
+            if in_result:
+                call = ToolCall(id="c", name="look", arguments="{}")
+                await session.add(Message(role="assistant", parts=(call,)))
+                result = ToolResult(call_id="c", content=(picture,))
+                await session.add(Message(role="tool", parts=(result,)))
+            else:
+                await session.add(Message(role="user", parts=(picture,)))
+    assert len(sessions) == 1
 
 
 async def test_what_is_in_use_stays_open_however_many_there_are():

@@ -102,8 +102,8 @@ def work(
     with friendly(), waiting(doing) as told:
         if isinstance(place, Unsaid) and not (new or is_database(place) or Path(place).exists()):
             raise StoreUnavailable(
-                f"nothing was said yet: {place} is not there. `trimtab chat` begins a session; "
-                "sessions elsewhere are named with --store, or in TRIMTAB_STORE"
+                f"there are no sessions here yet: {place} is not there, `trimtab chat` makes it. "
+                "Where they are elsewhere, name the place with --store or in TRIMTAB_STORE"
             )
         return asyncio.run(_run(place, verb, told, new=new))
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from trimtab.core.window import Window
 
 SPAN = 32_768
-"""Tokens of new text after which what earlier text taught about its weight counts for half."""
+"""Tokens that, coming at once, make what earlier text taught about its weight count for half."""
 
 
 class Anchor(NamedTuple):
@@ -83,16 +83,19 @@ def call_ended(window: Window, body: Outcome) -> None:
 
 def weight_of(window: Window) -> float:
     """What our estimates are to be multiplied by: as the last call was counted, or the text that
-    was added lately, whichever is heavier. Below 1 it is not believed."""
+    was added lately, whichever is heavier."""
     heavy, light = window.weighed
     return max(window.ratio, heavy / light if light else 1.0)
 
 
 def served_otherwise(window: Window, before: Settings) -> None:
-    """Forget a limit that was learned of another model, or before the user said another window."""
+    """Forget what was learned of another model: its limit, which another window that the user
+    names ends as well, and how it counts what is added."""
     now = window.settings
     if _window_of(now) != _window_of(before):
         window.learned_limit = None
+    if (now.model, now.dialect) != (before.model, before.dialect):
+        window.weighed = (0.0, 0.0)
 
 
 def _window_of(settings: Settings) -> tuple[str, str, object]:
@@ -111,13 +114,13 @@ def _calibrate(window: Window, counted: int) -> None:
 def _weigh(window: Window, counted: int, estimate: int) -> None:
     """Add what is new in a request to what is known of the weight of text.
 
-    The ratio of a whole request says little of what comes next: what a provider puts around the
-    texts, or leaves out, is in it, too. What came on top of the call before says how more will
-    count; a whole request only stands in until there is some.
+    What came on top of the call before says how more will count. A whole request says less: what a
+    provider puts around the texts, or leaves out, is in it, too. It is believed where it holds more
+    than all that is known.
     """
     before, (heavy, light) = window.anchor or Anchor(0, 0, 0), window.weighed
     new = estimate - before.estimate
-    if new > 0 and (window.anchor or not light):
+    if new > (0 if window.anchor else light):
         kept = SPAN / (SPAN + new)
         heavy = kept * heavy + min(max(0, counted - before.counted), MAXIMUM_RATIO * new)
         window.weighed = (heavy, kept * light + new)

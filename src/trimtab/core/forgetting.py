@@ -196,7 +196,7 @@ def resume(window: Window, snapshot: Snapshot, events: Iterable[Event]) -> None:
     window.cache = CacheMeter(miss_rate=miss_rate, expected=expected, reports=reports)
     window.last_usage = None if state["last_usage"] is None else _used(state["last_usage"])
     window.used = _used(state["used"])
-    window.summaries = SummaryMeter.from_json(state.get("summaries"))
+    window.summaries = SummaryMeter.from_json(state["summaries"])
     window.erased = [(a, b, part, by) for a, b, part, by in state["erased"]]
     window.rewinds = [(at, to) for at, to in state["rewinds"]]
 

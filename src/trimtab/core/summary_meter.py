@@ -95,10 +95,8 @@ class SummaryMeter:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, data: dict[str, Any] | None) -> SummaryMeter:
-        """The inverse; a snapshot of a release that asked no model has none."""
-        if data is None:
-            return cls()
+    def from_json(cls, data: dict[str, Any]) -> SummaryMeter:
+        """The inverse."""
         return replace(cls(**data), usage=Usage(**data["usage"]))
 
 

@@ -104,7 +104,7 @@ class Window:
         self.ratio = 1.0
         """Reported input over our estimate, at the last call that reported."""
         self.weighed: tuple[float, float] = (0.0, 0.0)
-        """What came on top of earlier calls: as it was reported, and as we had estimated it."""
+        """Text that was new in a call: as it was reported and as we had estimated it, faded."""
         self.anchor: Anchor | None = None
         """The last call that reported, if still a prefix."""
         self.call_version = -1

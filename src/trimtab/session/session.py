@@ -55,7 +55,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("trimtab.session")
 
-_GIVEN_AGAIN = ("policy", "tokenizer", "redact", "clock")
+_NOT_SET = ("tokenizer", "redact", "clock")
+"""Options of `Context` that are not in the log."""
+_GIVEN_AGAIN = ("policy", *_NOT_SET)
 """Options that `open` takes: they are not, or not whole, in the log."""
 
 
@@ -95,9 +97,9 @@ class Session:
         if not await store.position(session):
             with suppress(SessionExists):  # somebody else was faster
                 return await cls.create(store, session, **options)
-        own = {name: options.pop(name) for name in _GIVEN_AGAIN if name in options}
+        own = {name: options[name] for name in _GIVEN_AGAIN if name in options}
         found = await cls.open(store, session, **own)
-        await found.adopt(**options)
+        await found.adopt(**{name: options[name] for name in options if name not in _NOT_SET})
         return found
 
     @classmethod

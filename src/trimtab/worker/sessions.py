@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
+from trimtab.core.message import Media, Part, ToolResult
+from trimtab.core.window import Window
 from trimtab.session import Session
 from trimtab.stores.errors import NoSession, StaleOwner
 
 KEPT = 256
 """Sessions that stay open while nobody uses them."""
 HELD = 32 << 20
-"""Bytes that the models of all open ones see, up to which they stay so. Memory takes twice that for
-long messages, and six times for short ones."""
+"""Bytes of messages in memory up to which they stay open, all together. Memory takes twice that
+where messages are long, and six times where they are short."""
 
 log = logging.getLogger("trimtab.worker")
 
@@ -30,6 +32,7 @@ class Sessions:
         self._kept = kept
         self._held = held
         self._open: OrderedDict[str, Session] = OrderedDict()
+        self._sizes: dict[str, int] = {}
         self._users: dict[str, int] = {}
         self._gates: dict[str, asyncio.Lock] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -53,6 +56,7 @@ class Sessions:
     async def forget(self, session: str) -> None:
         """Close a session, for example because it is deleted."""
         found = self._open.pop(session, None)
+        self._sizes.pop(session, None)
         if found is not None:
             await found.close()
 
@@ -79,18 +83,37 @@ class Sessions:
         if not self._users[session]:
             del self._users[session]
             self._gates.pop(session, None)
+            if session in self._open:
+                self._sizes[session] = bytes_in(self._open[session].window)
 
     def _shrink(self) -> None:
-        held = sum(session.window.bytes for session in self._open.values())
+        held = sum(self._sizes.values())
         for name in [name for name in self._open if name not in self._users]:
             if len(self._open) <= self._kept and held <= self._held:
                 break
-            session = self._open.pop(name)
-            held -= session.window.bytes
+            held -= self._sizes.pop(name)
             # Beside the turns: closing waits for a summary that is being made.
-            task = asyncio.create_task(_closed(session))
+            task = asyncio.create_task(_closed(self._open.pop(name)))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+
+def bytes_in(window: Window) -> int:
+    """Bytes of all messages that a window has in memory, whole, whatever the model sees of them."""
+    told = sum(size.bytes for entry in window.entries.values() for size in entry.sizes)
+    return told + sum(
+        len(part.data or "")
+        for entry in window.entries.values()
+        for part in _inside(entry.message.parts)
+        if isinstance(part, Media)
+    )
+
+
+def _inside(parts: Sequence[Part]) -> Iterator[Part]:
+    for part in parts:
+        yield part
+        if isinstance(part, ToolResult):
+            yield from part.content
 
 
 async def _refreshed(found: Session) -> bool:

@@ -62,16 +62,15 @@ def test_the_store_is_the_typed_one_else_the_environments_else_the_agents(folder
 
 
 @pytest.mark.parametrize("agent", [AGENT, None])
-def test_where_nothing_was_said_yet_the_first_step_is_named(tmp_path, monkeypatch, agent):
+def test_where_there_are_no_sessions_yet_the_first_step_is_named(tmp_path, monkeypatch, agent):
     monkeypatch.chdir(tmp_path)
     if agent is not None:
         write(tmp_path, agent)
     done = trimtab("session", "list")
     place = "mystore" if agent else "./sessions"
     assert done.exit_code == 2
-    assert done.stderr.startswith(
-        f"trimtab: nothing was said yet: {place} is not there. `trimtab c"
-    )
+    start = f"trimtab: there are no sessions here yet: {place} is not there, `trimtab chat` makes"
+    assert done.stderr.startswith(start)
 
 
 def test_an_agent_that_names_no_store_has_its_sessions_beside_it(folder):
