@@ -77,6 +77,20 @@ FAULTS = (
     ),
     Fault(
         law=1,
+        what="a small request makes the text that comes next look light",
+        file="core/calls.py",
+        old="return max(window.ratio, heavy / light if light else 1.0)",
+        new="return window.ratio",
+    ),
+    Fault(
+        law=1,
+        what="what was in the call before is weighed again",
+        file="core/calls.py",
+        old="min(max(0, counted - before.counted), MAXIMUM_RATIO * new)",
+        new="min(counted, MAXIMUM_RATIO * new)",
+    ),
+    Fault(
+        law=1,
         what="an estimate is taken for an upper bound",
         file="core/tokens.py",
         old="return math.ceil(scaled * (1 + counter.unanchored))",
