@@ -32,6 +32,7 @@ from trimtab.worker.live import LocalLive
 from trimtab.worker.local import LocalTurns
 from trimtab.worker.postgres.mail import PostgresMail
 from trimtab.worker.service import Service
+from trimtab.worker.sessions import KEPT
 
 AT_ONCE = 32
 """Turns side by side on files."""
@@ -69,21 +70,24 @@ def agent_of(store: Store, url: str, window: int | None = None) -> Agent:
 
 
 def service_of(
-    store: Store, mail: Any, url: str, window: int | None = None
+    store: Store, mail: Any, url: str, window: int | None = None, kept: int = KEPT
 ) -> tuple[Service, Timing]:
     live = Timing()
     agents = {"helper": agent_of(store, url, window)}
-    return Service(agents=agents, store=store, mail=mail, live=live, max_waiting=100_000), live
+    service = Service(
+        agents=agents, store=store, mail=mail, live=live, kept=kept, max_waiting=100_000
+    )
+    return service, live
 
 
 @asynccontextmanager
 async def on_files(
-    root: Path, url: str, sessions: list[str], window: int | None = None
+    root: Path, url: str, sessions: list[str], window: int | None = None, kept: int = KEPT
 ) -> AsyncGenerator[tuple[Talk, Store]]:
     """This process serves, and those who write are in it, too."""
     store = FileStore(root)
     mail = await FileMail.open(store)
-    service, live = service_of(store, mail, url, window)
+    service, live = service_of(store, mail, url, window, kept)
     turns = LocalTurns(service, at_once=AT_ONCE)
     mail.due = turns.due
     talk = Talk(sessions, lambda *said: service.post(letter(*said)))
