@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from asyncio.subprocess import DEVNULL, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -68,12 +69,14 @@ async def run_process(
 ) -> Ran:
     """Start it, read what it prints, and see to it that nothing of it is left."""
     ours, its = os.pipe()
+    loop = asyncio.get_running_loop()
     try:
-        process = await asyncio.create_subprocess_exec(
+        transport, protocol = await loop.subprocess_exec(
+            lambda: SubprocessStreamProtocol(limit=CHUNK, loop=loop),
             *argv,
             cwd=cwd,
             env=dict(env),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=DEVNULL,
             stdout=its,
             stderr=its,
             start_new_session=True,
@@ -83,6 +86,7 @@ async def run_process(
         raise
     finally:
         os.close(its)
+    process = Process(transport, protocol, loop)
     output = _Output(ours, max_output_bytes)
     try:
         return await _watched(process, output, timeout)
@@ -97,9 +101,12 @@ async def run_process(
         raise
     finally:
         output.close()
+        if process.returncode is not None:
+            # The loop would do so when it comes to it; it may be gone before.
+            transport.close()
 
 
-async def _watched(process: asyncio.subprocess.Process, output: _Output, seconds: float) -> Ran:
+async def _watched(process: Process, output: _Output, seconds: float) -> Ran:
     ended = asyncio.ensure_future(process.wait())
     try:
         await asyncio.wait(
@@ -177,7 +184,7 @@ class _Output:
             each.cancel()
 
 
-async def end_group(process: asyncio.subprocess.Process, grace: float = GRACE) -> None:
+async def end_group(process: Process, grace: float = GRACE) -> None:
     """Ask the whole group to end, and end what has not after a while."""
     if not _signal(process, signal.SIGTERM):
         return
@@ -194,12 +201,12 @@ async def end_group(process: asyncio.subprocess.Process, grace: float = GRACE) -
         await asyncio.sleep(TICK)
 
 
-def kill_group(process: asyncio.subprocess.Process) -> bool:
+def kill_group(process: Process) -> bool:
     """End the whole group at once; False where nobody was left in it."""
     return _signal(process, signal.SIGKILL)
 
 
-def _signal(process: asyncio.subprocess.Process, number: int) -> bool:
+def _signal(process: Process, number: int) -> bool:
     """Send it to the group; False where nobody is left in it."""
     with suppress(ProcessLookupError):
         try:
