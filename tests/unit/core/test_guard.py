@@ -20,7 +20,7 @@ from tests.conversations import (
     user,
 )
 from trimtab import CannotFit, check
-from trimtab.core.event import Edit
+from trimtab.core.event import Edit, Outcome, Usage
 from trimtab.core.message import Media, Message, Text
 from trimtab.core.policies import POLICIES
 
@@ -257,6 +257,30 @@ def test_what_was_reported_once_counts_for_less_with_all_that_comes_on_top():
         context.request()
         context.add(reply(f"msg_{number}", last(context).tokens))
     assert context.budget().ratio < 1.5
+
+
+def test_where_every_call_breaks_the_prefix_a_larger_one_still_corrects_what_a_tiny_one_taught():
+    context = claude("full")
+    context.add(user("hi"))
+    context.request()
+    context.add(reply("msg_0", last(context).tokens * 3))
+    for number in range(1, 4):
+        context.configure(system=f"It is {number} o'clock.")
+        context.add(user("word " * 1_000))
+        context.request()
+        context.add(reply(f"msg_{number}", last(context).tokens))
+    assert context.budget().ratio < 1.1
+
+
+def test_how_one_model_counts_is_not_taken_over_to_another():
+    context = chat("full", model="mystery-1", context_window=100_000)
+    context.add(user("word " * 1_000))
+    context.request()
+    context.append(Outcome(call=context.window.seq, usage=Usage(input=3_000)))
+    counter = context.window.counter.name
+    context.configure(model="mystery-2", dialect="openai_chat")
+    assert context.window.counter.name == counter
+    assert context.window.weighed == (0.0, 0.0)
 
 
 def test_a_provider_that_counts_more_than_we_do_is_believed():
