@@ -223,7 +223,9 @@ def main(asked: Any) -> Report:
         broken.append(f"the simulator refused {refused} requests")
     if not asked.quick and told.get("ratio", 1.0) < LEAST:
         told["limited"] = f"ratio is below {LEAST}"
-    sample = f"{count:,} sessions at once, {size.whole:,} turns, {CALLS_A_TURN} requests each"
+    sizes = [(lane, few if lane == "steady" else size) for lane in asked.lane or LANES]
+    told_of = [f"{n}: {len(s.sessions):,} sessions at once, {s.whole:,} turns" for n, s in sizes]
+    sample = "; ".join([*told_of, f"{CALLS_A_TURN} requests a turn"])
     return {"sample": sample, "rows": rows, **told, "broken": broken}
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tests.agents import Clock
-from tests.conversations import user
+from tests.conversations import prose, user
 from trimtab import check
 from trimtab.core.event import Body, Call, Edit, Outcome, Said, Settings, Turn, dump
 from trimtab.session import Session
-from trimtab.session.happenings import Happening
+from trimtab.session.happenings import Happening, Notice
 from trimtab.session.tools import Invocation, Tool
 from trimtab.session.turn import run_turn
 from trimtab.stores.store import Store
@@ -20,6 +20,10 @@ from trimtab.testing import ScriptedProvider
 T = TypeVar("T")
 
 MODELS = {"anthropic": "claude-sonnet-4-5", "openai_chat": "gpt-4o", "openai_responses": "gpt-5.1"}
+WAIT = 10.0
+"""Seconds after which something that should have happened did not."""
+BELIEVED: dict[str, Any] = {"context_window": 100_000, "policy": "full"}
+"""What a session takes its model's window for, wrongly; and no policy that would help."""
 
 
 def definition(name: str) -> dict[str, Any]:
@@ -41,8 +45,19 @@ async def create(store: Store, dialect: str = "anthropic", **own: Any) -> Sessio
     return await Session.create(store, "s", **options)
 
 
+async def chat(session: Session, messages: int, size: int) -> None:
+    """Questions and answers of so many bytes each."""
+    for number in range(messages):
+        role = "assistant" if number % 2 else "user"
+        await session.add({"role": role, "content": prose(size, f"message {number}")})
+
+
 async def reopened(store: Store) -> Session:
     return await Session.open(store, "s", clock=Clock())
+
+
+def claude(*replies: Any) -> ScriptedProvider:
+    return ScriptedProvider("anthropic", replies)
 
 
 @dataclass
@@ -97,6 +112,10 @@ async def act(
 
 def of(kind: type[T], told: Iterable[Any]) -> list[T]:
     return [each for each in told if isinstance(each, kind)]
+
+
+def notices(told: Iterable[Happening]) -> list[str]:
+    return [each.text for each in of(Notice, told)]
 
 
 async def log(store: Store) -> list[Body]:

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from tests.stores import places
-from tests.turn.acting import Hand, act, create, found, reopened, say, started, texts, valid
+from tests.turn.acting import WAIT, Hand, act, create, found, reopened, say, started, texts, valid
 from tests.turn.suspending import Pausing, PausingProvider, Suspensions, pause
 from trimtab.core.event import Said, Turn
 from trimtab.session import opening
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.anyio
 
 MOST = 2_000
 """Points that no turn here comes near."""
-WAIT = 10.0
 REPLIES = (
     [Call(name="read", id="a"), Call(name="list", id="b")],
     [Call(name="read", id="c"), Call(name="search_history", id="d", arguments={"query": "Go"})],

@@ -4,14 +4,10 @@ import logging
 
 import pytest
 
-from tests.turn.acting import Hand, act, create, edits_in, log, say
-from trimtab.testing import Call, ScriptedProvider
+from tests.turn.acting import Hand, act, claude, create, edits_in, log, say
+from trimtab.testing import Call
 
 pytestmark = pytest.mark.anyio
-
-
-def claude(*replies):
-    return ScriptedProvider("anthropic", replies)
 
 
 async def test_each_call_logs_its_size(memory, caplog):

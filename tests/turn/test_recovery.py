@@ -1,19 +1,19 @@
 """What is done about a call that failed, and what is left alone."""
 
-from typing import Any
-
 import pytest
 
 from tests.conversations import prose
 from tests.turn.acting import (
-    MODELS,
+    BELIEVED,
     Hand,
     act,
+    chat,
     create,
     edits_in,
     found,
     history,
     log,
+    notices,
     of,
     reopened,
     say,
@@ -26,28 +26,18 @@ from tests.unit.providers.other_wordings import MALFORMED, OTHERS
 from tests.unit.providers.wordings import OVERFLOWS
 from trimtab.core.budget import LEAST_OUTPUT
 from trimtab.core.event import Call as CallEvent
-from trimtab.core.event import Outcome, Usage, canonical
+from trimtab.core.event import Outcome, canonical
 from trimtab.core.guard import CannotFit
 from trimtab.core.policies.aggressive import BYTES, CHARS
 from trimtab.providers.errors import read_error
-from trimtab.providers.provider import CUT_SHORT, TRANSIENT, Failure, ProviderError
-from trimtab.providers.retrying import retrying
-from trimtab.session.happenings import COMPACTED, Ended, Notice, Piece, Replied, Restarted
-from trimtab.session.recover import BROKEN_STREAMS
-from trimtab.testing import Answer, Broken, Call, ScriptedProvider
+from trimtab.providers.provider import Failure, ProviderError
+from trimtab.session.happenings import COMPACTED, Ended, Restarted
+from trimtab.testing import Call, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
+
 TOO_LONG = Failure(kind="overflow", message="Input is too long for requested model.", status=400)
-BELIEVED: dict[str, Any] = {"context_window": 100_000, "policy": "full"}
-"""What the session takes its model's window for, wrongly; and no policy that would help."""
-
-
-async def chat(session, messages, size):
-    """Questions and answers of so many bytes each."""
-    for number in range(messages):
-        role = "assistant" if number % 2 else "user"
-        await session.add({"role": role, "content": prose(size, f"message {number}")})
 
 
 async def rounds(session, count, size):
@@ -59,10 +49,6 @@ async def rounds(session, count, size):
         told = prose(size, f"result {number}")
         block = {"type": "tool_result", "tool_use_id": f"c{number}", "content": told}
         await session.add({"role": "user", "content": [block]})
-
-
-def notices(told):
-    return [each.text for each in of(Notice, told)]
 
 
 async def test_less_output_is_asked_for_where_that_is_enough(memory):
@@ -306,244 +292,6 @@ async def test_what_is_no_overflow_leaves_the_history_as_it_is(memory, name):
     assert canonical({**provider.requests[0], "stream": False}) == canonical(
         {**session.preview().request, "messages": provider.requests[0]["messages"], "stream": False}
     )
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_server_that_cuts_in_silence_is_seen(memory, stream):
-    session = await create(memory, "openai_chat", **BELIEVED)
-    await chat(session, 30, 1_500)
-    cut = Answer(text="About what?", usage=Usage(input=2_048, output=5))
-    provider = ScriptedProvider("openai_chat", [cut, "Fine."])
-    told = await act(session, provider, stream=stream)
-    assert session.window.learned_limit == 2_048
-    assert notices(told) == [COMPACTED]
-    assert "were sent and 2,048 read" in of(Restarted, told)[0].why
-    assert (await texts(memory, "assistant"))[-1] == "Fine."
-    assert "About what?" not in await texts(memory, "assistant")
-    assert session.window.last_call is not None
-    assert session.window.last_call.body.bound <= 2_048
-
-
-@pytest.mark.parametrize("counts", [0.2, 0.5, 0.65])
-async def test_a_server_that_counts_less_than_we_do_is_taken_for_one_that_cuts_only_once(
-    memory, counts
-):
-    """A cut to what was read once is read whole: what looks like another one is our estimate."""
-    session = await create(memory, "openai_chat", **BELIEVED)
-    await chat(session, 30, 1_500)
-    learned: list[int | None] = []
-    provider = Narrow("openai_chat", ["Fine."] * 99, window=1_000_000, heavier=counts)
-    for turn in range(12):
-        told = await act(session, provider, says=f"{turn} {prose(400)}")
-        assert told[-1] == Ended(why="done", calls=1)
-        learned.append(session.window.learned_limit)
-    assert len(set(learned)) == 1
-    assert learned[0] is not None
-    assert learned[0] >= 1_000
-    assert len(provider.requests) == 13
-
-
-async def test_a_server_that_cuts_more_than_before_is_seen_again(memory):
-    session = await create(memory, "openai_chat", **BELIEVED)
-    await chat(session, 30, 1_500)
-    cut = Answer(text="What?", usage=Usage(input=4_096, output=5))
-    worse = Answer(text="What?", usage=Usage(input=1_024, output=5))
-    provider = ScriptedProvider("openai_chat", [cut, "Fine.", worse, "Good."])
-    await act(session, provider)
-    assert session.window.learned_limit == 4_096
-    told = await act(session, provider, says=prose(2_000))
-    assert session.window.learned_limit == 1_024
-    assert "and 1,024 read" in of(Restarted, told)[0].why
-
-
-@pytest.mark.parametrize(
-    ("changes", "kept"),
-    [
-        ({"model": "gpt-4.1"}, False),
-        ({"model": "gpt-4o"}, True),
-        ({"context_window": 32_768}, False),
-        ({"context_window": 100_000}, True),
-        ({"max_input_tokens": 50_000}, True),
-        ({"system": "Another."}, True),
-    ],
-)
-async def test_what_was_learned_of_another_model_or_window_is_forgotten(memory, changes, kept):
-    session = await create(memory, "openai_chat", **BELIEVED)
-    await chat(session, 30, 1_500)
-    cut = Answer(text="What?", usage=Usage(input=2_048, output=5))
-    await act(session, ScriptedProvider("openai_chat", [cut, "Fine."]))
-    await session.configure(**changes)
-    assert session.window.learned_limit == (2_048 if kept else None)
-    limit, source = (2_048, "learned") if kept else (changes.get("context_window"), "")
-    assert session.budget().limit == (limit or 100_000)
-    assert (session.budget().source == "learned") == (source == "learned")
-    twin = await reopened(memory)
-    assert twin.window.learned_limit == session.window.learned_limit
-
-
-async def test_usage_that_an_estimate_can_explain_is_no_cut(memory):
-    session = await create(memory, "openai_chat", **BELIEVED)
-    await chat(session, 30, 1_500)
-    size = session.window.tokens
-    answer = Answer(text="Fine.", usage=Usage(input=int(size * 0.8), output=5))
-    told = await act(session, ScriptedProvider("openai_chat", [answer]))
-    assert told[-1] == Ended(why="done", calls=1)
-    assert not of(Restarted, told)
-
-
-@pytest.mark.parametrize("dialect", MODELS)
-@pytest.mark.parametrize("kind", sorted(TRANSIENT))
-async def test_a_stream_that_breaks_off_is_asked_for_again(memory, dialect, kind):
-    session = await create(memory, dialect)
-    failure = Failure(kind=kind, message="connection lost")
-    broken = Broken(answer=Answer(text=prose(300, "void")), failure=failure, events=6)
-    told = await act(session, ScriptedProvider(dialect, [broken, "Whole."]))
-    at = told.index(Restarted(why="connection lost"))
-    assert of(Piece, told[:at])
-    assert "".join(piece.text for piece in of(Piece, told[at:])) == "Whole."
-    assert len(of(Replied, told)) == 1
-    assert await texts(memory, "assistant") == ["Whole."]
-    assert await texts(memory, "user") == ["Go."]
-    assert [each.status for each in await found(memory, Outcome)] == ["error", "ok"]
-
-
-@pytest.mark.parametrize("dialect", MODELS)
-async def test_a_stream_that_simply_ends_is_asked_for_again(memory, dialect):
-    class Ends(ScriptedProvider):
-        async def send(self, request):
-            late = len(self.requests) > 0
-            count = 0
-            async for event in super().send(request):
-                count += 1
-                if late or count < 4:
-                    yield event
-
-    session = await create(memory, dialect)
-    told = await act(session, Ends(dialect, [prose(300, "void"), "Whole."]))
-    assert len(of(Restarted, told)) == 1
-    assert await texts(memory, "assistant") == ["Whole."]
-
-
-@pytest.mark.parametrize("waits", [True, False])
-async def test_a_server_that_refuses_streams_without_a_word_is_asked_for_the_whole_reply(
-    memory, waits
-):
-    """As llama-cpp-python does with a request that is too long: an empty stream, HTTP 200."""
-
-    streamed = []
-
-    class Mute(ScriptedProvider):
-        async def send(self, request):
-            streamed.append(request.get("stream", False))
-            if streamed[-1]:
-                raise ProviderError(CUT_SHORT)
-            async for event in super().send(request):
-                yield event
-
-    async def sleep(seconds):
-        pass
-
-    session = await create(memory, "openai_chat")
-    mute = Mute("openai_chat", ["Whole."])
-    told = await act(session, retrying(mute, attempts=3, sleep=sleep) if waits else mute)
-    assert streamed == [*([True] * (3 if waits else 1)), False]
-    assert await texts(memory, "assistant") == ["Whole."]
-    assert told[-1] == Ended(why="done", calls=1)
-
-
-@pytest.mark.parametrize("kind", sorted(TRANSIENT))
-async def test_a_stream_that_always_breaks_off_is_not_asked_for_for_ever(memory, kind):
-    session = await create(memory)
-    failure = Failure(kind=kind, message="not now")
-    broken = Broken(answer=Answer(text=prose(300, "void")), failure=failure, events=6)
-    provider = ScriptedProvider("anthropic", [broken] * 99)
-    with pytest.raises(ProviderError, match="not now"):
-        await act(session, provider)
-    assert len(provider.requests) == 1 + BROKEN_STREAMS
-    assert session.epoch is None
-    told = await act(session, ScriptedProvider("anthropic", ["Now."]), says=None)
-    assert told[-1] == Ended(why="done", calls=1)
-
-
-@pytest.mark.parametrize("kind", sorted(TRANSIENT))
-async def test_what_may_pass_is_retried_by_the_one_layer_that_waits_and_by_no_other(memory, kind):
-    session = await create(memory)
-    bare = ScriptedProvider("anthropic", [Failure(kind=kind, message="not now")] * 99)
-    waits: list[float] = []
-
-    async def sleep(seconds):
-        waits.append(seconds)
-
-    with pytest.raises(ProviderError, match="not now"):
-        await act(session, retrying(bare, attempts=4, sleep=sleep))
-    assert (len(bare.requests), len(waits)) == (4, 3)
-
-
-@pytest.mark.parametrize("stream", [True, False])
-async def test_a_full_window_told_as_a_stop_reason_is_an_overflow(memory, stream):
-    session = await create(memory, **BELIEVED)
-    await chat(session, 40, 2_000)
-    cut = Answer(text="And so", stop="model_context_window_exceeded")
-    provider = ScriptedProvider("anthropic", [cut, "Fine."])
-    told = await act(session, provider, stream=stream)
-    assert notices(told) == [COMPACTED]
-    assert len(words_in(provider.requests[1])) < len(words_in(provider.requests[0]))
-    assert "And so" not in await texts(memory, "assistant")
-    assert (await texts(memory, "assistant"))[-1] == "Fine."
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize(("read", "learned"), [(19_500, 20_000), (99_500, None)])
-async def test_a_full_window_below_the_one_believed_in_is_learned(memory, stream, read, learned):
-    session = await create(memory, **BELIEVED)
-    await chat(session, 40, 2_000)
-    full = Answer(
-        text="And so",
-        stop="model_context_window_exceeded",
-        usage=Usage(input=read, output=500),
-    )
-    provider = ScriptedProvider("anthropic", [full, "Fine."])
-    told = await act(session, provider, stream=stream)
-    assert session.window.learned_limit == learned
-    # Less output would end the same reply sooner: it is the context that shrinks.
-    assert notices(told) == [COMPACTED]
-    first, second = provider.requests
-    assert len(words_in(second)) < len(words_in(first))
-    assert second["max_tokens"] > 500
-    assert (await texts(memory, "assistant"))[-1] == "Fine."
-    assert "And so" not in await texts(memory, "assistant")
-
-
-EVENTS = {
-    "anthropic": {"type": "error", "error": {"type": "x", "message": "prompt is too long"}},
-    "openai_chat": {"error": {"message": "no", "code": "context_length_exceeded"}},
-    "openai_responses": {
-        "type": "response.failed",
-        "response": {"error": {"code": "context_length_exceeded", "message": "too long"}},
-    },
-}
-
-
-@pytest.mark.parametrize("dialect", EVENTS)
-@pytest.mark.parametrize("early", [0, 4])
-async def test_an_overflow_inside_a_stream_is_one(memory, dialect, early):
-    class Fails(ScriptedProvider):
-        async def send(self, request):
-            first, count = not self.requests, 0
-            async for event in super().send(request):
-                if first and count == early:
-                    yield EVENTS[dialect]
-                    return
-                count += 1
-                yield event
-
-    session = await create(memory, dialect, **BELIEVED)
-    await chat(session, 40, 2_000)
-    provider = Fails(dialect, [prose(300), "Fine."])
-    told = await act(session, provider)
-    assert notices(told) == [COMPACTED]
-    assert len(words_in(provider.requests[1])) < len(words_in(provider.requests[0]))
-    assert (await texts(memory, "assistant"))[-1] == "Fine."
 
 
 @pytest.mark.parametrize("name", OVERFLOWS)

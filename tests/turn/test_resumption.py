@@ -7,6 +7,7 @@ import pytest
 
 from tests.session.wrappers import Wrapped
 from tests.turn.acting import (
+    WAIT,
     Cut,
     Ending,
     Hand,
@@ -32,7 +33,6 @@ from trimtab.testing import Call, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
-WAIT = 10.0
 KEY = re.compile(r"s/\d+/m\d+\.\d+/(?P<id>.+)")
 
 
