@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trimtab.catalog import resolve
 from trimtab.dialects import dialect
+from trimtab.dialects.guess import guess
+from trimtab.dialects.shapes import objects
 
 
 def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> list[str]:
     """What is wrong with a request, in words; empty for one that the API would accept.
 
     `request` is what `Context.request()` returns, or keyword arguments of your own.
+    `dialect_name` says by whose rules: `anthropic`, `openai_chat` or `openai_responses`. Without it
+    the messages tell, where they have a form that only one of them takes; else the model's name.
     """
     return dialect(dialect_name or _told_by(request)).check(request)
 
@@ -19,9 +24,22 @@ def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> lis
 def _told_by(request: Mapping[str, Any]) -> str:
     if "input" in request:
         return "openai_responses"
-    messages: list[Mapping[str, Any]] = list(request.get("messages") or [])
-    chat = any(
-        m.get("role") in ("tool", "system", "developer") or "tool_calls" in m for m in messages
-    )
-    outputs = "max_completion_tokens" in request
-    return "openai_chat" if chat or outputs else "anthropic"
+    told = _told_by_messages(objects(request.get("messages")))
+    known = resolve(str(request.get("model") or "")).dialect
+    if told is None and known is not None:
+        # Messages stand in no request of the Responses API.
+        return "anthropic" if known == "anthropic" else "openai_chat"
+    tools = objects(request.get("tools"))
+    beside = "system" in request or any("input_schema" in tool for tool in tools)
+    return told or ("anthropic" if beside else "openai_chat")
+
+
+def _told_by_messages(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """The dialect that only can have such messages; None where several do."""
+    forms = [found for message in messages if (found := guess(message))]
+    # At Anthropic a system prompt stands beside the messages, never before them.
+    if messages[:1] and messages[0].get("role") == "system":
+        return "openai_chat"
+    if any("anthropic" not in form for form in forms):
+        return "openai_chat"
+    return "anthropic" if forms else None

@@ -64,8 +64,10 @@ def read_call(wire: Any) -> ToolCall:
         message = dialect("anthropic").read({"role": "assistant", "content": [call]})
     elif "function" in call or "custom" in call:
         message = dialect("openai_chat").read({"role": "assistant", "tool_calls": [call]})
-    else:
+    elif str(call.get("type")).endswith("_call"):
         message = dialect("openai_responses").read(call)
-    if not message.calls:
+    else:
+        message = None
+    if message is None or not message.calls:
         raise ValueError("expected a tool call as the model made it")
     return message.calls[0]

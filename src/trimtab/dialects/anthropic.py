@@ -12,11 +12,12 @@ from trimtab.dialects.anthropic_marks import mark
 from trimtab.dialects.anthropic_parts import read_part, render_part, write_part
 from trimtab.dialects.anthropic_rules import check as check
 from trimtab.dialects.anthropic_stream import gather as gather
-from trimtab.dialects.contents import content_of
+from trimtab.dialects.contents import content_of, parts_of, without_role
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING
 from trimtab.dialects.shapes import as_dict, as_int, as_list, rest
-from trimtab.dialects.tools import read_tool, to_anthropic
+from trimtab.dialects.tools import to_anthropic
+from trimtab.dialects.tools import write_tools as tools_in
 
 name: str = "anthropic"
 system_notices: bool = False
@@ -26,7 +27,9 @@ _ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system"
 
 
 def read(wire: Wire) -> Message:
-    role = _ROLES.get(wire.get("role", ""))
+    if "role" not in wire:
+        raise without_role(wire)
+    role = _ROLES.get(wire["role"])
     if role is None:
         raise ValueError(
             f"role {wire.get('role')!r} is not an Anthropic role; "
@@ -113,17 +116,12 @@ def read_system(system: str | Sequence[Wire]) -> tuple[Message, ...]:
         return ()
     if all("role" in wire for wire in system):
         return tuple(read(wire) for wire in system)
-    parts = tuple(read_part(block) for block in system)
+    parts = tuple(read_part(block) for block in parts_of(system))
     return (Message(role="system", parts=parts, plain=False, origin=name),)
 
 
 def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
-    out: list[dict[str, Any]] = []
-    for wire in tools:
-        tool = read_tool(wire)
-        # What a provider runs itself has no other form; it is for the provider to judge.
-        out.append(dict(wire) if tool is None or tool.form == name else to_anthropic(tool))
-    return out
+    return tools_in(tools, name, to_anthropic)
 
 
 def blocks(messages: Sequence[Message]) -> list[Block]:

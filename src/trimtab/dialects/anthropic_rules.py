@@ -8,17 +8,29 @@ from typing import Any
 
 from trimtab.dialects.anthropic_marks import MOST
 from trimtab.dialects.anthropic_parts import ID, LONGEST_NAME, THINKING
-from trimtab.dialects.shapes import as_dict, as_list, objects
+from trimtab.dialects.shapes import as_dict, as_int, as_list, objects
 
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
+_FOREIGN = (
+    "frequency_penalty",
+    "logit_bias",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "n",
+    "parallel_tool_calls",
+    "presence_penalty",
+    "reasoning_effort",
+    "response_format",
+    "seed",
+    "store",
+    "stream_options",
+)
+"""Parameters of OpenAI's APIs."""
 _Wire = Mapping[str, Any]
 
 
 def check(request: _Wire) -> list[str]:
-    found: list[str] = []
-    limit = request.get("max_tokens")
-    if not isinstance(limit, int) or limit < 1:
-        found.append("max_tokens: Field required, at least 1")
+    found = _parameters(request)
     messages = objects(request.get("messages"))
     if not messages:
         return [*found, "messages: at least one message is required"]
@@ -30,6 +42,20 @@ def check(request: _Wire) -> list[str]:
     found += _thinking(request, messages, contents)
     found += _tools(request)
     return found + _marks(request, contents)
+
+
+def _parameters(request: _Wire) -> list[str]:
+    found = [f"{name}: Extra inputs are not permitted" for name in _FOREIGN if name in request]
+    limit = request.get("max_tokens")
+    if not isinstance(limit, int) or limit < 1:
+        return [*found, "max_tokens: Field required, at least 1"]
+    thinking = as_dict(request.get("thinking")) or {}
+    if thinking.get("type") == "enabled" and as_int(thinking.get("budget_tokens")) >= limit:
+        found.append(
+            "`max_tokens` must be greater than `thinking.budget_tokens` "
+            f"({limit} is not above {thinking['budget_tokens']})"
+        )
+    return found
 
 
 def _content(message: _Wire) -> list[dict[str, Any]]:
@@ -185,8 +211,13 @@ def _tools(request: _Wire) -> list[str]:
     seen: set[str] = set()
     for index, tool in enumerate(objects(request.get("tools"))):
         name = tool.get("name")
-        if "input_schema" in tool or name is not None:
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
+        own = tool.get("type") in (None, "custom", "function")
+        if own and as_dict(tool.get("input_schema")) is None:
+            found.append(f"tools.{index}.input_schema: Field required")
+        if own or name is not None:
+            if name is None:
+                found.append(f"tools.{index}.name: Field required")
+            elif not isinstance(name, str) or not _NAME.fullmatch(name):
                 found.append(
                     f"tools.{index}.name: {name!r} should match pattern "
                     f"'^[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}$'"

@@ -17,6 +17,8 @@ _TEXTS = {
 
 
 class _Gathering:
+    expected = "events of the Messages API (message_start … message_stop)"
+
     def __init__(self) -> None:
         self._message: dict[str, Any] = {}
         self._blocks: dict[int, dict[str, Any]] = {}
@@ -38,6 +40,10 @@ class _Gathering:
                 self._whole = True
             case _:
                 pass
+
+    @property
+    def begun(self) -> bool:
+        return bool(self._message)
 
     def reply(self) -> dict[str, Any] | None:
         if not self._whole or not self._message:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, overload
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, overload
 
 from trimtab.dialects.shapes import as_list
 
 _BESIDE = frozenset({"role", "type", "name", "id", "status", "call_id", "tool_call_id"})
 """What may stand beside the content of a message that is typed by hand."""
+_HELD = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "image_url": "image_url",
+    "video_url": "video_url",
+    "input_audio": "input_audio",
+    "tool_use": "id",
+    "tool_result": "tool_use_id",
+}
+"""By the type of a part: the key without which it says nothing."""
 
 
 @overload
@@ -37,12 +48,38 @@ def content_of(
             "of parts"
         )
     for number, part in enumerate(parts):
-        if not isinstance(part, Mapping):
-            raise ValueError(  # noqa: TRY004 - all that cannot be read is a ValueError
-                f"{key}[{number}] of the {whose} message is {type(part).__name__}; a part is an "
-                "object with a type"
-            )
+        if (lack := _lack(part)) is not None:
+            raise ValueError(f"{key}[{number}] of the {whose} message {lack}")
     return parts
+
+
+def parts_of(system: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The parts of a system prompt that is given without a message around them."""
+    return list(content_of({"role": "system", "content": list(system)}))
+
+
+def without_role(wire: Mapping[str, Any]) -> ValueError:
+    """What to say of a message, or of a part of one, of which nobody knows who said it."""
+    kind = wire.get("type", "message")
+    told = f"a block of type {kind!r} has no role: put it into a message, "
+    if kind == "message":
+        told = "the message has no role: write "
+    return ValueError(told + '{"role": "user", "content": [...]}; of a reply, add the whole')
+
+
+def _lack(part: Any) -> str | None:
+    if not isinstance(part, Mapping):
+        return f"is {type(part).__name__}; a part is an object with a type"
+    held = cast("Mapping[str, Any]", part)
+    kind = held.get("type")
+    if not isinstance(kind, str):
+        return 'has no type; a text is {"type": "text", "text": "…"}'
+    key = _HELD.get(kind)
+    if key is None or isinstance(value := held.get(key), str):
+        return None
+    if value is None:
+        return f"is of type {kind!r} and has no {key}"
+    return f"has a text that is {type(value).__name__}" if key == "text" else None
 
 
 def _missing(wire: Mapping[str, Any], whose: object, key: str) -> str:

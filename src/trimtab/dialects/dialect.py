@@ -32,6 +32,16 @@ class Reply:
 class Gathering(Protocol):
     """A streamed reply as it arrives."""
 
+    @property
+    def expected(self) -> str:
+        """What its events look like, and whence they come."""
+        ...
+
+    @property
+    def begun(self) -> bool:
+        """Whether one of the events so far was of this dialect."""
+        ...
+
     def feed(self, event: Wire) -> None:
         """Take the next stream event."""
         ...
@@ -83,7 +93,11 @@ class Dialect(Protocol):
         ...
 
     def write_tools(self, tools: Sequence[Wire]) -> list[dict[str, Any]]:
-        """Tool definitions in this dialect's form, from any known dialect's."""
+        """Tool definitions in this dialect's form, from any known one.
+
+        What a provider runs itself has no other form, and is passed on as it is. Raises ValueError
+        for what is no definition, a name that comes twice, or another provider's own tool.
+        """
         ...
 
     def blocks(self, messages: Sequence[Message]) -> list[Block]:

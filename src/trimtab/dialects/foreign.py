@@ -42,21 +42,24 @@ def tool_input(arguments: str) -> dict[str, Any]:
     """A call's arguments as an object; what is none is wrapped, never lost."""
     if not arguments:
         return {}
-    try:
-        value = as_dict(json.loads(arguments))
-    except ValueError:
-        value = None
+    value = _object(arguments)
     return {"arguments": arguments} if value is None else value
 
 
 def tool_arguments(arguments: str) -> str:
     """A call's arguments as the text of an object, untouched where they are one."""
+    return compact(tool_input(arguments)) if _object(arguments) is None else arguments
+
+
+def _object(text: str) -> dict[str, Any] | None:
+    """The object that a text is the JSON of, if any provider could take it."""
     try:
-        if as_dict(json.loads(arguments)) is not None:
-            return arguments
-    except ValueError:
-        pass
-    return compact(tool_input(arguments))
+        value = as_dict(json.loads(text))
+        # Too deep for whoever writes it, or a number that is none: 1e999, NaN.
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return None
+    return value
 
 
 def split_data_url(url: str) -> tuple[str, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,6 +31,12 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
     "compaction": (_ANTHROPIC,),
     "container_upload": (_ANTHROPIC,),
 }
+_BLOCKS = frozenset({*_PARTS, "text", "function", "custom", "mcp_tool_use"} - {"compaction"})
+_ITEM = re.compile(
+    r"function_call|.+_call|.+_call_output|(?!mcp_tool_)mcp_.+|reasoning|compaction|"
+    r"compaction_trigger|item_reference|program|program_output|tool_search_output|"
+    r"additional_tools|configuration_update"
+)
 _CHAT_KEYS = (
     "tool_calls",
     "tool_call_id",
@@ -45,8 +52,9 @@ def guess(wire: Mapping[str, Any]) -> tuple[str, ...]:
     """The names of the dialects that a message, item or reply may be in; empty for any."""
     if "choices" in wire:
         return (_CHAT,)
-    if wire.get("object") == "response" or ("type" in wire and "role" not in wire):
-        return (_RESPONSES,)
+    if "role" not in wire:
+        item = wire.get("object") == "response" or _ITEM.fullmatch(str(wire.get("type")))
+        return (_RESPONSES,) if item else ()
     if wire.get("type") == "message" and ("stop_reason" in wire or "usage" in wire):
         return (_ANTHROPIC,)
     if wire.get("role") == "tool" or any(key in wire for key in _CHAT_KEYS):
@@ -57,6 +65,12 @@ def guess(wire: Mapping[str, Any]) -> tuple[str, ...]:
         if fitting := _guess_part(part):
             return fitting
     return (_CHAT, _RESPONSES) if wire.get("role") == "developer" else ()
+
+
+def is_block(wire: Mapping[str, Any]) -> bool:
+    """Whether it is a part of a message in some dialect, and no item of its own in any."""
+    kind = str(wire.get("type"))
+    return kind in _BLOCKS or kind.endswith("_tool_result")
 
 
 def _guess_part(part: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from trimtab.core.event import Usage
 from trimtab.core.message import Media, Message, Opaque, Part, Role, Text, ToolCall, ToolResult
 from trimtab.core.prompt import Block, Prompt
-from trimtab.dialects.contents import content_of
+from trimtab.dialects.contents import content_of, parts_of, without_role
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING, wire_id
 from trimtab.dialects.openai_chat_parts import (
@@ -25,7 +25,8 @@ from trimtab.dialects.openai_chat_rules import check as check
 from trimtab.dialects.openai_chat_stream import gather as gather
 from trimtab.dialects.openai_marks import has_breakpoints, mark_messages
 from trimtab.dialects.shapes import as_dict, as_int, as_list, objects, rest
-from trimtab.dialects.tools import read_tool, to_openai_chat
+from trimtab.dialects.tools import to_openai_chat
+from trimtab.dialects.tools import write_tools as tools_in
 
 name: str = "openai_chat"
 system_notices: bool = True
@@ -42,7 +43,9 @@ _OUTPUT_PARAMS = ("max_tokens", "max_completion_tokens")
 
 
 def read(wire: Wire) -> Message:
-    role = _ROLES.get(wire.get("role", ""))
+    if "role" not in wire:
+        raise without_role(wire)
+    role = _ROLES.get(wire["role"])
     if wire.get("role") == "function" or wire.get("function_call") is not None:
         raise ValueError(
             "function_call and the role function cannot be read; use tool_calls and messages of "
@@ -176,17 +179,12 @@ def read_system(system: str | Sequence[Wire]) -> tuple[Message, ...]:
         return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
     if all("role" in wire for wire in system):
         return tuple(read(wire) for wire in system)
-    parts = tuple(read_part(part) for part in system)
+    parts = tuple(read_part(part) for part in parts_of(system))
     return (Message(role="system", parts=parts, plain=False, origin=name),)
 
 
 def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
-    out: list[dict[str, Any]] = []
-    for wire in tools:
-        tool = read_tool(wire)
-        # What a provider runs itself has no other form; it is for the provider to judge.
-        out.append(dict(wire) if tool is None or tool.form == name else to_openai_chat(tool))
-    return out
+    return tools_in(tools, name, to_openai_chat)
 
 
 def blocks(messages: Sequence[Message]) -> list[Block]:

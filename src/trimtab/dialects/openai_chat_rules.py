@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimtab.dialects.shapes import as_dict, as_list, objects
 
+_OPENAI = re.compile(r"(?:^|/)(?:gpt-(?!oss)|chatgpt|o\d)")
+"""Models of whom it is known who serves them; some other servers do take `thinking`."""
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _Wire = Mapping[str, Any]
 
@@ -23,7 +26,12 @@ def check(request: _Wire) -> list[str]:
             )
         if message.get("role") == "assistant":
             found += _assistant(message, f"messages[{index}]")
-    return found + _pairs(messages) + _tools(request)
+    return found + _pairs(messages) + _tools(request) + _parameters(request)
+
+
+def _parameters(request: _Wire) -> list[str]:
+    known = _OPENAI.search(str(request.get("model")))
+    return ["Unknown parameter: 'thinking'."] if known and "thinking" in request else []
 
 
 def _assistant(message: _Wire, where: str) -> list[str]:
@@ -112,7 +120,12 @@ def _tools(request: _Wire) -> list[str]:
         found.append("tools: [] is too short, leave it out instead")
     seen: set[str] = set()
     for index, tool in enumerate(objects(tools)):
+        kind = tool.get("type")
+        if not isinstance(kind, str):
+            found.append(f"Missing required parameter: 'tools[{index}].type'.")
         body = as_dict(tool.get("function")) or as_dict(tool.get("custom"))
+        if body is None and kind in ("function", "custom"):
+            found.append(f"Missing required parameter: 'tools[{index}].{kind}'.")
         name = None if body is None else body.get("name")
         if body is not None and not name:
             found.append(f"tools[{index}]: a name is required")

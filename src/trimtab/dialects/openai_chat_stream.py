@@ -84,15 +84,25 @@ def _joined(held: Any, value: Any) -> Any:
 
 
 class _Gathering:
+    expected = "chunks of the Chat Completions API (objects with choices)"
+
     def __init__(self) -> None:
+        self.begun = False
         self._head: dict[str, Any] = {}
         self._choices: dict[int, _Choice] = {}
 
     def feed(self, event: Mapping[str, Any]) -> None:
-        for key, value in event.items():
+        # The SDK's helper wraps each chunk, and tells beside it what it made of them.
+        chunk = as_dict(event.get("chunk")) or event
+        if "choices" in chunk or "type" not in chunk:
+            self._chunk(chunk)
+
+    def _chunk(self, chunk: Mapping[str, Any]) -> None:
+        self.begun = self.begun or "choices" in chunk
+        for key, value in chunk.items():
             if key != "choices" and (value is not None or key not in self._head):
                 self._head[key] = value
-        for choice in objects(event.get("choices")):
+        for choice in objects(chunk.get("choices")):
             self._choices.setdefault(as_int(choice.get("index")), _Choice()).feed(choice)
 
     def reply(self) -> dict[str, Any] | None:

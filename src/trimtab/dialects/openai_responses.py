@@ -8,9 +8,10 @@ from typing import Any, cast
 from trimtab.core.event import Usage
 from trimtab.core.message import Media, Message, Opaque, Role, Text, ToolCall, ToolResult
 from trimtab.core.prompt import Block, Prompt
-from trimtab.dialects.contents import content_of
+from trimtab.dialects.contents import content_of, parts_of, without_role
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING
+from trimtab.dialects.guess import is_block
 from trimtab.dialects.openai_marks import has_breakpoints, mark_items
 from trimtab.dialects.openai_responses_items import (
     is_message,
@@ -26,7 +27,8 @@ from trimtab.dialects.openai_responses_parts import read_part, render_content, w
 from trimtab.dialects.openai_responses_rules import check as check
 from trimtab.dialects.openai_responses_stream import gather as gather
 from trimtab.dialects.shapes import as_dict, as_int, as_list, objects, rest
-from trimtab.dialects.tools import read_tool, to_openai_responses
+from trimtab.dialects.tools import to_openai_responses
+from trimtab.dialects.tools import write_tools as tools_in
 
 name: str = "openai_responses"
 system_notices: bool = True
@@ -44,6 +46,8 @@ def read_history(wires: Sequence[Wire]) -> list[Message]:
     messages: list[Message] = []
     reply: list[Wire] = []
     for wire in wires:
+        if "role" not in wire and not _is_item(wire):
+            raise without_role(wire)
         whose = side(wire)
         if whose == "assistant":
             reply.append(wire)
@@ -56,6 +60,12 @@ def read_history(wires: Sequence[Wire]) -> list[Message]:
     if reply:
         messages.append(_assistant(reply))
     return messages
+
+
+def _is_item(wire: Wire) -> bool:
+    """Whether what has no role stands for itself; of one that refers to another the id is all."""
+    kind = wire.get("type")
+    return "id" in wire if kind is None else kind != "message" and not is_block(wire)
 
 
 def _assistant(items: Sequence[Wire]) -> Message:
@@ -140,17 +150,12 @@ def read_system(system: str | Sequence[Wire]) -> tuple[Message, ...]:
         return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
     if all("role" in wire for wire in system):
         return tuple(read_history(system))
-    parts = tuple(read_part(part) for part in system)
+    parts = tuple(read_part(part) for part in parts_of(system))
     return (Message(role="system", parts=parts, plain=False, origin=name),)
 
 
 def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
-    out: list[dict[str, Any]] = []
-    for wire in tools:
-        tool = read_tool(wire)
-        # What a provider runs itself has no other form; it is for the provider to judge.
-        out.append(dict(wire) if tool is None or tool.form == name else to_openai_responses(tool))
-    return out
+    return tools_in(tools, name, to_openai_responses)
 
 
 def blocks(messages: Sequence[Message]) -> list[Block]:

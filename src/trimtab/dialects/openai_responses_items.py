@@ -91,7 +91,7 @@ def _read_call(item: _Wire) -> ToolCall:
 def _read_message(item: _Wire) -> list[Part]:
     """Texts whose extras say which item they stood in; an item with more than texts is opaque."""
     head = rest(item, "content") or {}
-    content = item.get("content")
+    content = content_of(item, optional=True)
     if isinstance(content, str):
         return [Text(text=content, extra={"item": head, "plain": True})]
     texts = objects(content)

@@ -13,18 +13,23 @@ _Wire = Mapping[str, Any]
 
 
 def check(request: _Wire) -> list[str]:
+    found = ["Unknown parameter: 'thinking'."] if "thinking" in request else []
+    return found + _input(request) + _tools(request)
+
+
+def _input(request: _Wire) -> list[str]:
     given = request.get("input")
     if isinstance(given, str) and given:
-        return _tools(request)
+        return []
     items = objects(given)
     if not items and not request.get("previous_response_id"):
-        return ["input: at least one item is required", *_tools(request)]
+        return ["input: at least one item is required"]
     found: list[str] = []
     for index, item in enumerate(items):
         found += _shape(item, f"input[{index}]")
     if not request.get("previous_response_id"):
         found += _pairs(items)
-    return found + _reasoning(items) + _tools(request)
+    return found + _reasoning(items)
 
 
 def _shape(item: _Wire, where: str) -> list[str]:
@@ -98,6 +103,8 @@ def _tools(request: _Wire) -> list[str]:
     seen: set[str] = set()
     for index, tool in enumerate(objects(request.get("tools"))):
         name = tool.get("name")
+        if not isinstance(tool.get("type"), str):
+            found.append(f"Missing required parameter: 'tools[{index}].type'.")
         if tool.get("type") in ("function", "custom"):
             if not isinstance(name, str) or not name:
                 found.append(f"tools[{index}].name: a name is required")

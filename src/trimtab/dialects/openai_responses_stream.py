@@ -9,12 +9,16 @@ from trimtab.dialects.shapes import as_dict, as_int
 
 
 class _Gathering:
+    expected = "events of the Responses API (response.created … response.completed)"
+
     def __init__(self) -> None:
+        self.begun = False
         self._items: dict[int, dict[str, Any]] = {}
         self._response: dict[str, Any] | None = None
 
     def feed(self, event: Mapping[str, Any]) -> None:
-        kind = event.get("type")
+        kind = str(event.get("type"))
+        self.begun = self.begun or kind.startswith("response.")
         if kind in ("response.completed", "response.incomplete"):
             self._response = as_dict(event.get("response"))
         elif kind == "response.output_item.done":

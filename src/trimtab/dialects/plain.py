@@ -20,8 +20,8 @@ def to_wire(value: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if value is None or isinstance(value, str | int | float):
-        return value
+    if value is None or isinstance(value, str | int | float | type):
+        return value  # a class has the attributes of its objects, and not their values
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value).items()
         return {key: _plain(inner) for key, inner in pairs}

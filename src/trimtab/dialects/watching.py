@@ -39,6 +39,19 @@ class Watch:
         self._finish()
 
     def _finish(self) -> None:
-        reply = self._gathering.reply()
+        reply = reply_of(self._gathering)
         if reply is not None:
             self._done(reply)
+
+
+def reply_of(gathering: Gathering) -> Wire | None:
+    """The reply of a stream that has ended; None for one that broke off.
+
+    Raises ValueError where nothing of it was of the dialect: the reply would be lost unsaid.
+    """
+    if not gathering.begun:
+        raise ValueError(
+            "the stream ended without an event that could be read, and its reply is lost; "
+            f"expected {gathering.expected}"
+        )
+    return gathering.reply()

@@ -28,7 +28,7 @@ def assistant(*content):
 
 
 def request(*messages, **keys):
-    return {"model": "m", "max_tokens": 9, "messages": list(messages), **keys}
+    return {"model": "m", "max_tokens": 2_000, "messages": list(messages), **keys}
 
 
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -154,6 +154,26 @@ CASES = {
         "Expected `thinking` or `redacted_thinking`, but found `tool_use`",
         request(user(), assistant(use()), user(result()), **ENABLED),
         request(user(), assistant(THINKING, use()), user(result()), **ENABLED),
+    ),
+    "a thinking budget is not below the output": (
+        "`max_tokens` must be greater than `thinking.budget_tokens` (1024 is not above 1024)",
+        request(user(), **ENABLED) | {"max_tokens": 1_024},
+        request(user(), **ENABLED) | {"max_tokens": 1_025},
+    ),
+    "a parameter is one of OpenAI's": (
+        "max_completion_tokens: Extra inputs are not permitted",
+        request(user(), max_completion_tokens=9),
+        request(user(), temperature=0.5),
+    ),
+    "a tool has no name": (
+        "tools.0.name: Field required",
+        request(user(), tools=[{"input_schema": {"type": "object"}}]),
+        request(user(), tools=[{"type": "web_search_20250305", "name": "web_search"}]),
+    ),
+    "a tool has no schema": (
+        "tools.0.input_schema: Field required",
+        request(user(), tools=[{"name": "f", "parameters": {"type": "object"}}]),
+        request(user(), tools=[TOOL | {"type": "custom"}]),
     ),
     "two tools have one name": (
         "tools.1.name",

@@ -106,6 +106,21 @@ CHAT = {
         chat(USER, tools=[function(), function()]),
         chat(USER, tools=[function(), function("g")]),
     ),
+    "a tool has no type": (
+        "Missing required parameter: 'tools[0].type'.",
+        chat(USER, tools=[{"name": "f", "parameters": {}}]),
+        chat(USER, tools=[{"type": "browser_search"}]),
+    ),
+    "a tool has another API's form": (
+        "Missing required parameter: 'tools[0].function'.",
+        chat(USER, tools=[{"type": "function", "name": "f"}]),
+        chat(USER, tools=[function()]),
+    ),
+    "thinking is asked of OpenAI": (
+        "Unknown parameter: 'thinking'.",
+        chat(USER, model="gpt-4o", thinking={"type": "enabled"}),
+        chat(USER, model="glm-4.6", thinking={"type": "enabled"}),
+    ),
     "a tool has no name": (
         "tools[0]: a name",
         chat(USER, tools=[function("")]),
@@ -199,6 +214,16 @@ RESPONSES = {
         "tools[1].name",
         responses(USER, tools=[{"type": "function", "name": "f"}] * 2),
         responses(USER, tools=[{"type": "function", "name": "f"}, {"type": "web_search"}]),
+    ),
+    "a tool has no type": (
+        "Missing required parameter: 'tools[0].type'.",
+        {"input": "hi", "tools": [{"name": "f"}]},
+        {"input": "hi", "tools": [{"type": "function", "name": "f"}]},
+    ),
+    "thinking is asked of OpenAI": (
+        "Unknown parameter: 'thinking'.",
+        responses(USER, thinking={"type": "enabled"}),
+        responses(USER, reasoning={"effort": "low"}),
     ),
     "a tool has no name": (
         "tools[0].name",

@@ -7,7 +7,7 @@ from anthropic.types.parsed_message import ParsedTextBlock
 from openai.types.chat import ChatCompletionMessage
 from openai.types.responses import ParsedResponseFunctionToolCall, ResponseFunctionToolCall
 
-from trimtab.dialects import DIALECTS, detect, dialect, to_wire
+from trimtab.dialects import DIALECTS, detect, dialect, read_call, to_wire
 from trimtab.dialects.foreign import tool_arguments, tool_input
 
 
@@ -120,50 +120,6 @@ def test_what_is_no_mapping_is_refused_by_its_type():
         to_wire([1])
 
 
-SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
-FORMS = {
-    "anthropic": {"name": "f", "description": "d", "input_schema": SCHEMA},
-    "openai_chat": {
-        "type": "function",
-        "function": {"name": "f", "description": "d", "parameters": SCHEMA},
-    },
-    "openai_responses": {
-        "type": "function",
-        "name": "f",
-        "description": "d",
-        "parameters": SCHEMA,
-        "strict": False,
-    },
-}
-
-
-@pytest.mark.parametrize("source", DIALECTS)
-@pytest.mark.parametrize("target", DIALECTS)
-def test_a_tool_is_defined_in_any_dialect_s_form(source, target):
-    (written,) = dialect(target).write_tools([FORMS[source]])
-    function = written.get("function")
-    if function is not None and source == "openai_responses" != target:
-        assert function.pop("strict") is False
-    assert written == FORMS[target]
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-def test_a_provider_s_own_tool_is_passed_on(name):
-    hosted = {"type": "web_search_20260209", "name": "web_search"}
-    assert dialect(name).write_tools([hosted]) == [hosted]
-
-
-def test_a_custom_tool_changes_form_between_openai_s_dialects():
-    grammar = {"syntax": "lark", "definition": "start: WORD"}
-    nested = {"name": "f", "format": {"type": "grammar", "grammar": grammar}}
-    chat = {"type": "custom", "custom": nested}
-    flat = {"type": "custom", "name": "f", "format": {"type": "grammar", **grammar}}
-    assert dialect("openai_responses").write_tools([chat]) == [flat]
-    assert dialect("openai_chat").write_tools([flat]) == [chat]
-    (tool,) = dialect("anthropic").write_tools([flat])
-    assert tool["input_schema"]["required"] == ["arguments"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "read"),
     [
@@ -205,6 +161,27 @@ WRONG = {
     "content of the user message is int": {"role": "user", "content": 5},
     "content of the user message is dict": {"role": "user", "content": {"type": "text"}},
     r"content\[1\] of the user message is str": {"role": "user", "content": [{"type": "x"}, "b"]},
+    r"content\[1\] of the user message has no type; a text is": {
+        "role": "user",
+        "content": [{"type": "text", "text": "first"}, {"text": "second"}],
+    },
+    r"content\[0\] of the user message is of type 'text' and has no text": {
+        "role": "user",
+        "content": [{"type": "text", "text": None}],
+    },
+    r"content\[0\] of the user message has a text that is int": {
+        "role": "user",
+        "content": [{"type": "text", "text": 5}],
+    },
+    r"content\[0\] of the user message is of type 'image_url' and has no image_url": {
+        "role": "user",
+        "content": [{"type": "image_url"}],
+    },
+    r"content\[0\] of the assistant message has no type": {
+        "role": "assistant",
+        "content": [{"text": "said"}],
+    },
+    r"the message has no role: write \{\"role\": \"user\"": {"content": "x"},
 }
 
 
@@ -213,6 +190,81 @@ WRONG = {
 def test_a_message_without_content_is_refused_with_what_is_there_instead(name, why):
     with pytest.raises(ValueError, match=why):
         dialect(name).read(WRONG[why])
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_part_of_a_system_prompt_without_a_type_is_refused(name):
+    with pytest.raises(ValueError, match=r"content\[0\] of the system message has no type"):
+        dialect(name).read_system([{"text": "Be brief."}])
+
+
+BLOCKS: list[Any] = [
+    {"type": "tool_result", "tool_use_id": "a", "content": "X"},
+    TextBlock(type="text", text="hello"),
+    {"type": "text", "text": "hello"},
+    {"type": "input_text", "text": "hello"},
+    {"type": "output_text", "text": "hello", "annotations": []},
+    {"type": "image_url", "image_url": {"url": "x"}},
+    {"type": "image", "source": {}},
+    {"type": "tool_use", "id": "t", "name": "f", "input": {}},
+    {"type": "thinking", "thinking": "hm", "signature": "s"},
+    {"type": "refusal", "refusal": "no"},
+    {"type": "document", "source": {}},
+    {"type": "web_search_tool_result", "tool_use_id": "t", "content": []},
+    {"type": "function", "id": "c", "function": {"name": "f", "arguments": "{}"}},
+]
+
+
+@pytest.mark.parametrize("default", DIALECTS)
+def test_a_block_without_a_message_is_refused_with_what_to_do(default):
+    for block in BLOCKS:
+        wire = to_wire(block)
+        told = f"a block of type {wire['type']!r} has no role: put it into a message, "
+        with pytest.raises(ValueError, match=told + '{"role": "user", "content": '):
+            detect(wire, dialect(default)).read(wire)
+
+
+def test_a_block_among_items_is_refused_as_well():
+    items = [{"type": "reasoning", "id": "r", "summary": []}, {"type": "text", "text": "x"}]
+    with pytest.raises(ValueError, match="a block of type 'text' has no role"):
+        dialect("openai_responses").read_history(items)
+
+
+ITEMS: list[dict[str, Any]] = [
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    {"type": "compaction", "id": "cmp_1", "encrypted_content": "x"},
+    {"type": "web_search_call", "id": "ws_1"},
+    {"type": "local_shell_call_output", "id": "x", "output": "ok"},
+    {"type": "mcp_list_tools", "id": "mcp_1", "tools": []},
+    {"type": "item_reference", "id": "msg_1"},
+]
+
+
+@pytest.mark.parametrize("default", DIALECTS)
+def test_an_item_of_the_responses_api_needs_no_role(default):
+    for item in ITEMS:
+        spoken = detect(item, dialect(default))
+        assert spoken.write_history([spoken.read(item)]) == [item]
+
+
+def test_an_item_of_an_unknown_type_is_kept_only_where_its_api_is_spoken():
+    item = {"type": "item_of_tomorrow", "status": "completed"}
+    spoken = detect(item, dialect("openai_responses"))
+    assert spoken.write_history([spoken.read(item)]) == [item]
+    for name in ("anthropic", "openai_chat"):
+        with pytest.raises(ValueError, match="'item_of_tomorrow' has no role"):
+            detect(item, dialect(name)).read(item)
+
+
+def test_an_item_may_be_referred_to_by_its_id_alone():
+    spoken = dialect("openai_responses")
+    assert spoken.write_history([spoken.read({"id": "msg_1"})]) == [{"id": "msg_1"}]
+
+
+def test_what_is_no_call_is_not_read_as_one():
+    for wire in ({"type": "text", "text": "x"}, {"type": "reasoning", "id": "r"}, {"name": "f"}):
+        with pytest.raises(ValueError, match="expected a tool call"):
+            read_call(wire)
 
 
 RESULTS_WITHOUT_CONTENT = {

@@ -16,6 +16,8 @@ from trimtab.testing.server.refusals import anthropic as refused
 
 Wire = Mapping[str, Any]
 THINKING = ("thinking", "redacted_thinking")
+_ANY = 1 << 31
+"""An output above any thinking budget, where a request is only counted."""
 
 
 def authenticate(headers: Mapping[str, str], options: Options) -> str:
@@ -40,7 +42,7 @@ def examine(request: Wire, options: Options, *, counting: bool = False) -> None:
     if not isinstance(request.get("model"), str) or not request["model"]:
         raise refused("model: Field required")
     _examine_blocks(request)
-    checked = {"max_tokens": 1, **request} if counting else request
+    checked = {"max_tokens": _ANY, **request} if counting else request
     for wrong in dialect("anthropic").check(checked):
         raise refused(wrong)
     if (wrong := unpaired(request, "anthropic")) is not None:
@@ -96,12 +98,6 @@ def _examine_thinking(request: Wire, options: Options) -> None:
         if not isinstance(budget, int) or budget < 1_024:
             raise refused(
                 "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
-            )
-        if "max_tokens" in request and request["max_tokens"] <= budget:
-            raise refused(
-                "`max_tokens` must be greater than `thinking.budget_tokens`. Please consult our "
-                "documentation at https://docs.claude.com/en/docs/build-with-claude/"
-                "extended-thinking#max-tokens-and-context-window-size"
             )
         choice: Wire = request.get("tool_choice") or {}
         if choice.get("type") in ("any", "tool"):
