@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab import given
 from trimtab.context import Context
 from trimtab.core.ledger import Ledger
-from trimtab.dialects import read_history
 from trimtab.dialects.dialect import Wire
 
 
@@ -41,13 +41,10 @@ def fit(
     `Context`.
     """
     context = Context(model, system=system, tools=tools, **options)
-    head, said = read_history(messages, context.window.settings.dialect)
+    head, said = given.history(messages, context.window.settings.dialect)
     if head:
         context.configure(system=(*context.window.settings.system, *head))
-    for message in said:
-        if message.role == "assistant":
-            context.step()
-        context.add(message)
+    context.replay(said)
     request = context.request()
     sent = request.get("messages", request.get("input", []))
     return Fitted(messages=sent, request=request, report=context.report(), context=context)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from copy import deepcopy
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
+from trimtab import given
 from trimtab.catalog import resolve
 from trimtab.core.event import Settings
 from trimtab.core.message import Message
@@ -15,7 +17,7 @@ from trimtab.core.policies.knobs import GOALS, SUMMARIES, Goal, Summaries, knobs
 from trimtab.core.prompt import RENDERER
 from trimtab.core.recall import TOOLS
 from trimtab.core.tokens import Counter, exact, piecewise, size_of_head
-from trimtab.dialects import DIALECTS, dialect
+from trimtab.dialects import DIALECTS, dialect, to_wire
 from trimtab.dialects.dialect import Wire
 from trimtab.dialects.tools import name_of
 from trimtab.redaction import Redact
@@ -81,6 +83,14 @@ class Options:
         return preset(self.policy, knobs, goal=self.goal, summaries=self.summaries)
 
 
+def made(**values: Any) -> Options:
+    """The options that a caller gives, checked; what a log holds is taken as it is."""
+    options = Options(**given.options(values))
+    given.refuse_output(options.model, options.max_output_tokens, options.entry)
+    given.refuse_thinking(options.params, options.max_output_tokens)
+    return options
+
+
 def settings_of(options: Options, counter: Counter) -> Settings:
     """The settings event that records the options, with the catalog entry as it is today."""
     entry = resolve(options.model, options.entry)
@@ -92,9 +102,11 @@ def settings_of(options: Options, counter: Counter) -> Settings:
         )
     wire = dialect(name)
     system = _system(options, name)
-    standard = wire.write_tools([*options.tools, *(TOOLS if options.recall else ())])
+    own, recall = [to_wire(tool) for tool in options.tools], TOOLS if options.recall else ()
+    standard = wire.write_tools([*own, *recall])
     names = {name_of(tool) for tool in standard}
-    selected = [tool for tool in wire.write_tools(options.selected) if name_of(tool) not in names]
+    further = wire.write_tools([to_wire(tool) for tool in options.selected])
+    selected = [tool for tool in further if name_of(tool) not in names]
     tools = [*standard, *selected]
     policy = options.policy
     limits = ("context_window", "max_input_tokens", "max_output_tokens")
@@ -102,13 +114,14 @@ def settings_of(options: Options, counter: Counter) -> Settings:
         model=options.model,
         dialect=name,
         system=system,
-        tools=tuple(tools),
+        # What the caller goes on to change is not what was set.
+        tools=tuple(deepcopy(tools)),
         selected=len(selected),
-        params=dict(options.params),
+        params=deepcopy(dict(options.params)),
         policy=policy if isinstance(policy, str) else _function_name(policy),
         policy_params={
             "goal": options.goal,
-            "context": dict(options.context),
+            "context": deepcopy(dict(options.context)),
             "summaries": options.summaries,
         },
         limits={key: value for key in limits if (value := getattr(options, key)) is not None},
@@ -116,7 +129,7 @@ def settings_of(options: Options, counter: Counter) -> Settings:
         counter=counter.name,
         recall=options.recall,
         renderer=RENDERER,
-        head=size_of_head(system, tools, counter),
+        head=size_of_head(system, tools, counter, options.params),
     )
 
 
@@ -150,13 +163,29 @@ def options_of(
     )
 
 
+def loaded(settings: Settings, **own: Any) -> Options:
+    """The same for a caller who goes on with them; what is theirs is checked."""
+    given.options({name: value for name, value in own.items() if value is not None})
+    if own.get("policy") is None and settings.policy not in POLICIES:
+        raise ValueError(
+            f"unknown policy {settings.policy!r}; a function of your own is not in the log: pass "
+            "it again, as policy=f, to Context.load or Session.open"
+        )
+    return options_of(settings, **own)
+
+
 def changed(options: Options, changes: Mapping[str, Any]) -> Options:
     """The options with some of them changed; with the model goes what follows from it."""
-    options = replace(options, **changes)
+    given.refuse_unknown(changes, [option.name for option in fields(Options)])
+    options = replace(options, **given.options(changes))
     if "model" in changes and "entry" not in changes:
         options = replace(options, entry={})
     if "model" in changes and "dialect" not in changes:
         options = replace(options, dialect=None)
+    if changes.keys() & {"model", "entry", "max_output_tokens"}:
+        given.refuse_output(options.model, options.max_output_tokens, options.entry)
+    if changes.keys() & {"params", "max_output_tokens"}:
+        given.refuse_thinking(options.params, options.max_output_tokens)
     return options
 
 
@@ -177,12 +206,12 @@ def options_after(settings: Settings, now: Options, *, earlier: bool = False) ->
 
 
 def _system(options: Options, name: str) -> tuple[Message, ...]:
-    given = options.system
-    if not given:
+    system = options.system
+    if not system:
         return ()
-    if not isinstance(given, str) and isinstance(given[0], Message):
-        return tuple(cast("Sequence[Message]", given))
-    return dialect(name).read_system(cast("str | Sequence[Wire]", given))
+    if not isinstance(system, str) and isinstance(system[0], Message):
+        return tuple(cast("Sequence[Message]", system))
+    return dialect(name).read_system(cast("str | Sequence[Wire]", system))
 
 
 def _function_name(policy: Policy) -> str:

@@ -27,6 +27,7 @@ READING_ALONE = {
     "half a reference",
     "a variable that holds no number",
     "a prompt that is not there",
+    "parameters that are settings",
 }
 """What no schema can tell."""
 

@@ -45,6 +45,20 @@ def test_the_example_of_document_0_sets_the_model_and_the_context(folder):
     assert (spec.session.max_tool_iterations, spec.session.on_disconnect) == (25, "pause")
 
 
+@pytest.mark.parametrize(
+    ("more", "entry"),
+    [
+        ("", {}),
+        ("  base_url: http://127.0.0.1:8000/v1\n", {"max_output": 50_000}),
+        ("  base_url: http://127.0.0.1:8000/v1\n  max_output_tokens: 900\n", {}),
+    ],
+)
+def test_a_server_of_ones_own_may_write_more_than_the_name_tells(folder, more, entry):
+    asked = "" if "max_output_tokens" in more else "  max_output_tokens: 50000\n"
+    options = options_of(read(f"model:\n  name: gpt-4o\n{asked}{more}"), "", "openai_chat")
+    assert options["entry"] == entry
+
+
 def test_a_file_that_says_nothing_of_the_session_has_the_defaults(folder):
     spec = read(LEAST)
     assert context_of(spec) == {}

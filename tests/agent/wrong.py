@@ -8,6 +8,14 @@ SESSION = LEAST + "session:\n"
 TOOLS = LEAST + "tools:\n"
 
 WRONG = {
+    "parameters that are settings": (
+        LEAST + "  params:\n    max_tokens: 500\n    stream: true\n",
+        snapshot("""\
+agent.yaml has 2 problems:
+  line 4, column 5: model.params.max_tokens cannot stand here; set model.max_output_tokens
+  line 5, column 5: model.params.stream cannot stand here; leave it out: replies are streamed\
+"""),
+    ),
     "an empty file": (
         "",
         snapshot("agent.yaml is empty; `trimtab init` writes one that works"),

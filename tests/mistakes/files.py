@@ -129,3 +129,21 @@ FILES = (
         "kind",
     ),
 )
+
+ASKED_OF_THE_MODEL = (
+    wrong(
+        "params-that-are-settings",
+        "A parameter is given that has a setting of its own.",
+        AGENT.replace("system:", "  params:\n    max_tokens: 500\nsystem:"),
+        "model.params.max_tokens",
+        "max_output_tokens",
+    ),
+    wrong(
+        "more-output-than-the-model-writes",
+        "More output is asked for than the model can write.",
+        "model:\n  name: gpt-4o\n  max_output_tokens: 50000\n",
+        "50,000",
+        "gpt-4o",
+        "16,384",
+    ),
+)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.mistakes.asking import ASKING
-from tests.mistakes.files import FILES
+from tests.mistakes.files import ASKED_OF_THE_MODEL, FILES
 from tests.mistakes.mistake import World, run, shown
 from tests.mistakes.places import PLACES
 from tests.mistakes.serving import SERVING
@@ -26,7 +26,9 @@ from trimtab.testing.server.serving import Remote, serve_process
 EXPECTED = Path(__file__).parent / "expected"
 MISTAKES = {
     f"{number:02}-{one.name}": one
-    for number, one in enumerate((*ASKING, *FILES, *TOOLS, *PLACES, *SERVING), 1)
+    for number, one in enumerate(
+        (*ASKING, *FILES, *TOOLS, *PLACES, *SERVING, *ASKED_OF_THE_MODEL), 1
+    )
 }
 VERBS = (
     "add|allow|ask|begin|check|choose|connect|correct|create|end|export|free|give|go on|indent|"

@@ -38,6 +38,7 @@ _OF_A_MODEL = (
     "max_input_tokens",
     "max_output_tokens",
     "params",
+    "entry",
 )
 """Options that change with the model; the price of its summaries is in `context`."""
 
@@ -163,7 +164,16 @@ def options_of(spec: Spec, system: str, dialect: str) -> dict[str, Any]:
         "max_input_tokens": model.max_input_tokens,
         "max_output_tokens": model.max_output_tokens,
         "params": model.params,
+        "entry": _entry(model),
     }
+
+
+def _entry(model: Model) -> dict[str, Any]:
+    """At an address of one's own the name need not tell how much is written: the file does."""
+    asked = model.max_output_tokens
+    if model.base_url is None or asked is None or asked <= resolve(model.name).max_output:
+        return {}
+    return {"max_output": asked}
 
 
 def context_of(spec: Spec) -> dict[str, Any]:

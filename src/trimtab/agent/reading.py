@@ -32,6 +32,21 @@ _SECRET = (
 _PROMPT_FILES = (".md", ".txt")
 
 
+_WRITTEN = {
+    "model": "set model.name",
+    "messages": "leave it out: they are what was said",
+    "input": "leave it out: it is what was said",
+    "system": "set system, beside model",
+    "instructions": "set system, beside model",
+    "tools": "set tools, beside model",
+    "max_tokens": "set model.max_output_tokens",
+    "max_completion_tokens": "set model.max_output_tokens",
+    "max_output_tokens": "it belongs one level up, under model",
+    "stream": "leave it out: replies are streamed",
+}
+"""Parameters that every request is written with, and what to do instead."""
+
+
 def read_agent(path: Path, environ: Mapping[str, str] = os.environ) -> Spec:
     """The agent that the file describes; raises `AgentFileError` with every problem of it."""
     found = document(text_of(path))
@@ -142,6 +157,10 @@ def _checked(data: Any, found: Document) -> tuple[Spec | None, list[Problem]]:
 def _related(spec: Spec, found: Document) -> Iterator[Problem]:
     """What each value alone does not tell."""
     session = spec.session
+    for name in spec.model.params:
+        if (instead := _WRITTEN.get(name)) is not None:
+            path = ("model", "params", name)
+            yield _problem(f"{named(path)} cannot stand here; {instead}", path, found)
     for name, kind, block in (
         ("summary", SummaryKnobs, session.summary),
         ("thresholds", ThresholdKnobs, session.thresholds),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from types import UnionType
+from typing import Any, Literal, TypeVar, cast
 
 from trimtab.core.summary_text import LIST_TOKENS
 
@@ -60,10 +61,11 @@ class SummaryKnobs:
 
     def __post_init__(self) -> None:
         for name in ("window", "keep", "forced", "max_tokens"):
-            _check_cap(f"summary.{name}", getattr(self, name))
-        for name in ("list_tokens", "price"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"summary.{name} is {getattr(self, name)}; it must be 0 or more")
+            _check_count(f"summary.{name}", getattr(self, name))
+        _check_count("summary.list_tokens", self.list_tokens, least=0)
+        _check_type("summary.price", self.price, int | float, "a number")
+        if self.price < 0:
+            raise ValueError(f"summary.price is {self.price}; it must be 0 or more")
         if self.keep >= self.window:
             raise ValueError(
                 f"summary.keep is {self.keep} and summary.window {self.window}; fewer messages "
@@ -93,9 +95,10 @@ class ThresholdKnobs:
     """Newest messages that `thresholds` keeps whole."""
 
     def __post_init__(self) -> None:
-        _check_cap("thresholds.keep", self.keep)
+        _check_count("thresholds.keep", self.keep)
         for name in ("summarise", "trim"):
             value: float = getattr(self, name)
+            _check_type(f"thresholds.{name}", value, int | float, "a number")
             if not 0 < value <= 1:
                 raise ValueError(
                     f"thresholds.{name} is {value}; it must be a share of the window, more than 0 "
@@ -128,15 +131,14 @@ class Knobs:
     """Where `thresholds` acts."""
 
     def __post_init__(self) -> None:
-        _check_cap("max_tool_result_tokens", self.max_tool_result_tokens)
+        _check_count("max_tool_result_tokens", self.max_tool_result_tokens)
         _check_strategy(self.tool_result_truncation)
         for name in ("max_history_tokens", "tool_result_keep_first", "tool_result_keep_last"):
-            value: int | None = getattr(self, name)
-            if value is not None and value < 0:
-                raise ValueError(f"{name} is {value}; it must be 0 or more")
+            _check_count(name, getattr(self, name), least=0)
         for name, tool in self.tools.items():
-            _check_cap(f"tools.{name}.max_tool_result_tokens", tool.max_tool_result_tokens)
+            _check_count(f"tools.{name}.max_tool_result_tokens", tool.max_tool_result_tokens)
             _check_strategy(tool.tool_result_truncation)
+            _check_type(f"tools.{name}.exempt", tool.exempt, bool, "True or False")
 
     def truncation(self, tool: str) -> Truncation:
         """What becomes of a result of a tool that is over its cap."""
@@ -153,7 +155,7 @@ class Knobs:
 def knobs_from(data: Mapping[str, Any] | None) -> Knobs:
     """The `session.context` block as plain values, with `summary` and `thresholds` in it."""
     given = dict(data or {})
-    tools: Mapping[str, Any] = given.get("tools") or {}
+    tools = _mapping("tools", given.get("tools"))
     own = {name: _block(ToolKnobs, f"tools.{name}.", value) for name, value in tools.items()}
     nested = {"summary": SummaryKnobs, "thresholds": ThresholdKnobs}
     blocks = {
@@ -167,7 +169,8 @@ def knobs_from(data: Mapping[str, Any] | None) -> Knobs:
 def _block(kind: type[T], within: str, given: Any) -> T:
     if isinstance(given, kind):
         return given
-    data: dict[str, Any] = dict(given or {})
+    # What is None is not set, as a missing one is.
+    data = {k: v for k, v in _mapping(within.rstrip("."), given).items() if v is not None}
     known: Mapping[str, Any] = getattr(kind, "__dataclass_fields__", {})
     for name in sorted(data.keys() - known.keys()):
         raise ValueError(
@@ -176,9 +179,23 @@ def _block(kind: type[T], within: str, given: Any) -> T:
     return kind(**data)
 
 
-def _check_cap(name: str, value: int | None) -> None:
-    if value is not None and value <= 0:
-        raise ValueError(f"{name} is {value}; it must be more than 0")
+def _mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{name or 'context'} is {value!r}; it must be a mapping of settings")
+    return cast("Mapping[str, Any]", value or {})
+
+
+def _check_count(name: str, value: Any, *, least: int = 1) -> None:
+    if value is None:
+        return
+    _check_type(name, value, int, "a whole number")
+    if value < least:
+        raise ValueError(f"{name} is {value}; it must be {'more than 0' if least else '0 or more'}")
+
+
+def _check_type(name: str, value: Any, kind: type | UnionType, called: str) -> None:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{name} is {value!r}; it must be {called}")
 
 
 def _check_strategy(value: str | None) -> None:

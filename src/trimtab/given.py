@@ -1,0 +1,266 @@
+"""What a caller gives, looked at before it is used: a refusal names it and says what is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from reprlib import repr as short
+from typing import Any, cast
+
+from trimtab.catalog import lookup, resolve
+from trimtab.core.budget import thinking_of
+from trimtab.core.event import Event, event_from_json
+from trimtab.core.message import Message
+from trimtab.core.plan import Decision
+from trimtab.core.policies import POLICIES
+from trimtab.core.policies.knobs import knobs_from
+from trimtab.dialects import detect, dialect, read_history, to_wire
+
+FAILURES = (
+    *("overflow", "malformed", "rate_limit", "overloaded", "server"),
+    *("network", "timeout", "auth", "refused"),
+)
+"""Kinds of errors that a call may end in; a provider's are the same."""
+
+_WRITTEN = {
+    "model": "model=",
+    "messages": "add(message)",
+    "input": "add(message)",
+    "system": "system=",
+    "instructions": "system=",
+    "tools": "tools=",
+    "max_tokens": "max_output_tokens=",
+    "max_completion_tokens": "max_output_tokens=",
+    "max_output_tokens": "max_output_tokens=",
+    "stream": "request(stream=True)",
+}
+"""Parameters that a request is written with, and by what they are set."""
+
+
+def options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as they were given, each looked at; a mapping that is None is an empty one."""
+    empty: dict[str, Any] = {}
+    out = {
+        name: empty if value is None and name in _MAPPINGS else value
+        for name, value in given.items()
+    }
+    for name, value in out.items():
+        if (check := _CHECKS.get(name)) is not None:
+            check(name, value)
+    return out
+
+
+def refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse a change of an option that there is not."""
+    for name in given:
+        if name in known:
+            continue
+        from difflib import get_close_matches  # slow to import, and seldom needed
+
+        close = get_close_matches(name, known, n=1)
+        told = f"did you mean {close[0]!r}?" if close else f"it has {', '.join(known)}"
+        raise TypeError(f"configure has no option {name!r}; {told}")
+
+
+def refuse_output(model: str, asked: int | None, entry: Mapping[str, Any]) -> None:
+    """Refuse more output than a model can write.
+
+    Of the models of Anthropic and OpenAI alone, who turn such a request away: what others take is
+    each host's own, and the catalog's figure for them a cautious guess.
+    """
+    if asked is None or (known := lookup(model)) is None:
+        return
+    strict = known.dialect == "anthropic" or known.output_param == "max_completion_tokens"
+    most = resolve(model, entry).max_output
+    if strict and asked > most:
+        raise ValueError(
+            f"max_output_tokens is {asked:,}; {model} writes {most:,} at most: give that or less"
+        )
+
+
+def refuse_thinking(params: Mapping[str, Any], asked: int | None) -> None:
+    """Refuse an output that leaves nothing for the reply when the model has thought."""
+    budget = thinking_of(params)
+    if asked is not None and asked <= budget:
+        raise ValueError(
+            f"max_output_tokens is {asked:,}, and thinking.budget_tokens may take {budget:,} of "
+            "it: give more than that, or leave it out"
+        )
+
+
+def refuse_failure(kind: Any, **told: Any) -> None:
+    """Refuse an error that nothing could be learnt from."""
+    if kind not in FAILURES:
+        raise ValueError(f"unknown kind {kind!r} of error; choose one of {', '.join(FAILURES)}")
+    for name, value in told.items():
+        _count(name, value, least=1 if name == "limit" else None)
+
+
+def handle(value: Any) -> str:
+    """A handle, if it is a text at all."""
+    if not isinstance(value, str):
+        raise TypeError(f"{short(value)} is not a handle; handles look like m12.0, m12 or m3-m50")
+    return value
+
+
+def events(log: Any) -> list[Event]:
+    """The events of a log that may be given as lines."""
+    if isinstance(log, str | bytes) or not isinstance(log, Iterable):
+        raise TypeError(f"the log is {short(log)}; it must be the lines that dump() wrote")
+    lines = cast("Iterable[Any]", log)
+    return [_event(number, line) for number, line in enumerate(lines, 1)]
+
+
+def history(messages: Any, default: str) -> tuple[tuple[Message, ...], list[Message]]:
+    """A list of messages, read; of one that cannot be, the index is told."""
+    _list("messages", messages, "messages")
+    try:
+        return read_history(messages, default)
+    except (TypeError, ValueError) as error:
+        index, wrong = _unreadable(messages, default) or (None, error)
+        place = "messages" if index is None else f"messages[{index}]"
+        kind = TypeError if isinstance(wrong, TypeError) else ValueError
+        raise kind(f"{place}: {wrong}") from error
+
+
+def decision(value: Any, policy: str) -> Decision:
+    """What a policy returned, if it is a decision."""
+    if not isinstance(value, Decision):
+        raise TypeError(
+            f"policy {policy!r} returned {short(value)}; it must return a Decision, and Decision() "
+            "is to change nothing"
+        )
+    return value
+
+
+def _event(number: int, line: Any) -> Event:
+    if isinstance(line, Event):
+        return line
+    try:
+        data = json.loads(line)
+        if isinstance(data, dict) and "v" in data:
+            return event_from_json(cast("dict[str, Any]", data))
+    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
+        pass  # said below, with what was given
+    raise ValueError(
+        f"line {number} of the log is {short(line)}, which is no event; it must be a line that "
+        "dump() wrote"
+    )
+
+
+def _unreadable(messages: Sequence[Any], default: str) -> tuple[int, Exception] | None:
+    """The first message that cannot be read, and why; all are read as what the list is."""
+    own = dialect(default)
+    wires: list[dict[str, Any]] = []
+    try:
+        for message in messages:
+            wires.append(to_wire(message))  # noqa: PERF401 - how many there were is asked below
+    except TypeError as error:
+        return len(wires), error
+    own = next((found for wire in wires if (found := detect(wire, own)) is not own), own)
+    for index, wire in enumerate(wires):
+        try:
+            own.read_history([wire])
+        except (TypeError, ValueError) as error:
+            return index, error
+    return None
+
+
+def _wrong(name: str, value: Any, right: str) -> str:
+    return f"{name} is {short(value)}; it must be {right}"
+
+
+def _count(name: str, value: Any, *, least: int | None = 1) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(_wrong(name, value, "a whole number of tokens, such as 32_000"))
+    if least is not None and value < least:
+        right = "0 (not set) or more" if least == 0 else "more than 0, or None where it is not set"
+        raise ValueError(_wrong(name, value, right))
+
+
+def _list(name: str, value: Any, of: str) -> Sequence[Any]:
+    if isinstance(value, str | bytes) or not isinstance(value, Sequence):
+        raise TypeError(_wrong(name, value, f"a list of {of}"))
+    return cast("Sequence[Any]", value)
+
+
+def _model(name: str, value: Any) -> None:
+    if not isinstance(value, str) or not value:
+        raise TypeError(_wrong(name, value, "the model's name, such as 'gpt-4o'"))
+
+
+def _system(name: str, value: Any) -> None:
+    if value is None or isinstance(value, str):
+        return
+    right = "a text, or a list of the dialect's blocks or messages"
+    if not isinstance(value, Sequence):
+        raise TypeError(_wrong(name, value, right))
+    for index, block in enumerate(cast("Sequence[Any]", value)):
+        if not isinstance(block, Mapping | Message):
+            raise TypeError(_wrong(f"{name}[{index}]", block, "a block or a message, as a dict"))
+
+
+def _tools(name: str, value: Any) -> None:
+    for index, tool in enumerate(_list(name, value, "tool definitions")):
+        sdk = hasattr(tool, "model_fields_set") or hasattr(tool, "to_dict")
+        if not sdk and not isinstance(tool, Mapping):
+            right = "a tool definition, as a dict with its name, description and schema"
+            raise TypeError(_wrong(f"{name}[{index}]", tool, right))
+
+
+def _policy(name: str, value: Any) -> None:
+    if not isinstance(value, str) and not callable(value):
+        right = f"one of {', '.join(POLICIES)}, or a function of a window and a budget"
+        raise TypeError(_wrong(name, value, right))
+
+
+def _function(name: str, value: Any, *, right: str) -> None:
+    if value is not None and not callable(value):
+        raise TypeError(_wrong(name, value, right))
+
+
+def _flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(_wrong(name, value, "True or False"))
+
+
+def _mapping(name: str, value: Any, *, such: str) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(_wrong(name, value, f"a mapping, such as {such}"))
+
+
+def _context(name: str, value: Any) -> None:
+    _mapping(name, value, such="{'max_tool_result_tokens': 4_000}")
+    knobs_from(value)
+
+
+def _params(name: str, value: Any) -> None:
+    _mapping(name, value, such="{'temperature': 0}")
+    for key in value:
+        if key in _WRITTEN:
+            raise ValueError(
+                f"params holds {key!r}, which Trimtab writes itself; use {_WRITTEN[key]} instead"
+            )
+
+
+_MAPPINGS = ("context", "params", "entry")
+_CHECKS: Mapping[str, Callable[[str, Any], None]] = {
+    "model": _model,
+    "system": _system,
+    "tools": _tools,
+    "selected": _tools,
+    "policy": _policy,
+    "context": _context,
+    "context_window": partial(_count, least=0),
+    "max_input_tokens": _count,
+    "max_output_tokens": _count,
+    "params": _params,
+    "recall": _flag,
+    "entry": partial(_mapping, such="{'context_window': 32_000}"),
+    "tokenizer": partial(_function, right="a function from a text to the number of its tokens"),
+    "redact": partial(_function, right="a function from a text to a text"),
+}
+"""By an option's name; those that are missing are looked at where they are used."""
