@@ -79,7 +79,7 @@ FAULTS = (
         law=1,
         what="a small request makes the text that comes next look light",
         file="core/calls.py",
-        old="return max(window.ratio, heavy / light if light else 1.0)",
+        old="return max(window.ratio, (heavy + FEW) / (light + FEW))",
         new="return window.ratio",
     ),
     Fault(

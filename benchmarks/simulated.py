@@ -149,7 +149,7 @@ def calls_in(events: list[Event]) -> Iterator[int]:
 
 async def largest_text(session: Session) -> str:
     """A text that a new session can just send whole, by the bound it has before any usage."""
-    await session.adopt(tools=[each.definition for each in TOOLS])
+    await session.configure(tools=[each.definition for each in TOOLS])
     budget, text = session.budget(), texts()["python"]
     # A little is left for the words before it.
     room = budget.room - 200

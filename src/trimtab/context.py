@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import (
-    AsyncIterable,
-    Callable,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from trimtab import given
 from trimtab.core.branching import branch
 from trimtab.core.budget import Budget, budget_for
 from trimtab.core.calls import weight_of
 from trimtab.core.edits import parse_handle
 from trimtab.core.erase import eraser, to_erase
-from trimtab.core.event import Body, Call, Edit, Event, Outcome, Pin, Rewind, Settings, dump, load
-from trimtab.core.guard import guarded
+from trimtab.core.event import Body, Call, Edit, Event, Outcome, Pin, Rewind, Settings, dump
+from trimtab.core.guard import CannotFit, guarded
 from trimtab.core.ledger import Ledger, Preview, ledger_of
 from trimtab.core.matching import continues, known_prefix
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
@@ -32,14 +25,14 @@ from trimtab.core.policies.knobs import Goal, Summaries, knobs_from
 from trimtab.core.policies.results import WantedResult, summarised_part, wanted_results
 from trimtab.core.policies.summaries import SummaryRefused, WantedSummary, summarised, wanted
 from trimtab.core.prompt import Rendering
-from trimtab.core.recall import answer, recall
+from trimtab.core.recall import answer, named_in, recall
 from trimtab.core.repairs import repairs_of
 from trimtab.core.snapshot import Snapshot
 from trimtab.core.window import Window
-from trimtab.dialects import detect, dialect, read_call, read_history, to_wire
+from trimtab.dialects import detect, dialect, read_call, to_wire
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.watching import Watch
-from trimtab.options import Options, Tokenizer, changed, options_after, options_of, settings_of
+from trimtab.options import Options, Tokenizer, changed, loaded, made, options_after, settings_of
 from trimtab.redaction import Redact, redacted
 from trimtab.wire import call_of, rebuild, rendering_of, request_of, said_of
 
@@ -68,21 +61,21 @@ class Context:
         redact: Redact | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        options = Options(
+        options = made(
             model=model,
             system=system,
             tools=tools,
             dialect=dialect,
             policy=policy,
             goal=goal,
-            context=context or {},
+            context=context,
             summaries=summaries,
             context_window=context_window,
             max_input_tokens=max_input_tokens,
             max_output_tokens=max_output_tokens,
-            params=params or {},
+            params=params,
             recall=recall,
-            entry=entry or {},
+            entry=entry,
             tokenizer=tokenizer,
             redact=redact,
         )
@@ -146,13 +139,13 @@ class Context:
         With a snapshot, the log need hold no more than the events that it names and those behind
         it. A policy, a tokenizer or a redaction of one's own is not in the log and is given again.
         """
-        events = [line if isinstance(line, Event) else load(line) for line in log]
+        events = given.events(log)
         start = snapshot.seq if snapshot is not None else 0
         settings = [e.body for e in events if isinstance(e.body, Settings)]
         if not settings:
             raise ValueError("the log holds no settings event; it is not the log of a context")
         made = cls.__new__(cls)
-        options = options_of(settings[-1], policy=policy, tokenizer=tokenizer, redact=redact)
+        options = loaded(settings[-1], policy=policy, tokenizer=tokenizer, redact=redact)
         made._start(options, clock, snapshot, events)  # noqa: SLF001 - its own class
         made.apply(event for event in events if event.seq > start)
         made._settings = made.window.settings  # noqa: SLF001 - its own class
@@ -180,7 +173,7 @@ class Context:
         wire = to_wire(item)
         own = detect(wire, dialect(self.window.settings.dialect))
         if own.is_reply(wire):
-            return self._reply(own.read_reply(wire))
+            return self._reply(own.read_reply(wire), key)
         return self._say(own.read(wire), key=key)
 
     def fail(
@@ -192,6 +185,7 @@ class Context:
         requested: int | None = None,
     ) -> None:
         """Record that the last call ended in an error; `overflow` with a limit teaches it."""
+        given.refuse_failure(kind, limit=limit, input=input, requested=requested)
         if (call := self.window.awaiting) is None:
             raise ValueError("no call waits for an outcome that could be an error")
         told = {"kind": kind, "limit": limit, "input": input, "requested": requested}
@@ -208,28 +202,35 @@ class Context:
 
         Where it diverges, a rewind is recorded first. Its first system messages are the prompt.
         """
-        system, history = read_history(messages, self.window.settings.dialect)
+        system, history = given.history(messages, self.window.settings.dialect)
         said = [redacted(message, self.options.redact) for message in history]
         if system and system != self.window.settings.system:
             self.configure(system=system)
         known, undone = known_prefix(self.window, said)
         if undone is not None:
             self.append(Rewind(to=undone - 1))
-        for message in history[known:]:
+        self.replay(history[known:])
+
+    def replay(self, said: Iterable[Message]) -> None:
+        """Add what was said elsewhere; before each reply stands the call that it answers."""
+        for message in said:
+            last = self.window.rounds[-1].entries[-1].seq if self.window.rounds else 0
+            if message.role == "assistant" and last > self.window.sent:
+                self.step()
             self._say(message)
 
     def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
         """Keyword arguments for the model's SDK.
 
         Repairs open calls, applies the policy and records the call. Asked again with nothing
-        added in between, it returns the same and records nothing. The message list is fresh; the
-        messages in it are shared and must not be modified. `volatile` rides behind them, once.
+        added in between, it returns the same and records nothing. The message list is fresh; what
+        stands in the request is shared and must not be modified. `volatile` rides behind, once.
         """
         for events in self.steps(stream=stream, volatile=volatile):
             self.apply(events)
         return self.render()
 
-    def steps(self, *, stream: bool = False, volatile: str | None = None) -> Iterator[list[Event]]:
+    def steps(self, *, stream: bool = False, volatile: str | None = None) -> Generator[list[Event]]:
         """What a request appends, step by step; each step's events are to be applied before the
         next is asked for. None where the last call stands for this one, too."""
         if not self.window.visible:
@@ -250,7 +251,9 @@ class Context:
     def step(self) -> None:
         """Let a call pass that was made elsewhere: decide and record, but render nothing."""
         self.apply(self.repairs())
-        self.apply(self.decide())
+        # Whether it could fit is no longer ours to say.
+        with suppress(CannotFit):
+            self.apply(self.decide())
         budget, note = self.budget(), self._decision.note
         tokens, output = budget.head.tokens + self.window.tokens, budget.max_output
         self.append(Call(position=self.window.seq, max_output=output, tokens=tokens, note=note))
@@ -271,7 +274,7 @@ class Context:
 
     def _wanted(self, budget: Budget) -> Decision:
         self._follow()
-        return self._policy(self.window, budget)
+        return given.decision(self._policy(self.window, budget), self.window.settings.policy)
 
     def call(self, *, stream: bool = False, volatile: str | None = None) -> Event:
         """The record of the call that the window would make now; changes nothing."""
@@ -301,16 +304,16 @@ class Context:
         request = twin.request(stream=stream, volatile=volatile)
         new = [event.body for event in twin.events if event.seq > self.window.seq]
         edits = tuple(body for body in new if isinstance(body, Edit))
-        return Preview(request=request, report=twin.report(), edits=edits)
+        return Preview(request=request, report=twin.report(volatile), edits=edits)
 
     def own(self, options: Options | None = None) -> dict[str, Any]:
         """What is ours and not in the log: the keyword arguments by which it is loaded again."""
-        names, given = ("policy", "tokenizer", "redact"), options or self.options
-        return {name: getattr(given, name) for name in names} | {"clock": self._clock}
+        names, set_now = ("policy", "tokenizer", "redact"), options or self.options
+        return {name: getattr(set_now, name) for name in names} | {"clock": self._clock}
 
-    def report(self) -> Ledger:
+    def report(self, volatile: str | None = None) -> Ledger:
         """Where the tokens of the next call would go. Print it, or take `to_dict()`."""
-        budget = self.budget()
+        budget = self.budget(volatile)
         return ledger_of(self.window, budget, Plan(self.window, budget).bound())
 
     def budget(self, volatile: str | None = None) -> Budget:
@@ -328,7 +331,7 @@ class Context:
 
     def recall(self, handle: str) -> str:
         """The text behind a handle: a part's exactly as it was said, a message's below its name."""
-        return recall(self.window, handle)
+        return recall(self.window, given.handle(handle))
 
     def answer(self, call: ToolCall | Wire) -> str:
         """Answer a call of a recall tool and add the result; returns its text."""
@@ -376,44 +379,47 @@ class Context:
             self.append(edit)
 
     def reveal(self, handle: str) -> None:
-        """Show again what an edit hid."""
-        named = parse_handle(handle)
+        """Show again what an edit hid, in the next call at least, with its calls or results."""
+        named = named_in(self.window, given.handle(handle))
         self.append(
             Edit(op="reveal", first=named.first, last=named.last, part=named.part, why="asked")
         )
 
     def pin(self, handle: str, *, pinned: bool = True) -> None:
         """Keep messages from being hidden by any policy, or stop doing so."""
-        named = parse_handle(handle)
+        named = named_in(self.window, given.handle(handle))
         self.append(Pin(first=named.first, last=named.last, pinned=pinned))
 
     def erase(self, handle: str, *, why: str = "") -> None:
         """Destroy the payload of a message or a part, here and in all that was made from it."""
-        erases = to_erase(self.events, parse_handle(handle), why)
+        erases = to_erase(self.events, parse_handle(given.handle(handle)), why)
         for erase in erases:
             self.append(erase)
         self.events[:] = map(eraser(erases), self.events)
 
     def configure(self, **changes: Any) -> None:
-        """Change the model, the system prompt, the tools or any other option from now on."""
-        self._set(changed(self.options, changes))
+        """Change the model, the system prompt, the tools or any other option from now on.
 
-    def would_change(self, **changes: Any) -> bool:
-        """Whether `configure` with these would make a difference."""
-        options = changed(self.options, changes)
-        return settings_of(options, options.counter()) != self.window.settings
+        Nothing is recorded where all of it is set already.
+        """
+        self._set(changed(self.options, changes))
 
     def _set(self, options: Options) -> None:
         options.decide()
         counter = options.counter()
         self.window.know(counter)
         settings = settings_of(options, counter)
+        # Read once: another dialect would take the same blocks for something else.
+        options = replace(options, system=settings.system)
         self._next = (settings, options)
-        self.append(settings)
+        if settings == self.window.settings:
+            self._options, self._policy = options, options.decide()
+        else:
+            self.append(settings)
 
     def rewind(self, to: int | str) -> None:
         """Go back to a position, or to just behind the message that a handle names."""
-        position = parse_handle(to).last if isinstance(to, str) else to
+        position = to if isinstance(to, int) else parse_handle(given.handle(to)).last
         if not 0 <= position <= self.window.seq:
             raise ValueError(f"cannot rewind to {position}; positions go up to {self.window.seq}")
         self.append(Rewind(to=position))
@@ -421,6 +427,8 @@ class Context:
     def fork(self, *, name: str = "", at: int | None = None) -> Context:
         """A new context that shares the past up to a position, and nothing after."""
         at = self.window.seq if at is None else at
+        if not 0 < at <= self.window.seq:
+            raise ValueError(f"cannot fork at {at}; positions go from 1 to {self.window.seq}")
         past, later = self.events[:at], self.events[at:]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
         twin = Context.load(past, **self.own(options_after(settings, self.options, earlier=True)))
@@ -438,7 +446,7 @@ class Context:
             self.events.append(event)
 
     @contextmanager
-    def drafting(self) -> Generator[list[Event], None, None]:
+    def drafting(self) -> Generator[list[Event]]:
         """What is done in here is written to the list that it yields, and not folded: it can be
         put into a store first, and applied then."""
         self._draft = []
@@ -471,7 +479,7 @@ class Context:
         seq = self.append(said_of(self.window, message, key=key, reply=reply))
         return f"m{seq}"
 
-    def _reply(self, reply: Reply) -> str:
+    def _reply(self, reply: Reply, key: str | None) -> str:
         # Some servers give every reply the same id: after another call it is another reply.
         again = reply.id is not None and reply.id == self.window.last_reply
         if again and self.window.awaiting is None:
@@ -479,7 +487,7 @@ class Context:
         if self.window.awaiting is not None:
             call = self.window.awaiting
             self.append(Outcome(call=call, usage=reply.usage, stop=reply.stop))
-        return self._say(reply.message, reply=reply)
+        return self._say(reply.message, key=key, reply=reply)
 
     @property
     def rendering(self) -> Rendering:

@@ -81,9 +81,9 @@ def _arguments(text: str, redact: Redact) -> str:
     """Of a call: string by string, so that JSON stays JSON."""
     try:
         given = json.loads(text)
-    except ValueError:
+        kept = _values(given, redact)
+    except (ValueError, RecursionError):
         return redact(text)
-    kept = _values(given, redact)
     return text if kept == given else json.dumps(kept, ensure_ascii=False)
 
 

@@ -6,7 +6,9 @@ two disagree, one of them is wrong.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,8 +28,21 @@ from trimtab.core.event import (
     Settings,
     Size,
 )
-from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolResult, text_message
+from trimtab.core.message import (
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Text,
+    ToolResult,
+    message_from_json,
+    message_to_json,
+    text_message,
+)
 from trimtab.core.tokens import Counter, size_of, size_of_head, sizes_of
+
+_HALF = re.compile(r"\\ud800")
+"""The half of a pair that the lives know."""
 
 
 @dataclass
@@ -97,14 +112,14 @@ class Told:
         if gone := self.dropped():
             handle = f" · recall m{gone[0]}-m{gone[-1]}" if recall else ""
             texts.append(f"[conversation truncated — {len(gone)} older messages omitted{handle}]")
-        return texts
+        return [text.replace("\ud800", "\ufffd") for text in texts]
 
 
 def under(part: Part, edit: Edit) -> Part:
     """The part as the model is to see it."""
     if isinstance(part, ToolResult):
         rest = tuple(inner for inner in part.content if not isinstance(inner, Text))
-        rest = rest if edit.op == "truncate" and edit.head else ()
+        rest = rest if edit.op == "truncate" and (edit.head or edit.tail) else ()
         text = edit.text if edit.op == "mask" else _cut(part.text, edit)
         extra = part.extra if edit.op == "truncate" else None
         is_plain = (part.plain and not rest) or edit.op == "mask"
@@ -112,6 +127,20 @@ def under(part: Part, edit: Edit) -> Part:
     if isinstance(part, Text):
         return replace(part, text=edit.text if edit.op == "mask" else _cut(part.text, edit))
     return Text(text=edit.text)
+
+
+_whole: dict[int, tuple[Message, Message]] = {}
+
+
+def sendable(message: Message) -> Message:
+    """The message without halves of surrogate pairs, of which no wire carries any."""
+    if id(message) not in _whole:
+        if len(_whole) > 1_000:
+            _whole.clear()
+        text = json.dumps(message_to_json(message))
+        changed = message_from_json(json.loads(_HALF.sub("\ufffd", text)))
+        _whole[id(message)] = (message, changed if _HALF.search(text) else message)
+    return _whole[id(message)][1]
 
 
 def _cut(text: str, edit: Edit) -> str:
@@ -148,15 +177,19 @@ def tell(events: Sequence[Event]) -> Told:
     for event in effective(events):
         match event.body:
             case Said() | Repair() as body:
-                _say(told, event.seq, body.message)
+                _say(told, event.seq, sendable(body.message))
                 told.paused = isinstance(body, Said) and body.paused
-            case Edit() as body if body.part is not None:
+            case Edit(part=int()) as named:
+                body = replace(named, text=named.text.replace("\ud800", "\ufffd"))
+                assert body.part is not None
                 message = told.messages.get(body.first)
                 if message is None or body.part >= len(message.parts):
                     continue
                 told.edits.pop((body.first, body.part), None)
                 if body.op != "reveal":
                     told.edits[body.first, body.part] = body
+                else:
+                    told.hidden.pop(told.group_of(body.first), None)
             case Edit() as body:
                 _edit_groups(told, body)
             case Pin() as body:
@@ -216,15 +249,16 @@ def _new_round(told: Told, message: Message, last: Round | None) -> Round:
 
 
 def _edit_groups(told: Told, edit: Edit) -> None:
+    if edit.op == "reveal":
+        for seq in [seq for seq in told.messages if edit.first <= seq <= edit.last]:
+            told.hidden.pop(told.group_of(seq), None)
+            told.edits = {at: each for at, each in told.edits.items() if at[0] != seq}
     for group, seqs in enumerate(told.groups):
-        if not (edit.first <= seqs[0] and seqs[-1] <= edit.last):
+        if edit.op == "reveal" or not (edit.first <= seqs[0] and seqs[-1] <= edit.last):
             continue
-        if edit.op == "reveal":
-            told.hidden.pop(group, None)
-        elif told.fixed(group) or group in told.hidden:
+        if told.fixed(group) or group in told.hidden:
             continue  # no later summary tells of what was dropped
-        else:
-            told.hidden[group] = edit
+        told.hidden[group] = edit
     summary = told.summary
     if edit.op == "summarise":
         told.summary = edit
@@ -283,13 +317,16 @@ def bound_of(events: Sequence[Event], call: Call, counter: Counter) -> int:
     messages = tokens_of(told, settings, counter)
     anchor, ratio = anchor_of(before)
     ratio = min(max(ratio, 1.0), 4.0)
+    head = size_of_head(settings.system, settings.tools, counter, settings.params).tokens
+    whole = math.ceil((head + messages + tail) * ratio * (1 + counter.unanchored))
     if anchor is None:
-        head = size_of_head(settings.system, settings.tools, counter).tokens
-        return math.ceil((head + messages + tail) * ratio * (1 + counter.unanchored))
+        return whole
     usage, position = anchor
     known = tokens_of(tell(events[:position]), settings, counter)
     new = (max(0, messages - known) + tail) * ratio
-    return math.ceil(usage + new + min(counter.anchored * (usage + new), counter.single * new))
+    bound = math.ceil(usage + new + min(counter.anchored * (usage + new), counter.single * new))
+    last = next(e.body for e in reversed(before) if isinstance(e.body, Call))
+    return min(bound, whole) if last.volatile else bound
 
 
 def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
@@ -307,7 +344,7 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
                 last, whole = (event.seq, body), True
             case Outcome() as body if last is not None and body.call == last[0]:
                 if counted := counted_by(body, last[1]):
-                    ratio = counted / last[1].tokens
+                    ratio = (counted + 500) / (last[1].tokens + 500)
                     if anchor:
                         fresh.append((counted - anchor[0], last[1].tokens - standing))
                     elif last[1].tokens > weights(fresh)[1]:
@@ -325,7 +362,7 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
         if isinstance(event.body, Rewind) and last is not None:
             last = (last[0], replace(last[1], position=min(last[1].position, event.body.to)))
     heavy, light = weights(fresh)
-    return anchor, max(ratio, heavy / light if light else 1.0)
+    return anchor, max(ratio, (heavy + 500) / (light + 500))
 
 
 def weights(fresh: Sequence[tuple[float, float]]) -> tuple[float, float]:
@@ -365,7 +402,7 @@ def breaks(event: Event, sent: int) -> bool:
         case Settings() | Rewind() | Erase() | Retention():
             return True
         case Edit() as edit:
-            return edit.part is None or edit.first <= sent
+            return edit.part is None or edit.op == "reveal" or edit.first <= sent
         case _:
             return False
 

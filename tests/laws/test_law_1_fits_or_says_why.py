@@ -62,10 +62,11 @@ def outputs(life: Life) -> tuple[int, int]:
     """The least and the most output that may be asked for: the user's word, or a share."""
     now = settings_at(life.events)
     own = now.limits.get("max_output_tokens")
-    most = min(8_192, now.entry["max_output"], limit_of(life.events) // 4)
+    thinks = now.params.get("thinking", {}).get("budget_tokens", 0)
+    most = min(min(8_192, limit_of(life.events) // 4) + thinks, now.entry["max_output"])
     if was_refused(life.events):
-        return min(own or most, 256), own or most
-    return (own, own) if own else (min(most, 256), most)
+        return min(own or most, 256 + thinks), own or most
+    return (own, own) if own else (min(most, 256 + thinks), most)
 
 
 def it_fits(life: Life, request: dict[str, Any]) -> None:
@@ -82,7 +83,8 @@ def on_the_wire(life: Life, request: dict[str, Any]) -> int:
     window = life.context.window
     count = window.counter.count
     call = life.last_call
-    total = size_of_head(window.settings.system, window.settings.tools, window.counter).tokens
+    now = window.settings
+    total = size_of_head(now.system, now.tools, window.counter, now.params).tokens
     total += count(call.volatile) if call.volatile else 0
     for piece in pieces(request, window.settings, call.volatile):
         total += count(piece.text)
@@ -118,7 +120,7 @@ def smallest(told: Told, seq: int, counter: Counter) -> int:
 
 def placeholder(message: Message, part: int, counter: Counter) -> int:
     """Tokens of the part with nothing in it but the words that say so, at their longest."""
-    words = Text(text="[truncated: kept first ~0 of ~100000 tokens (head) · recall m100.10]")
+    words = Text(text="[truncated: kept first+last ~0 of ~100000 tokens (both) · recall m100.10]")
     said = message.parts[part]
     if isinstance(said, ToolResult):
         said = ToolResult(call_id=said.call_id, content=(words,), extra=said.extra)
@@ -132,7 +134,7 @@ def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) 
     budget = life.context.budget(volatile)
     assert error.limit == limit_of(events)
     kept = [seq for g, seqs in enumerate(told.groups) if told.fixed(g) for seq in seqs]
-    head = size_of_head(now.system, now.tools, counter).tokens
+    head = size_of_head(now.system, now.tools, counter, now.params).tokens
     least = sum(smallest(told, seq, counter) for seq in kept) + head + budget.volatile
     ratio = min(max(anchor_of(events)[1], 1.0), 4.0)
     needed = math.ceil(least * ratio * (1 + counter.unanchored)) + outputs(life)[0]

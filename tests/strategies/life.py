@@ -92,7 +92,8 @@ class Life:
         )
 
     def _params(self, setup: Setup) -> dict[str, Any]:
-        if setup.thinking and setup.dialect == "anthropic":
+        room = setup.output is None or setup.output > 1024
+        if setup.thinking and room and setup.dialect == "anthropic":
             return {"thinking": {"type": "enabled", "budget_tokens": 1024}}
         return {}
 
@@ -298,6 +299,8 @@ class Life:
         changes = dict(step.changes)
         if changes.get("dialect", self.dialect) != self.dialect:
             changes["params"] = {}
+        if self.context.window.settings.params and changes.get("max_output_tokens"):
+            changes["max_output_tokens"] = 4_000
         if "policy" in changes:
             changes["policy"] = policy(changes["policy"])
         self.context.configure(**changes)
@@ -334,7 +337,8 @@ class Life:
         window = self.context.window
         hidden = [f"m{g.first}-m{g.last}" for g in window.groups if g.hidden is not None]
         cut = [f"m{seq}.{part}" for seq, entry in window.entries.items() for part in entry.edits]
-        if choices := [*hidden, *cut]:
+        whole = [f"m{seq}" for seq, e in window.entries.items() if e.edits or e.round.group.hidden]
+        if choices := [*hidden, *cut, *whole]:
             self.context.reveal(choices[step.which % len(choices)])
 
     def _recall(self, step: Recall) -> None:

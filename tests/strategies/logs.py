@@ -216,7 +216,7 @@ policies = st.sampled_from((*POLICIES, "wild"))
 """All presets, and one that is not: see `wild.py`."""
 
 windows = st.sampled_from([2_000, 3_000, 5_000, 8_000, 8_000, 20_000, 60_000, 200_000])
-outputs = st.sampled_from([None, None, 1, 256, 1_000])
+outputs = st.sampled_from([None, None, 1, 256, 1_000, 4_000])
 counts = st.sampled_from([0, 0, 1, 2])
 knobs = st.fixed_dictionaries(
     {},

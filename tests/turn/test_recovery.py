@@ -16,6 +16,7 @@ from tests.turn.acting import (
     notices,
     of,
     reopened,
+    results_in,
     say,
     texts,
     valid,
@@ -28,7 +29,7 @@ from trimtab.core.budget import LEAST_OUTPUT
 from trimtab.core.event import Call as CallEvent
 from trimtab.core.event import Outcome, canonical
 from trimtab.core.guard import CannotFit
-from trimtab.core.policies.aggressive import BYTES, CHARS
+from trimtab.core.policies.aggressive import BYTES, CHARS, WHY
 from trimtab.providers.errors import read_error
 from trimtab.providers.provider import Failure, ProviderError
 from trimtab.session.happenings import COMPACTED, Ended, Restarted
@@ -105,7 +106,8 @@ async def test_all_but_three_results_become_lines_and_those_are_cut(memory):
     edits = edits_in(await log(memory))
     assert [edit.op for edit in edits] == ["mask"] * 5 + ["truncate"] * 3
     assert all(edit.text.startswith("[Previously viewed: result") for edit in edits[:5])
-    assert all(edit.head <= CHARS for edit in edits[5:])
+    assert CHARS == 1_000
+    assert all(990 < len(text) <= 1_000 for text in results_in(provider.requests[1])[5:])
     assert {edit.why for edit in edits} == {"the provider refused the request for its length"}
 
 
@@ -124,15 +126,23 @@ async def test_where_nothing_can_be_learned_30000_bytes_are_kept(memory, policy)
     assert {edit.op for edit in edits_in(await log(memory))} == {"mask"}
 
 
-async def test_compact_keeps_30000_bytes_though_the_limit_would_allow_more(memory):
-    session = await create(memory, context_window=200_000, policy="compact", goal="quality")
-    await chat(session, 40, 1_900)
-    assert 70_000 < session.window.bytes < 80_000
-    failure = Failure(kind="overflow", message="too long", limit=100_000)
-    told = await act(session, ScriptedProvider("anthropic", [failure, "Fine."]))
-    assert session.window.learned_limit == 100_000
+@pytest.mark.parametrize(
+    ("policy", "ops"),
+    [("compact", {"mask", "truncate"}), ("full", {"mask"}), ("layered", {"mask"})],
+)
+async def test_compact_keeps_30000_bytes_though_the_limit_would_allow_more(memory, policy, ops):
+    """Elsewhere the limit that was learned takes their place."""
+    session = await create(memory, context_window=200_000, policy=policy, goal="quality")
+    await session.add(say(prose(25_000)))
+    await rounds(session, 12, 3_500)
+    assert 65_000 < session.window.bytes < 80_000
+    failure = Failure(kind="overflow", message="too long", limit=24_000)
+    told = await act(session, ScriptedProvider("anthropic", [failure, "Fine."]), says=None)
+    assert session.window.learned_limit == 24_000
     assert notices(told) == [COMPACTED]
-    assert session.window.messages < 25
+    assert (session.window.bytes <= 30_000) == (policy == "compact")
+    edits = edits_in(await log(memory))
+    assert {edit.op for edit in edits if edit.why == WHY} == ops
 
 
 async def test_what_is_still_over_loses_its_oldest_half_with_a_notice(memory):
@@ -181,9 +191,10 @@ async def test_a_second_refusal_says_what_cannot_shrink(memory):
         "the provider refused the request for its length, and again when it was cut down to "
         f"{needed:,} tokens at most, output included. Its words: 'Input is too long for requested "
         "model.'; the limit that we know of is 100,000. What cannot shrink: system prompt and "
-        "tools 12, requested output 8,192, user message m12 7. Set context_window to what the "
-        "provider really takes; or use a model with a larger window, a shorter system prompt, "
-        "fewer tools, or a smaller max_output_tokens"
+        "tools 12, requested output 8,192, user message m12 7, margin of the estimate "
+        f"{caught.value.parts['margin of the estimate']:,}. Set context_window to what the "
+        "provider really takes; or use a model with a larger window, or a smaller "
+        "max_output_tokens"
     )
     assert caught.value.refusal == TOO_LONG.message
     assert "system prompt and tools" in caught.value.parts

@@ -11,6 +11,7 @@ from tests.session.summarising import GOOD, attempts, requests, writer
 from tests.turn.acting import create, say
 from trimtab.core.event import Edit
 from trimtab.providers.provider import Failure
+from trimtab.session.asking import NEAR
 from trimtab.session.happenings import Ended, Summarised, to_json
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore, ScriptedProvider
@@ -148,6 +149,7 @@ async def test_a_context_that_nears_its_budget_is_warned_of_once(memory, caplog)
         while not caplog.messages:
             await run_turn(session, provider, says=say(prose(600)))
         await run_turn(session, provider, says=say(prose(100)))
+    assert NEAR == 0.8
     assert len(caplog.messages) == 1
     assert caplog.messages[0].startswith("Context is at 8")
     assert caplog.messages[0].endswith("of 3500 tokens")

@@ -63,7 +63,7 @@ async def test_parallel_calls_run_side_by_side_and_are_sent_in_call_order(store)
     assert len(set(await started(store))) == 3
 
 
-@pytest.mark.parametrize("most", [MAX_TOOL_ITERATIONS, 3])
+@pytest.mark.parametrize("most", [MAX_TOOL_ITERATIONS, 3, 50])
 async def test_a_model_that_never_stops_calling_is_stopped(memory, most):
     assert MAX_TOOL_ITERATIONS == 25
     session, hand = await create(memory), Hand()

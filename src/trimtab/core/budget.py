@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from trimtab.core.event import Settings, Size
 from trimtab.core.tokens import MAXIMUM_RATIO
@@ -93,7 +94,9 @@ def budget_for(
     limit, source = limit_of(settings, learned)
     explicit: int | None = settings.limits.get("max_output_tokens")
     cap: int | None = settings.entry.get("max_output")
-    reserve = explicit or min(MAX_OUTPUT, cap or MAX_OUTPUT, max(1, limit // 4))
+    thinking = thinking_of(settings.params)
+    reply = min(MAX_OUTPUT, max(1, limit // 4))
+    reserve = explicit or min(reply + thinking, cap or reply + thinking)
     input_limit: int | None = settings.entry.get("input_limit")
     if source == "model" and input_limit:
         limit = min(limit, input_limit + reserve)
@@ -105,13 +108,22 @@ def budget_for(
         soft_limit=cheap,
         head=settings.head,
         max_output=reserve,
-        least_output=(not output_first and explicit) or min(reserve, LEAST_OUTPUT),
+        least_output=(not output_first and explicit) or min(reserve, LEAST_OUTPUT + thinking),
         volatile=volatile,
         output_first=output_first,
         margin=margin,
         ratio=min(max(ratio, 1.0), MAXIMUM_RATIO),
         now=now,
     )
+
+
+def thinking_of(params: Mapping[str, Any]) -> int:
+    """Tokens that the model may think before it replies; they are output, too."""
+    asked = params.get("thinking")
+    if not isinstance(asked, Mapping):
+        return 0
+    tokens = cast("Mapping[str, Any]", asked).get("budget_tokens")
+    return tokens if isinstance(tokens, int) else 0
 
 
 def limit_of(settings: Settings, learned: int | None) -> tuple[int, str]:

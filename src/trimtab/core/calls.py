@@ -10,6 +10,9 @@ from trimtab.core.tokens import MAXIMUM_RATIO
 if TYPE_CHECKING:
     from trimtab.core.window import Window
 
+FEW = 500
+"""Tokens that a model is taken to count as we do before it has counted any: what a provider puts
+around a few words would else be taken for their weight."""
 SPAN = 32_768
 """Tokens that, coming at once, make what earlier text taught about its weight count for half."""
 
@@ -85,7 +88,7 @@ def weight_of(window: Window) -> float:
     """What our estimates are to be multiplied by: as the last call was counted, or the text that
     was added lately, whichever is heavier."""
     heavy, light = window.weighed
-    return max(window.ratio, heavy / light if light else 1.0)
+    return max(window.ratio, (heavy + FEW) / (light + FEW))
 
 
 def served_otherwise(window: Window, before: Settings) -> None:
@@ -105,7 +108,7 @@ def _window_of(settings: Settings) -> tuple[str, str, object]:
 def _calibrate(window: Window, counted: int) -> None:
     tokens, estimate = window.pending
     if estimate > 0:
-        window.ratio = counted / estimate
+        window.ratio = (counted + FEW) / (estimate + FEW)
         _weigh(window, counted, estimate)
     if window.call_version == window.version:
         window.anchor = Anchor(counted, tokens, estimate)

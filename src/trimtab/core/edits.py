@@ -105,12 +105,17 @@ def parse_handle(text: str) -> Handle:
     return Handle(first=first, last=last, part=int(match[2]) if match[2] else None)
 
 
+def _keeps(edit: Edit) -> bool:
+    """Whether anything of the text is left, and so the pictures beside it."""
+    return bool(edit.head or edit.tail)
+
+
 def shown(part: Part, edit: Edit) -> Part:
     """The part as the model sees it under a truncate or mask edit."""
     if isinstance(part, ToolResult):
         if edit.op == "mask":
             return replace(part, content=(Text(text=edit.text),), plain=True, extra=None)
-        kept = tuple(p for p in part.content if not isinstance(p, Text)) if edit.head else ()
+        kept = tuple(p for p in part.content if not isinstance(p, Text)) if _keeps(edit) else ()
         cut = Text(text=cut_text(part.text, edit))
         return replace(part, content=(cut, *kept), plain=part.plain and not kept)
     if isinstance(part, Text):

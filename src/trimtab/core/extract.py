@@ -15,7 +15,7 @@ from trimtab.core.tokens import Counter
 from trimtab.core.words import names, strings
 
 MAX_TOKENS = 500
-"""Of the whole summary."""
+"""Of the sections of a summary; the list of names beside them has tokens of its own."""
 MESSAGE_CHARS = 1_000
 """Of one message that are looked at."""
 LINE_CHARS = 160

@@ -114,6 +114,7 @@ def snapshot_of(window: Window) -> Snapshot:
         "edits": sorted(by_edit),
         "hidden": hidden,
         "pinned": [entry.seq for group in kept for entry in group.entries() if entry.pinned],
+        "revealed": [[e.seq, e.revealed] for g in kept for e in g.entries() if e.revealed],
         "summary": summary,
         "turn": [window.turn_results.first, [*window.turn_results.last], window.turn_results.count],
         **_gone(window, [group for group in window.groups if not _stays(window, group)]),
@@ -157,6 +158,8 @@ def unfold(window: Window) -> None:
         entry = window.entries[seq]
         entry.pinned = True
         entry.round.group.pinned += 1
+    for seq, by in state["revealed"]:
+        window.entries[seq].revealed = by
     if state["summary"] is not None:
         window.summary, window.summary_by = _edit(kept[state["summary"]]), state["summary"]
     _give_ids(window, {(seq, index): wire for seq, index, wire in state["wire"]})

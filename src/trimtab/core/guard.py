@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from trimtab.core.budget import Budget
@@ -15,11 +15,34 @@ from trimtab.core.window import Window
 WHY = "guard: over the limit"
 
 
+TOO_LARGE = "guard: larger than the room"
+SLACK = 0.9
+"""Share of the room that is filled when something is cut to it: more will be said."""
+GIANT = 0.5
+"""Share of the room that is left to what must stay, where it would not fit alone."""
+LISTED = 5
+"""Messages that an error names."""
+_MARGIN = "margin of the estimate"
+_OTHERS = "other messages that must stay"
+_OWN = ("max_input_tokens", "context_window")
+_SHORTER = {
+    "system prompt and tools": "a shorter system prompt or fewer tools",
+    "requested output": "a smaller max_output_tokens",
+    "volatile tail": "a shorter volatile text",
+}
+"""By part: what makes it smaller."""
+
+
 class CannotFit(ValueError):
     """What must be sent is larger than the model takes."""
 
     def __init__(
-        self, limit: int, needed: int, parts: dict[str, int], refusal: str | None = None
+        self,
+        limit: int,
+        needed: int,
+        parts: dict[str, int],
+        refusal: str | None = None,
+        source: str = "model",
     ) -> None:
         self.limit = limit
         """Tokens that input and output may reach together."""
@@ -31,7 +54,10 @@ class CannotFit(ValueError):
         """The provider's words, where it refused what fits by all that we know."""
         told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
         if refusal is None:
-            what = f"the request needs up to {needed:,} tokens and the limit is {limit:,}; what"
+            own = f" ({source})" if source in _OWN else ""
+            what = (
+                f"the request needs up to {needed:,} tokens and the limit{own} is {limit:,}; what"
+            )
             then = "Use"
         else:
             what = (
@@ -40,10 +66,22 @@ class CannotFit(ValueError):
                 f"that we know of is {limit:,}. What"
             )
             then = "Set context_window to what the provider really takes; or use"
-        super().__init__(
-            f"{what} cannot shrink: {told}. {then} a model with a larger window, a shorter system "
-            "prompt, fewer tools, or a smaller max_output_tokens"
-        )
+        larger = f"a larger {source}" if refusal is None and source in _OWN else ""
+        advice = [larger or "a model with a larger window", *_advice(parts, limit, needed)]
+        super().__init__(f"{what} cannot shrink: {told}. {then} {', or '.join(advice)}")
+
+
+def _advice(parts: Mapping[str, int], limit: int, needed: int) -> Iterator[str]:
+    """What makes the largest parts smaller."""
+    named = [name for name in parts if name not in (_MARGIN, _OTHERS)]
+    for name in sorted(named, key=lambda part: -parts[part])[:2]:
+        handle = name.split()[-1]
+        if name.startswith("pinned"):
+            yield f"pin({handle!r}, pinned=False)"
+        elif parts[name] * 10 > needed:
+            yield _SHORTER.get(name, f"rewind() to before {handle}")
+    if needed - parts.get(_MARGIN, 0) <= limit < needed:
+        yield "a tokenizer of your own that counts exactly"
 
 
 def guarded(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit, ...]:
@@ -74,6 +112,9 @@ def guard(plan: Plan) -> None:
     fits = _fits(plan)
     if fits():
         return
+    cut_giants(plan, plan.budget.room)
+    if fits():
+        return
     with plan.if_smaller():
         plan.drop_oldest(fits, WHY)
     if fits():
@@ -88,10 +129,43 @@ def guard(plan: Plan) -> None:
         raise cannot_fit(plan)
 
 
+def cut_giants(plan: Plan, room: int) -> None:
+    """Where what must stay is larger than the room alone, cut its texts first: to let all the rest
+    go would be in vain."""
+    if plan.tokens <= room:
+        return
+    must = sum(map(plan.group_tokens, _kept(plan)))
+    texts = [*_active_results(plan), *_newest_user(plan)]
+    # Once is enough: what is cut a little more at each call is read from no cache.
+    if must <= room or any(_why(entry, part) in (WHY, TOO_LARGE) for entry, part in texts):
+        return
+    room = int(SLACK * room)
+    # The small ones first: what they do not need is for the others.
+    texts.sort(key=lambda text: plan.size(*text).tokens)
+    fixed = must - sum(plan.size(*text).tokens for text in texts)
+    left = max(int(GIANT * room), room - (plan.tokens - must)) - fixed
+    for index, (entry, part) in enumerate(texts):
+        share = left // (len(texts) - index)
+        if plan.size(entry, part).tokens > share > 0:
+            plan.truncate(entry, part, _cap(entry, part, share), TOO_LARGE)
+        left -= plan.size(entry, part).tokens
+
+
+def _why(entry: Entry, part: int) -> str:
+    edit = entry.edits.get(part)
+    return "" if edit is None else edit.why
+
+
+def _cap(entry: Entry, part: int, amount: int) -> Cap:
+    """What was said keeps its end, too: questions stand there."""
+    said = isinstance(entry.message.parts[part], Text)
+    return Cap(amount=amount, strategy="both" if said else "head")
+
+
 def cannot_fit(plan: Plan, *, refusal: str | None = None) -> CannotFit:
     """The error that says what cannot shrink; after a `refusal`, what the provider said."""
     needed = plan.bound() + plan.budget.max_output
-    return CannotFit(plan.budget.limit, needed, _parts(plan), refusal)
+    return CannotFit(plan.budget.limit, needed, _parts(plan, needed), refusal, plan.budget.source)
 
 
 def _fits(plan: Plan) -> Callable[[], bool]:
@@ -165,7 +239,7 @@ def _level(plan: Plan, texts: list[tuple[Entry, int]]) -> None:
         cap = cap - step if cap > step else 0
         for entry, part in texts:
             if plan.size(entry, part).tokens > cap:
-                plan.truncate(entry, part, Cap(amount=cap), WHY)
+                plan.truncate(entry, part, _cap(entry, part, cap), WHY)
     for entry, part in texts:
         if fits():
             return
@@ -174,7 +248,7 @@ def _level(plan: Plan, texts: list[tuple[Entry, int]]) -> None:
         plan.mask(entry, part, WHY, text)
 
 
-def _parts(plan: Plan) -> dict[str, int]:
+def _parts(plan: Plan, needed: int) -> dict[str, int]:
     kept: dict[str, int] = {}
     for group in _kept(plan):
         for entry in group.entries():
@@ -182,10 +256,12 @@ def _parts(plan: Plan) -> dict[str, int]:
             pinned = "pinned " if entry.pinned else ""
             name = f"{pinned}{entry.message.role} message m{entry.seq}"
             kept[name] = size
-    largest = dict(sorted(kept.items(), key=lambda item: -item[1])[:5])
-    return {
+    largest = dict(sorted(kept.items(), key=lambda item: -item[1])[:LISTED])
+    parts = {
         "system prompt and tools": plan.budget.head.tokens,
         "requested output": plan.budget.max_output,
         "volatile tail": plan.budget.volatile,
         **largest,
+        _OTHERS: sum(kept.values()) - sum(largest.values()),
     }
+    return {**parts, _MARGIN: max(0, needed - sum(parts.values()))}

@@ -13,7 +13,13 @@ from trimtab.core.message import ToolCall, ToolResult
 from trimtab.core.prices import cost_of as cost_of
 from trimtab.core.rounds import Entry
 from trimtab.core.summary_meter import SummaryMeter
-from trimtab.core.tokens import TOOLS_OVERHEAD, front_size, size_of_json, sizes_of
+from trimtab.core.tokens import (
+    TOOLS_OVERHEAD,
+    front_size,
+    size_of_json,
+    size_of_params,
+    sizes_of,
+)
 from trimtab.core.window import Window
 
 SHOW_AT = 0.3
@@ -168,7 +174,7 @@ class Ledger:
             lines.append(f"  hidden by {kind}: {count} ({tokens:,} tokens)")
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
-        if self.cost is not None and self.calls:
+        if self.cost is not None and self.total_usage.input:
             lines.append(f"  cost so far: ${self.cost:.4f} in {self.calls} calls")
         if told := self.summaries.told():
             lines.append(f"  {told}")
@@ -230,6 +236,8 @@ def _head_sections(window: Window) -> list[Section]:
         sections.append(Section(name=f"tool definition: {name}", kind="system", tokens=tokens))
     if settings.tools:
         sections.append(Section(name="tool use", kind="system", tokens=TOOLS_OVERHEAD))
+    if told := size_of_params(settings.params, counter).tokens:
+        sections.append(Section(name="request parameters", kind="system", tokens=told))
     return sections
 
 

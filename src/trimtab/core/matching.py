@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from contextlib import suppress
 
 from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
 from trimtab.core.window import Window
@@ -32,10 +34,24 @@ def continues(window: Window, message: Message) -> bool:
 
 def same(one: Message, other: Message) -> bool:
     """True where role, texts, calls, results and media agree; opaque blocks and extras may not."""
-    if one.role != other.role:
-        return False
     mine, theirs = _told(one), _told(other)
+    if one.role != other.role and not (_only_results(mine) and _only_results(theirs)):
+        return False
     return len(mine) == len(theirs) and all(map(_same, mine, theirs))
+
+
+def _only_results(parts: list[Part]) -> bool:
+    """Results have a role of their own in one dialect, and are the user's in another."""
+    return bool(parts) and all(isinstance(part, ToolResult) for part in parts)
+
+
+def _same_json(one: str, other: str) -> bool:
+    """Whether two texts are the same JSON: who reads and writes it again may space it anew."""
+    if one == other:
+        return True
+    with suppress(ValueError, RecursionError):
+        return json.loads(one) == json.loads(other)
+    return False
 
 
 def _told(message: Message) -> list[Part]:
@@ -48,7 +64,7 @@ def _same(one: Part, other: Part) -> bool:
             return one.text == other.text
         case ToolCall(), ToolCall():
             same_call = one.id == other.id and one.name == other.name
-            return same_call and one.arguments == other.arguments
+            return same_call and _same_json(one.arguments, other.arguments)
         case ToolResult(), ToolResult():
             return one.call_id == other.call_id and one.text == other.text
         case Media(), Media():

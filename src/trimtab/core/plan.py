@@ -131,16 +131,24 @@ class Plan:
             for group, why in dropped.values():
                 self.drop(group, why)
 
+    @property
+    def summary(self) -> Edit | None:
+        """The summary in force, were the plan carried out."""
+        return self._summary or self.window.summary
+
     def bound(self) -> int:
         """The declared upper bound of the input, were the plan carried out."""
-        window, anchor = self.window, self.window.anchor
+        window, anchor, ratio = self.window, self.window.anchor, self.budget.ratio
+        whole = self.budget.head.tokens + self.tokens + self.budget.volatile
+        bound = upper_bound(counter=window.counter, new=whole, ratio=ratio)
         if self.breaks or anchor is None:
-            whole = self.budget.head.tokens + self.tokens + self.budget.volatile
-            return upper_bound(counter=window.counter, new=whole, ratio=self.budget.ratio)
+            return bound
         new = max(0, self.tokens - anchor.tokens) + self.budget.volatile
-        return upper_bound(
-            counter=window.counter, usage=anchor.counted, new=new, ratio=self.budget.ratio
-        )
+        usage = anchor.counted
+        anchored = upper_bound(counter=window.counter, usage=usage, new=new, ratio=ratio)
+        # The tail of the call before is in its usage, too, and is not sent again.
+        rode = window.last_call is not None and window.last_call.body.volatile
+        return min(anchored, bound) if rode else anchored
 
     def groups(self) -> Iterable[Group]:
         """Visible groups that the plan has not hidden, oldest first."""
@@ -266,14 +274,14 @@ class Plan:
         return self._summary_of(groups, text, "").size.tokens
 
     def _summary_of(self, groups: list[Group], text: str, why: str) -> Edit:
-        prior = self._summary or self.window.summary
+        prior = self.summary
         first = min([group.first for group in groups] + ([prior.first] if prior else []))
         last = max([group.last for group in groups] + ([prior.last] if prior else []))
         return self._sized(Edit(op="summarise", first=first, last=last, text=text, why=why))
 
     def shorten_summary(self, enough: Callable[[], bool], why: str) -> None:
         """Cut the summary from its start, by halves, until it is enough or hardly any is left."""
-        current = self._summary or self.window.summary
+        current = self.summary
         while current is not None and len(current.text) > 1 and not enough():
             text = "…" + current.text[1 + len(current.text) // 2 :]
             current = self._summary = self._sized(replace(current, text=text, why=why))
@@ -295,9 +303,10 @@ class Plan:
             for (seq, _), edit in self._parts.items()
             if not self.hides(self.window.entries[seq].round.group)
         ]
+        # A summary hides what lies between its ends: what it does not tell of is dropped before.
+        edits.extend(self._drops())
         if self._summary is not None:
             edits.append(self._summary)
-        edits.extend(self._drops())
         return Decision(
             edits=tuple(edits),
             note=note,
@@ -325,6 +334,8 @@ class Plan:
     def _put(self, entry: Entry, part: int, edit: Edit) -> bool:
         if isinstance(entry.message.parts[part], ToolCall | Opaque):
             return False  # a call belongs to its result, and a provider's own block to its whole
+        if entry.pinned:
+            return False
         if entry.round.group.hidden is not None or self.hides(entry.round.group):
             return False
         current = self._parts.get((entry.seq, part)) or entry.edits.get(part)
@@ -376,7 +387,7 @@ class Plan:
         return self._named(omitted(last), f"m{last}-m{last}")
 
     def _summary_text(self) -> str:
-        return self.window.framed(self._summary or self.window.summary)
+        return self.window.framed(self.summary)
 
     def _sized(self, summary: Edit) -> Edit:
         """The edit with its size, and the summary that it carries on."""

@@ -7,6 +7,7 @@ between two calls only what is new is rendered and hashed.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -23,10 +24,14 @@ from trimtab.core.message import (
     text_message,
 )
 from trimtab.core.rounds import Entry, Round
+from trimtab.core.utf8 import whole_pairs_in
 from trimtab.core.window import Window
 
 RENDERER = 2
 """The version of all that turns a window into a request; goes up when any golden log changes."""
+
+_HALVES = re.compile(r"\\ud[89a-f]")
+"""What JSON writes for a pair of surrogates, or for half of one."""
 
 LOOK_BACK = 18
 """Blocks after which the last call's end needs a mark of its own; providers look back 20."""
@@ -132,11 +137,14 @@ class Rendering:
 
 
 def _rendered(blocks: list[Block]) -> tuple[list[Block], bytes]:
-    return blocks, b"".join(block_digest(block) for block in blocks)
-
-
-def block_digest(block: Block) -> bytes:
-    return hashlib.sha256(canonical([block.role, block.body]).encode()).digest()
+    sendable, digests = list(blocks), b""
+    for index, block in enumerate(blocks):
+        text = canonical([block.role, block.body])
+        if _HALVES.search(text):
+            sendable[index] = replace(block, body=whole_pairs_in(block.body))
+            text = canonical([block.role, sendable[index].body])
+        digests += hashlib.sha256(text.encode()).digest()
+    return sendable, digests
 
 
 def head_digest(window: Window) -> bytes:

@@ -92,6 +92,17 @@ def recalled(window: Window, handle: str, said: Mapping[int, Message]) -> str:
     )
 
 
+def named_in(window: Window, handle: str) -> Handle:
+    """The handle, refused where it names nothing; of what has left memory nothing is known here."""
+    named = parse_handle(handle)
+    said = _said(window, named)
+    message = said.get(named.first) if named.part is not None else None
+    known = message is None or (named.part or 0) < len(message.parts)
+    if named.first > window.gone_last and not (said and known):
+        raise nothing_called(handle, window.seq, window.entries, message)
+    return named
+
+
 def nothing_called(
     handle: str, last: int, known: Iterable[int] = (), message: Message | None = None
 ) -> LookupError:
@@ -153,7 +164,10 @@ def refuse_others(call: ToolCall) -> None:
 
 def arguments_of(call: ToolCall) -> dict[str, str]:
     """What a call of a recall tool asks for; what it leaves out is empty."""
-    given: Any = json.loads(call.arguments or "{}")
+    try:
+        given: Any = json.loads(call.arguments or "{}")
+    except RecursionError:
+        given = None
     if not isinstance(given, dict):
         raise ValueError("a recall tool takes an object of arguments")  # noqa: TRY004 - of JSON
     named = cast("dict[str, Any]", given)

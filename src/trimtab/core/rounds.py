@@ -8,9 +8,11 @@ provider paused and what it went on with.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Any
 
 from trimtab.core.event import Edit, Size
@@ -35,6 +37,8 @@ class Entry:
     """Indexes of results that answer no open call; they are shown as text."""
     pinned: bool = False
     """True keeps its group from being hidden by any policy."""
+    revealed: int = 0
+    """The position of the newest event that asked for it to be seen again."""
     repair: bool = False
     """True for a result that nobody gave: it stands in for one that never came."""
     paused: bool = False
@@ -182,6 +186,18 @@ class Group:
         for pairing in self.calls():
             if pairing.result is not None:
                 yield pairing.result
+
+
+def within(groups: Sequence[Group], first: int, last: int) -> list[Group]:
+    """Groups that lie wholly between two positions."""
+    start = bisect_left(groups, first, key=lambda group: group.first)
+    return list(takewhile(lambda group: group.last <= last, islice(groups, start, None)))
+
+
+def around(groups: Sequence[Group], first: int, last: int) -> list[Group]:
+    """Groups that reach between two positions."""
+    start = bisect_left(groups, first, key=lambda group: group.last)
+    return list(takewhile(lambda group: group.first <= last, islice(groups, start, None)))
 
 
 Key = tuple[int, int]

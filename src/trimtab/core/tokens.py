@@ -27,6 +27,7 @@ from trimtab.core.message import (
     text_message,
 )
 from trimtab.core.token_weights import UNITS, WEIGHTS
+from trimtab.core.utf8 import whole_pairs
 
 MESSAGE_OVERHEAD = 4
 """Tokens around one message: OpenAI documents 3 and 1 for a name; ChatML templates take 4 to 5."""
@@ -140,7 +141,10 @@ def pairs(text: str) -> bytes:
     A token rarely ends within a run of one class and often between two, so neighbours say most of
     what can be known without a vocabulary. The shift pairs all of them in one step.
     """
-    raw = text.encode("utf-8", "surrogatepass")
+    try:
+        raw = text.encode()
+    except UnicodeEncodeError:
+        raw = whole_pairs(text).encode()
     classes = int.from_bytes(raw.translate(CLASSES), "big")
     return (classes | classes >> 4).to_bytes(len(raw), "big")
 
@@ -198,8 +202,20 @@ def size_of_json(value: Any, counter: Counter) -> Size:
     return Size(bytes=_bytes(text), tokens=counter.count(text) + MESSAGE_OVERHEAD)
 
 
+def size_of_params(params: Mapping[str, Any], counter: Counter) -> Size:
+    """Size of the parameters that a provider reads: a schema that the reply must have."""
+    size = Size(bytes=0, tokens=0)
+    for value in params.values():
+        if isinstance(value, Mapping | list | tuple):
+            size = _plus(size, size_of_json(value, counter))
+    return size
+
+
 def size_of_head(
-    system: Sequence[Message], tools: Sequence[Mapping[str, Any]], counter: Counter
+    system: Sequence[Message],
+    tools: Sequence[Mapping[str, Any]],
+    counter: Counter,
+    params: Mapping[str, Any] | None = None,
 ) -> Size:
     """Size of all that stands before the messages, with what a provider adds for having tools."""
     # The 3 tokens that prime the reply belong to every request, so they are in its head.
@@ -209,7 +225,7 @@ def size_of_head(
             size = _plus(size, each)
     for tool in tools:
         size = _plus(size, size_of_json(tool, counter))
-    return size
+    return _plus(size, size_of_params(params or {}, counter))
 
 
 def upper_bound(*, counter: Counter, new: int, usage: int | None = None, ratio: float = 1.0) -> int:

@@ -7,8 +7,8 @@ is new, whatever the length of the log.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from trimtab.core.cache_meter import CacheMeter
 from trimtab.core.calls import Anchor, happened, served_otherwise
@@ -40,8 +40,10 @@ from trimtab.core.rounds import (
     Result,
     Round,
     TurnResults,
+    around,
     has_thinking,
     pair,
+    within,
 )
 from trimtab.core.snapshot import Snapshot
 from trimtab.core.summary_meter import SummaryMeter
@@ -348,10 +350,10 @@ class Window:
             self.turn_tokens += tokens
 
     def _edit(self, seq: int, body: Edit) -> None:
-        if body.part is not None:
+        if body.op == "reveal":
+            self._reveal(seq, body)
+        elif body.part is not None:
             self.edit_part(seq, body, body.part)
-        elif body.op == "reveal":
-            self._reveal(body)
         else:
             self._hide(seq, body)
 
@@ -373,8 +375,6 @@ class Window:
         self._grow(entry.round.group, after.bytes - before.bytes, after.tokens - before.tokens)
         if edit.op == "mask":
             self.results.pop((entry.seq, part), None)
-        elif edit.op == "reveal":
-            self._list_results()
         if entry.seq <= self.sent:
             self._break()
 
@@ -401,21 +401,28 @@ class Window:
         if edit.op == "drop":
             self.dropped.add(group)
 
-    def _reveal(self, edit: Edit) -> None:
-        for group in self.between(edit.first, edit.last):
-            if group.hidden is None:
+    def _reveal(self, seq: int, edit: Edit) -> None:
+        """Show what was named: its parts as they were said, and with it all of its group."""
+        groups = around(self.groups, edit.first, edit.last)
+        for entry in (entry for group in groups for entry in group.entries()):
+            if not edit.first <= entry.seq <= edit.last:
                 continue
+            entry.revealed = seq
+            for part in [*entry.edits] if edit.part is None else [edit.part]:
+                self.edit_part(seq, replace(edit, first=entry.seq, part=part), part)
+        hidden = [group for group in groups if group.hidden is not None]
+        for group in hidden:
             self.dropped.discard(group)
             group.hidden = None
             self.visible[group.index] = group
             self._total(group, group.bytes, group.tokens)
             self.messages += group.messages
             self._rename(group)
+        self._list_results()
         covered = self.summary
         if covered is not None and edit.first <= covered.first and covered.last <= edit.last:
             self.summary, self.summary_by = None, 0
         self.visible = dict(sorted(self.visible.items()))
-        self._list_results()
         self.recount_front()
         self._break()
 
@@ -437,14 +444,9 @@ class Window:
         ]
         self.results = {result.key: result for result in sorted(shown, key=lambda r: r.key)}
 
-    def between(self, first: int, last: int) -> Iterator[Group]:
+    def between(self, first: int, last: int) -> list[Group]:
         """Groups that lie wholly within the positions."""
-        start = bisect_left(self.groups, first, key=lambda group: group.first)
-        for index in range(start, len(self.groups)):
-            group = self.groups[index]
-            if group.last > last:
-                return
-            yield group
+        return within(self.groups, first, last)
 
     def recount_front(self) -> None:
         before = self.front
@@ -469,12 +471,14 @@ class Window:
     def _refold(self) -> None:
         """Messages, edits and pins from the base on."""
         past, sent, version, anchor = self.past, self.sent, self.version, self.anchor
+        started = self.started
         self._clear()
         unfold(self)
         for event in in_force(past, self.seq):
             self.past = []
             self._fold(event)
         self.past, self.sent, self.version, self.anchor = past, sent, version, anchor
+        self.started = started
 
     def checkpoint(self) -> Snapshot:
         """Let go of what is hidden, and start from here from now on."""

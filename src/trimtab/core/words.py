@@ -69,10 +69,9 @@ def strings(arguments: str) -> str:
 def values(arguments: str) -> list[str]:
     """The same, each for itself."""
     try:
-        value = json.loads(arguments)
-    except ValueError:
+        return list(_values(json.loads(arguments)))
+    except (ValueError, RecursionError):
         return [arguments]
-    return list(_values(value))
 
 
 def _values(value: Any) -> Iterator[str]:

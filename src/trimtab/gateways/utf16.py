@@ -5,6 +5,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
+from trimtab.core.utf8 import whole_pairs
+
 _JOINS = ("\u200d", "\ufe0e", "\ufe0f", "\u20e3")
 _BACK = 16
 """Code points that a cut goes back at most, to spare what looks like one letter."""
@@ -17,7 +19,7 @@ def units(text: str) -> int:
 
 def whole(text: str) -> str:
     """The text without halves of characters, which no JSON can carry."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return whole_pairs(text)
 
 
 def piece(text: str, offset: int, length: int) -> str:

@@ -131,7 +131,7 @@ async def _begin_anew(opened: Session) -> None:
     options = opened.options
     now = {one.name: getattr(options, one.name) for one in fields(options)}
     await opened.rewind(1)
-    await opened.adopt(**now)
+    await opened.configure(**now)
 
 
 async def _context(service: Service, session: str) -> Told:

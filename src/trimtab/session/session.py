@@ -36,6 +36,7 @@ from trimtab.core.policies.summaries import WantedSummary
 from trimtab.core.window import Window
 from trimtab.dialects import dialect, read_call, to_wire
 from trimtab.dialects.dialect import Wire
+from trimtab.dialects.watching import reply_of
 from trimtab.options import Options, Tokenizer, options_after
 from trimtab.redaction import Redact
 from trimtab.session import audit, lookup
@@ -99,7 +100,7 @@ class Session:
                 return await cls.create(store, session, **options)
         own = {name: options[name] for name in _GIVEN_AGAIN if name in options}
         found = await cls.open(store, session, **own)
-        await found.adopt(**{name: options[name] for name in options if name not in _NOT_SET})
+        await found.configure(**{name: options[name] for name in options if name not in _NOT_SET})
         return found
 
     @classmethod
@@ -186,8 +187,7 @@ class Session:
         async for event in stream:
             gathering.feed(to_wire(event))
             yield event
-        reply = gathering.reply()
-        if reply is not None:
+        if (reply := reply_of(gathering)) is not None:
             await self.add(reply)
 
     def preview(self, *, stream: bool = False, volatile: str | None = None) -> Preview:
@@ -266,13 +266,11 @@ class Session:
         return await audit.rebuild(self.store, self.id, seq)
 
     async def configure(self, **changes: Any) -> None:
-        """Change the model, the system prompt, the tools or any other option from now on."""
-        await self._write(lambda: self._context.configure(**changes))
+        """Change the model, the system prompt, the tools or any other option from now on.
 
-    async def adopt(self, **options: Any) -> None:
-        """Let these be the options; nothing is written where they are already."""
-        if self._context.would_change(**options):
-            await self.configure(**options)
+        Nothing is written where all of it is set already.
+        """
+        await self._write(lambda: self._context.configure(**changes))
 
     async def apply_policy(self, policy: Policy) -> None:
         """Make the edits that a policy wants now, whatever the session's own policy is."""

@@ -96,7 +96,7 @@ async def wait_for(session: Session, summariser: Summariser) -> None:
     own = resolve(summariser.model, summariser.entry).input_price
     price = relative_price(own, session.window.settings.entry.get("input_price"))
     context["summary"] = {"price": price, **given}
-    await session.adopt(summaries="manual", context=context)
+    await session.configure(summaries="manual", context=context)
 
 
 def relative_price(own: float | None, main: float | None) -> float:

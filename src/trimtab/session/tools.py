@@ -87,7 +87,7 @@ async def equip(
     if tools is not None:
         options["tools"] = [tool.definition for tool in tools.values()]
     if tools is not None or selected or session.window.settings.selected:
-        await session.adopt(**options)
+        await session.configure(**options)
 
 
 async def run_open_calls(

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -14,13 +16,14 @@ from tests.conversations import (
     contents,
     prose,
     said,
+    talk,
     user,
 )
 from tests.conversations import result as chat_result
 from tests.replies import (
     claude_reply,
 )
-from tests.unit.context.start import kinds
+from tests.unit.context.start import READ, kinds
 from trimtab import CannotFit, Context, Erased, check
 from trimtab.core.event import Call, Edit, Outcome, Usage
 from trimtab.core.plan import Decision
@@ -67,6 +70,49 @@ def test_a_change_of_model_takes_its_entry_and_dialect():
     assert (settings.dialect, settings.entry["context_window"]) == ("anthropic", 200_000)
     assert context.budget().limit == 200_000
     assert check(context.request()) == []
+
+
+def test_what_is_set_already_is_not_set_again():
+    context = claude(system="Be brief.", tools=[READ])
+    talk(context, 2)
+    count, version = len(context.events), context.window.version
+    context.configure(tools=[READ], system="Be brief.", model="claude-sonnet-4-5")
+    assert len(context.events) == count
+    assert context.window.version == version
+    assert not context.window.cold
+
+
+def test_what_the_caller_changes_afterwards_is_not_what_was_set():
+    tool: Any = deepcopy(READ)
+    params = {"metadata": {"user_id": "ada"}}
+    context = claude(tools=[tool], params=params)
+    context.add(user("hi"))
+    context.request()
+    tool["input_schema"]["required"] = ["path"]
+    params["metadata"]["user_id"] = "eve"
+    assert context.rebuild(context.window.seq)["metadata"] == {"user_id": "ada"}
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_a_system_prompt_in_blocks_goes_along_to_another_dialect(loaded):
+    block = {"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}
+    context = claude(system=[block])
+    context.add(user("hi"))
+    context = Context.load(context.dump()) if loaded else context
+    context.configure(model="gpt-4o")
+    assert context.request()["messages"][0] == {"role": "system", "content": "Be kind."}
+    context.configure(model="gpt-5.1", dialect="openai_responses")
+    assert "cache_control" not in str(context.request())
+    context.configure(model="claude-sonnet-4-5")
+    assert context.request()["system"] == [block]
+
+
+def test_a_developers_message_goes_along_to_claude():
+    context = chat(system=[{"role": "developer", "content": "Be kind."}])
+    context.add(user("hi"))
+    context.configure(model="claude-sonnet-4-5")
+    [block] = context.request()["system"]
+    assert block["text"] == "Be kind."
 
 
 def test_a_wrong_change_is_refused_and_changes_nothing():
@@ -169,7 +215,7 @@ def test_what_cannot_fit_is_an_error_of_its_own():
     context = chat(context_window=1_000, max_output_tokens=900)
     context.add(user("hi"))
     context.configure(system=prose(10_000))
-    with pytest.raises(CannotFit, match="the limit is 1,000"):
+    with pytest.raises(CannotFit, match="is 1,000; what cannot shrink"):
         context.request()
 
 

@@ -93,3 +93,12 @@ def test_a_log_is_loaded_as_it_was_left():
 def test_a_log_without_settings_is_refused():
     with pytest.raises(ValueError, match="the log holds no settings event"):
         Context.load([])
+
+
+def test_a_preview_counts_the_tail_that_rides_with_the_call():
+    context = chat()
+    context.add(user("hi"))
+    used = context.preview().report.used
+    seen = context.preview(volatile="word " * 100).report
+    assert seen.used > used + 90
+    assert seen.sections[-1].name == "volatile tail"

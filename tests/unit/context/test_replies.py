@@ -99,6 +99,17 @@ def test_a_message_with_a_known_key_is_not_added_twice():
     assert again.add(user("hi"), key="update-1") == first
 
 
+def test_a_reply_with_a_known_key_is_not_added_twice_after_another_call():
+    context = chat()
+    context.add(user("hi"))
+    context.request()
+    handle = context.add(chat_reply("Hello."), key="k")
+    context.add(user("next"))
+    context.request()
+    assert context.add(chat_reply("Hello."), key="k") == handle
+    assert context.window.said == 3
+
+
 def test_a_retry_does_not_say_the_users_message_twice():
     context = chat()
     context.add(user("hi"))
@@ -120,7 +131,7 @@ def test_a_call_without_an_outcome_teaches_nothing():
     assert context.report().total_usage.input == 100
 
 
-@pytest.mark.parametrize("kind", ["rate_limit", "timeout", "auth", "deadline"])
+@pytest.mark.parametrize("kind", ["rate_limit", "timeout", "auth", "refused"])
 def test_an_error_that_is_no_overflow_changes_nothing_that_is_seen(kind):
     context = chat()
     talk(context, 3)

@@ -1,18 +1,15 @@
 """`sync`: a caller who resends the whole history."""
 
-from tests.conversations import (
-    calls,
-    chat,
-    claude,
-    prose,
-    said,
-    system,
-    user,
-)
+import json
+
+import pytest
+
+from tests.conversations import calls, chat, claude, prose, result, said, system, user
 from tests.replies import (
     claude_reply,
 )
 from tests.unit.context.start import messages
+from trimtab import fit
 from trimtab.core.event import Rewind
 
 
@@ -70,3 +67,48 @@ def test_sync_after_a_repair_does_not_take_it_for_a_difference():
     context.request()
     context.sync([*history, user("never mind")])
     assert not any(isinstance(event.body, Rewind) for event in context.events)
+
+
+@pytest.mark.parametrize("policy", ["layered", "compact", "rolling", "auto"])
+def test_a_whole_history_is_seen_as_if_it_had_arrived_call_by_call(policy):
+    history = [user("Read all.")]
+    for number in range(20):
+        history += [calls(f"c{number}"), result(f"c{number}", prose(5_000, f"file {number}"))]
+    context = chat(policy)
+    context.sync(history)
+    fitted = fit(history, model="gpt-4o", policy=policy, context_window=1_000_000)
+    assert messages(context.request()) == fitted.messages
+    count = len(context.events)
+    context.sync(history)
+    assert len(context.events) == count
+
+
+def test_arguments_that_were_written_anew_are_the_same():
+    context = chat()
+    context.sync([user("go"), calls("c", arguments='{"a":1}'), result("c", "done")])
+    context.sync([user("go"), calls("c", arguments='{ "a": 1 }'), result("c", "done"), user("on")])
+    assert not any(isinstance(event.body, Rewind) for event in context.events)
+    assert messages(context.request())[1] == calls("c", arguments='{"a":1}')
+
+
+def test_an_answer_that_comes_again_as_the_users_is_not_said_twice():
+    context = claude(recall=True)
+    context.add(user("hi"))
+    context.request()
+    asked = {"type": "tool_use", "id": "r", "name": "recall", "input": {"handle": "m2"}}
+    context.add({"role": "assistant", "content": [asked]})
+    answer = {"type": "tool_result", "tool_use_id": "r", "content": context.answer(asked)}
+    history = [user("hi"), {"role": "assistant", "content": [asked]}]
+    context.sync([*history, {"role": "user", "content": [answer]}])
+    assert not any(isinstance(event.body, Rewind) for event in context.events)
+
+
+def test_a_past_call_that_would_not_fit_does_not_keep_the_history_out():
+    arguments = json.dumps({"text": prose(160_000)})
+    history = [user("Write."), calls("c", arguments=arguments), result("c", "done"), said("Done.")]
+    history += [user("And now?"), said("Nothing."), user("Fine.")]
+    context = chat(context_window=16_000, max_output_tokens=500)
+    context.sync(history)
+    assert messages(context.request())[-1] == user("Fine.")
+    fitted = fit(history, model="gpt-4o", context_window=16_000, max_output_tokens=500)
+    assert fitted.messages[-1] == user("Fine.")

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conversations import chat, claude, prose, user
-from trimtab.catalog import resolve
+from trimtab import Context, check
+from trimtab.catalog import default_context_window, resolve
 from trimtab.core.budget import (
     ACTOR_MESSAGES,
     DEFAULT_WINDOW,
@@ -85,6 +86,22 @@ def test_a_model_without_an_entry_gets_the_window_of_its_name(model, window):
     assert context.budget().limit == window == resolve(model).context_window
 
 
+@pytest.mark.parametrize(
+    ("known", "limit", "unknown", "pattern"),
+    [
+        ("grok-4", 256_000, "grok-4.99", 2_000_000),
+        ("llama-4-scout", 131_072, "llama-4-nobody-knows", 327_680),
+        ("gpt-5", 272_000 + MAX_OUTPUT, "gpt-5.99", 400_000),
+    ],
+)
+def test_what_the_catalog_knows_of_a_model_comes_before_the_pattern_of_its_name(
+    known, limit, unknown, pattern
+):
+    assert default_context_window(known) == default_context_window(unknown) == pattern
+    assert chat(model=known, context_window=None).budget().limit == limit
+    assert chat(model=unknown, context_window=None).budget().limit == pattern
+
+
 def test_output_and_input_limits_are_different_things():
     made = budget(limits={"context_window": 131_072, "max_output_tokens": 32_768})
     assert (made.limit, made.max_output) == (131_072, 32_768)
@@ -103,6 +120,25 @@ def test_output_and_input_limits_are_different_things():
 )
 def test_the_reserve_is_explicit_or_the_least_of_three(limits, entry, reserve):
     assert budget(limits=limits, entry=entry).max_output == reserve
+
+
+THINKING = {"thinking": {"type": "enabled", "budget_tokens": 16_000}}
+
+
+@pytest.mark.parametrize(
+    ("own", "reserve", "least"),
+    [
+        ({}, 16_000 + 8_192, 16_000 + 256),
+        ({"entry": {"max_output": 20_000}}, 20_000, 16_000 + 256),
+        ({"max_output_tokens": 17_000}, 17_000, 17_000),
+    ],
+)
+def test_what_the_model_may_think_is_reserved_beside_its_reply(own, reserve, least):
+    context = Context("claude-sonnet-4-5", params=THINKING, **own)
+    budget = context.budget()
+    assert (budget.max_output, budget.least_output) == (reserve, least)
+    context.add({"role": "user", "content": "hi"})
+    assert check(context.request()) == []
 
 
 def test_available_is_the_formula_of_document_0():
@@ -152,6 +188,14 @@ def test_a_price_cliff_is_a_soft_limit_unless_the_user_sets_one():
     assert budget(entry=entry).soft_limit == 200_000
     assert budget(entry=entry).limit == 1_000_000
     assert budget(entry=entry, limits={"max_input_tokens": 900_000}).soft_limit == 900_000
+
+
+def test_below_a_price_cliff_available_and_shares_are_those_of_the_cheap_window():
+    entry = {"context_window": 1_000_000, "max_output": 8_192, "soft_window": 200_000}
+    made = budget(entry=entry, head=(4_000, 1_000))
+    assert made.available == 200_000 - 1_000 - 8_192 - 20_000
+    assert made.share(0.7) == 140_000 - 1_000
+    assert made.room == int((200_000 - 8_192) / 1.15) - 1_000
 
 
 @pytest.mark.parametrize(

@@ -126,6 +126,14 @@ def test_an_edits_handle_names_what_it_hides(edit):
     assert (named.first, named.last, named.part) == (edit.first, edit.last, edit.part)
 
 
+@pytest.mark.parametrize(("head", "tail"), [(3, 0), (0, 3), (3, 3)])
+def test_a_cut_result_keeps_its_pictures_whichever_end_is_kept(head, tail):
+    result = ToolResult(call_id="c", content=(Text(text="a long text"), IMAGE))
+    seen = shown(result, cut(head, tail))
+    assert isinstance(seen, ToolResult)
+    assert seen.content == (Text(text=cut_text("a long text", cut(head, tail))), IMAGE)
+
+
 def test_a_masked_result_keeps_the_call_it_answers_and_its_failure():
     result = ToolResult(
         call_id="c1", content=(Text(text="x"), IMAGE), is_error=True, plain=False, extra={"a": 1}

@@ -211,6 +211,20 @@ def test_the_head_counts_system_prompt_and_tools():
     assert both.bytes == with_system.bytes + definition.bytes
 
 
+def test_the_head_counts_a_schema_for_the_reply_and_no_plain_numbers():
+    schema = {"type": "json_schema", "schema": {"properties": {"a": {"type": "string"}}}}
+    empty = size_of_head((), (), CHARACTERS)
+    assert size_of_head((), (), CHARACTERS, {"temperature": 0.5, "user": "ada"}) == empty
+    with_schema = size_of_head((), (), CHARACTERS, {"response_format": schema})
+    assert with_schema.tokens == empty.tokens + size_of_json(schema, CHARACTERS).tokens
+
+
+@pytest.mark.parametrize("family", WEIGHTS)
+def test_half_of_a_surrogate_pair_counts_as_what_is_sent_for_it(family):
+    count = piecewise(family).count
+    assert count("\ud800x" * 99) == count("\ufffdx" * 99)
+
+
 def png(width: int, height: int) -> str:
     header = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
     sides = width.to_bytes(4, "big") + height.to_bytes(4, "big")

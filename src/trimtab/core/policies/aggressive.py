@@ -34,7 +34,7 @@ def aggressive(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
         mask_older(plan, knobs, KEEP, WHY)
     if not enough():
         for result in list(window.results.values()):
-            if plan.shows(result) and not result.entry.pinned:
+            if plan.shows(result):
                 plan.truncate(result.entry, result.part, Cap(amount=CHARS, unit="chars"), WHY)
     if not enough() or plan.tokens >= window.tokens:
         drop_half(plan)
@@ -44,10 +44,13 @@ def aggressive(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
 
 
 def drop_half(plan: Plan) -> None:
-    """The oldest half of what is seen, in whole groups."""
-    half = plan.messages // 2
+    """The oldest half of what is seen; a cut inside of a group moves before it."""
+    kept = plan.messages // 2
     with plan.if_smaller():
-        plan.drop_oldest(lambda: plan.messages <= half, WHY)
+        for group in plan.groups():
+            if plan.messages - group.messages < kept:
+                return
+            plan.drop(group, WHY)
 
 
 def halve(plan: Plan) -> None:

@@ -14,6 +14,7 @@ from itertools import islice
 
 from trimtab.core.budget import Budget
 from trimtab.core.edits import masked, naming, text_of
+from trimtab.core.guard import cut_giants
 from trimtab.core.plan import Cap, Decision, Plan, Policy, Span
 from trimtab.core.policies.awaiting import (
     oldest_down_to,
@@ -132,6 +133,7 @@ def auto(
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
         cap_results(plan, knobs, cap_of(budget, goal, names))
+        cut_giants(plan, int(HARD * budget.room))
         bind_history(plan, knobs)
         low = target(budget, goal)
         meter = float((window.note or {}).get("meter", 0.0))

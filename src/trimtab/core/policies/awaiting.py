@@ -29,13 +29,13 @@ SHOWN_TOKENS = 300
 def summary_price(window: Window, older: Sequence[Group], knobs: Knobs) -> float:
     """S: what asking for a summary of these groups costs, in input tokens of the main model."""
     shown = sum(min(group.tokens, SHOWN_TOKENS * group.messages) for group in older)
-    read = shown + size_before(window) + PROMPT_TOKENS
+    read = shown + size_before(window, window.summary) + PROMPT_TOKENS
     return knobs.summary.price * (read + OUTPUT_WEIGHT * ASKED_TOKENS)
 
 
 def oldest_down_to(plan: Plan, older: Sequence[Group], low: int, summary: int) -> list[Group]:
     """As many of the oldest groups as leave no more tokens than `low` beside their summary."""
-    need = plan.tokens - low + summary - size_before(plan.window)
+    need = plan.tokens - low + summary - size_before(plan.window, plan.summary)
     taken: list[Group] = []
     for group in older:
         if need <= 0:

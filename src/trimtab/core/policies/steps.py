@@ -17,7 +17,7 @@ _COMMON = ToolKnobs()
 def cap_results(plan: Plan, knobs: Knobs, own: Cap | None) -> None:
     """Cut results that were never sent to the cap: the one edit that costs no cache write."""
     for result in plan.window.new_results():
-        if result.edited is not None or result.entry.pinned:
+        if result.edited is not None or result.entry.revealed:
             continue
         tool = knobs.tools.get(result.tool, _COMMON)
         truncation = knobs.truncation(result.tool)
@@ -103,7 +103,7 @@ def maskable(plan: Plan, knobs: Knobs) -> list[Result]:
     return [
         result
         for result in plan.window.results.values()
-        if result.seq <= seen
+        if max(result.seq, result.entry.revealed) <= seen
         and not result.entry.pinned
         and not plan.hides(result.entry.round.group)
         and not knobs.tools.get(result.tool, _COMMON).exempt

@@ -72,7 +72,7 @@ def stand_in_down_to(
     list_tokens: int | None = None,
 ) -> None:
     """The same for as many of the oldest groups as leave no more tokens than `low`."""
-    before = size_before(plan.window)
+    before = size_before(plan.window, plan.summary)
     text, taken, freed, need = "", 0, 0, plan.tokens - low
     while freed < need and taken < len(older):
         while freed < need and taken < len(older):
@@ -99,7 +99,7 @@ def extractive(
     With `max_names` its names are a line of its own. Without, and wherever there was a list
     before, they are a list as of a summary that a model made.
     """
-    prior = plan.window.summary
+    prior = plan.summary
     messages = [entry.message for group in older for entry in group.entries()]
     before, counter = prior.text if prior else "", plan.window.counter
     body, listed = split(before)
@@ -113,7 +113,7 @@ def extractive(
         text = newest_lines(text, counter, max_tokens)
     if max_names and not listed:
         return text
-    replaced = sum(plan.group_tokens(group) for group in older) + size_before(plan.window)
+    replaced = sum(plan.group_tokens(group) for group in older) + size_before(plan.window, prior)
     most = listable(before, replaced, counter) if list_tokens is None else list_tokens
     room = list_room(text, listed, counter, replaced, most)
     seen = still_seen(plan.window, older[-1].last) if older else ""
@@ -137,9 +137,9 @@ def still_seen(window: Window, last: int) -> str:
     )
 
 
-def size_before(window: Window) -> int:
+def size_before(window: Window, summary: Edit | None) -> int:
     """Tokens of the summary so far, as it is sent."""
-    return front_size(window.counter, window.framed(window.summary), "").tokens
+    return front_size(window.counter, window.framed(summary), "").tokens
 
 
 def wanted_span(older: list[Group]) -> Span | None:
@@ -158,7 +158,7 @@ def wanted(window: Window, decision: Decision, *, forced: bool = False) -> Wante
     if span is None:
         return None
     groups = [group for group in window.between(span.first, span.last) if group.hidden is None]
-    tokens = sum(group.tokens for group in groups) + size_before(window)
+    tokens = sum(group.tokens for group in groups) + size_before(window, window.summary)
     prior, listed = window.summary.text if window.summary else "", decision.list_tokens
     return WantedSummary(
         messages=tuple(entry.message for group in groups for entry in group.entries()),
@@ -181,12 +181,13 @@ def summarised(plan: Plan, span: Span, text: str, decision: Decision) -> tuple[E
             "what should be summarised"
         )
     groups = [group for group in window.between(span.first, span.last) if group.hidden is None]
+    replaced = sum(group.tokens for group in groups) + size_before(window, window.summary)
     listed = decision.list_tokens
     if listed is None and decision.summary_tokens is not None:
-        replaced = sum(group.tokens for group in groups) + size_before(window)
         listed = listable(window.summary.text if window.summary else "", replaced, window.counter)
+    smaller = bool(text.strip()) and window.counter.count(text) < replaced
     text = fitted(text, window.counter, decision.summary_tokens, listed)
-    if not text.strip() or not plan.summarise(groups, text, "summary"):
+    if not smaller or not plan.summarise(groups, text, "summary"):
         raise SummaryRefused(
             f"{named} is empty or not smaller than what it replaces; the messages stay"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trimtab.core.budget import Budget
+from trimtab.core.guard import cut_giants
 from trimtab.core.plan import Cap, Decision, Plan, Policy
 from trimtab.core.policies.knobs import Knobs, Summaries
 from trimtab.core.policies.steps import bind_history, bind_masks, cap_results, older_groups
@@ -27,6 +28,7 @@ def thresholds(knobs: Knobs, summaries: Summaries = "extractive") -> Policy:
         if older and (summaries == "extractive" or plan.tokens > hard):
             stand_in(plan, older, f"{plan.tokens} tokens over {at.summarise:.0%}", cap, listed)
             older = []
+        cut_giants(plan, hard)
         if plan.tokens > hard:
             plan.drop_oldest(
                 lambda: plan.tokens <= soft, f"{plan.tokens} tokens over {at.trim:.0%}"

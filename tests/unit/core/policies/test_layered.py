@@ -92,6 +92,18 @@ def test_a_result_within_the_cap_is_whole():
     assert results(use(context, "c1", whole)) == [whole]
 
 
+@pytest.mark.parametrize(("words", "whole"), [(2_001, True), (2_005, True), (2_006, False)])
+def test_a_cut_that_would_not_make_a_result_smaller_is_not_made(words, whole):
+    """Tokens are counted as words; 2,000 words of 16 bytes are 8,000 tokens by bytes."""
+    context = chat(tokenizer=lambda text: len(text.split()))
+    context.add(user("go"))
+    text = "fifteen-letters " * words
+    [shown] = results(use(context, "c1", text))
+    assert (shown == text) == whole
+    assert shown.endswith("[truncated: kept first ~8000 of ~8024 tokens (head)]") == (not whole)
+    assert len(shown.split()) <= 2_005
+
+
 def test_a_cut_never_falls_inside_a_character():
     context = chat()
     context.add(user("go"))
@@ -287,14 +299,23 @@ def test_zero_is_no_cap_on_the_history():
     assert len(context.request()["messages"]) == 101
 
 
-def test_without_a_cap_the_history_is_still_bound_by_what_is_available():
-    context = chat(context={"max_history_tokens": 0}, context_window=20_000)
+@pytest.mark.parametrize("cap", [0, 50_000])
+def test_without_a_cap_or_with_one_above_it_the_history_is_bound_by_what_is_available(cap):
+    """Counted as words there is room for more, so that the guard has nothing to do."""
+    context = chat(
+        context={"max_history_tokens": cap},
+        context_window=20_000,
+        tokenizer=lambda text: len(text.split()),
+    )
     talk(context, 50, size=2_000)
     context.add(user("now"))
     request = context.request()
     sent = quarter(sum(len(m["content"]) for m in request["messages"]))
+    available = context.budget().available
     assert len(request["messages"]) < 101
-    assert sent <= context.budget().available
+    assert available - 1_000 < sent <= available
+    drops = {event.body.why for event in context.events if isinstance(event.body, Edit)}
+    assert drops == {f"history over {available} tokens"}
 
 
 def test_a_round_of_the_history_goes_whole_or_not_at_all():

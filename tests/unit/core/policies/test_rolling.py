@@ -17,6 +17,7 @@ from tests.conversations import (
 )
 from trimtab import Context, SummaryRefused
 from trimtab.core.budget import budget_for
+from trimtab.core.event import Edit
 from trimtab.core.extract import MAX_TOKENS
 from trimtab.core.plan import Span
 from trimtab.core.policies import POLICIES
@@ -57,6 +58,26 @@ def test_above_15_messages_the_newest_10_stay_behind_one_summary():
     assert contents(request)[2:] == [
         prose(200, f"{what} {number}") for number in range(3, 8) for what in ("question", "answer")
     ]
+
+
+def test_system_and_tools_then_the_summary_the_newest_messages_and_the_outputs_of_the_turn():
+    tool = {"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}
+    context = chat("rolling", system="Be brief.", tools=[tool])
+    talk(context, 8, size=200)
+    context.add(user("And now?"))
+    use(context, "c1", "the first output")
+    request = use(context, "c2", "the second output")
+    assert request["tools"] == [tool]
+    shown = [str(content).splitlines()[0] for content in contents(request)]
+    assert shown == [
+        "Be brief.",
+        SUMMARY.removesuffix("\n"),
+        *("answer 4", "question 5", "answer 5", "question 6", "answer 6", "question 7", "answer 7"),
+        "And now?",
+        *("None", "the first output", "None", "the second output"),
+    ]
+    asked = [message["tool_calls"][0]["id"] for message in request["messages"][10::2]]
+    assert asked == ["c1", "c2"]
 
 
 def test_the_stand_in_tells_what_was_asked_answered_called_and_found():
@@ -101,12 +122,20 @@ def test_a_summary_never_takes_more_than_500_tokens_and_loses_its_oldest_lines()
 
 
 def test_a_conversation_far_beyond_50_messages_costs_the_same_per_call():
-    context = chat("rolling")
-    talk(context, 30, size=200)
-    early = context.report().used
-    talk(context, 200, size=200, start=30)
+    context = chat("rolling", context_window=4_000, max_output_tokens=500)
+    used: list[int] = []
+    for number in range(230):
+        talk(context, 1, size=200, start=number)
+        call = context.window.last_call
+        assert call is not None
+        assert call.body.bound + call.body.max_output <= 4_000
+        used.append(context.report().used)
     assert len(context.window.entries) == 460
-    assert context.report().used < early * 1.5
+    assert max(used[30:]) < max(used[:30]) * 1.5
+    # The summaries did it; the guard had nothing to drop.
+    assert {event.body.op for event in context.events if isinstance(event.body, Edit)} == {
+        "summarise"
+    }
 
 
 def test_with_summaries_by_hand_nothing_is_hidden_before_50_messages():
@@ -337,7 +366,7 @@ def test_a_cap_that_is_set_binds_the_stand_in_of_every_preset(policy, options):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_cap_that_is_set_binds_a_given_summary_in_every_preset(policy):
     context = chat(policy, context={"summary": {"max_tokens": 60}})
-    talk(context, 5, size=1_000)
+    talk(context, 5, size=4_000)
     lines = [prose(40, f"line {number}") for number in range(50)]
     context.add_summary("\n".join(lines), span=Span(first=1, last=6))
     summary = context.window.summary
@@ -346,6 +375,17 @@ def test_a_cap_that_is_set_binds_a_given_summary_in_every_preset(policy):
     body, listed = split(summary.text)
     assert 20 < context.window.counter.count(body) <= 60
     assert context.window.counter.count(listed_text(listed)) <= 60
+
+
+def test_a_given_summary_that_is_longer_than_what_it_replaces_is_refused_and_not_cut():
+    context = chat("rolling", summaries="manual")
+    talk(context, 10, size=300)
+    wanted = context.wanted_summary()
+    assert wanted is not None
+    assert wanted.tokens > wanted.max_tokens
+    with pytest.raises(SummaryRefused, match="not smaller than what it replaces"):
+        context.add_summary("word " * wanted.tokens)
+    assert context.window.summary is None
 
 
 def test_nothing_is_wanted_while_the_window_is_not_full():

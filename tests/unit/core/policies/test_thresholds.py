@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.conversations import chat, contents, prose, results, said, talk, texts, use, user
+from tests.conversations import chat, claude, contents, prose, results, said, talk, texts, use, user
 from trimtab import Context
 from trimtab.core.extract import MESSAGE_CHARS, extract
 from trimtab.core.message import text_message
@@ -80,6 +80,27 @@ def test_with_summaries_by_hand_90_percent_no_longer_waits():
     assert len(request["messages"]) == 11
 
 
+@pytest.mark.parametrize(("words", "used"), [(1_793, 18_000), (1_794, 18_001)])
+def test_90_percent_of_the_window_is_where_the_safety_trim_begins(words, used):
+    context = exact()
+    fill(context, 9, 1_796)
+    context.add(user("word " * words))
+    assert context.report().used == used
+    notice = "[conversation truncated — 3 older messages omitted]"
+    assert (notice in texts(context.request())) == (used > 18_000)
+    assert (context.report().used <= 14_000) == (used > 18_000)
+
+
+@pytest.mark.parametrize(("words", "used"), [(493, 18_000), (494, 18_001)])
+def test_90_percent_of_the_window_is_where_nobody_is_waited_for(words, used):
+    context = exact(summaries="manual")
+    fill(context, 35, 496)
+    context.add(user("word " * words))
+    assert context.report().used == used
+    assert (context.wanted_summary() is None) == (used > 18_000)
+    assert (SUMMARY in texts(context.request())) == (used > 18_000)
+
+
 def test_the_safety_trim_drops_what_no_summary_could():
     """Ten messages are kept from the summary, and they alone are over 90 %."""
     context = exact()
@@ -98,6 +119,13 @@ def test_a_threshold_is_never_above_the_room():
     assert context.window.tokens <= budget.room
 
 
+def test_of_a_window_of_200000_tokens_the_room_is_less_than_90_percent():
+    budget = claude("thresholds", model="claude-sonnet-4-5", context_window=None).budget()
+    assert (budget.limit, budget.max_output) == (200_000, 8_192)
+    assert budget.share(0.7) == 140_000 - budget.head.tokens
+    assert budget.share(0.9) == budget.room == 163_935
+
+
 def test_a_tool_output_is_cut_to_8000_characters():
     context = chat("thresholds")
     context.add(user("go"))
@@ -110,6 +138,18 @@ def test_a_tool_output_of_8000_characters_is_whole():
     context = chat("thresholds")
     context.add(user("go"))
     assert results(use(context, "c1", "é" * 8_000)) == ["é" * 8_000]
+
+
+@pytest.mark.parametrize(("words", "whole"), [(501, True), (505, True), (506, False)])
+def test_a_cut_that_would_not_make_an_output_smaller_is_not_made(words, whole):
+    """Tokens are counted as words; 500 words of 16 characters are 8,000."""
+    context = exact()
+    context.add(user("go"))
+    text = "fifteen-letters " * words
+    [shown] = results(use(context, "c1", text))
+    assert (shown == text) == whole
+    assert shown.endswith("[truncated: kept first ~2000 of ~2024 tokens (head)]") == (not whole)
+    assert len(shown.split()) <= 505
 
 
 def test_of_one_message_only_1000_characters_are_looked_at():

@@ -1,7 +1,7 @@
 """What `auto` does where results do not suffice."""
 
 from tests.agents import Agent
-from tests.conversations import prose, said, user
+from tests.conversations import chat, prose, said, user
 from tests.unit.core.policies.auto.start import GOAL_LOW, names_of
 from trimtab.core.policies.auto import (
     MIN_GAIN,
@@ -98,3 +98,18 @@ def test_deciding_again_after_a_summary_changes_nothing():
     assert edits
     agent.context.apply(edits)
     assert agent.context.decide() == []
+
+
+def test_a_summary_that_more_is_put_into_at_once_loses_nothing_that_it_named():
+    context = chat("auto", context_window=32_000, max_output_tokens=2_000)
+    for number in range(30):
+        context.add(user(prose(1_000, f"fact {number}: the word is ALPHA_{number}_KEY.")))
+        context.add(said("Noted."))
+    for number in range(6):
+        context.add(user(prose(30_000, f"late {number}")))
+        context.add(said(prose(15_000, f"reply {number}")))
+    context.add(user("go on"))
+    context.request()
+    summary = context.window.summary
+    assert summary is not None
+    assert [n for n in range(30) if f"ALPHA_{n}_KEY" not in summary.text] == []

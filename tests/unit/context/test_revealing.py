@@ -1,0 +1,109 @@
+"""`reveal` and `pin`: what a caller wants seen, whatever the policy."""
+
+import pytest
+
+from tests.conversations import calls as called
+from tests.conversations import chat, prose, result, results, said, talk, texts, use, user
+from trimtab import Context
+from trimtab.core.event import Edit
+from trimtab.core.plan import Decision, Plan
+from trimtab.core.policies import POLICIES
+
+
+def busy(policy="layered", **options) -> Context:
+    """Twelve results; `layered` masks those in the middle."""
+    context = chat(policy, **options)
+    context.add(user("Read all."))
+    context.request()
+    for number in range(12):
+        use(context, f"c{number}", prose(600, f"file {number}"))
+    return context
+
+
+def handle_of(context, number):
+    return next(
+        entry.seq
+        for entry in context.window.entries.values()
+        if entry.message.results and entry.message.results[0].text.startswith(f"file {number}\n")
+    )
+
+
+def only_the_newest(window, budget) -> Decision:
+    plan = Plan(window, budget)
+    for seen in list(window.results.values())[:-1]:
+        plan.mask(seen.entry, seen.part, "older than the newest")
+    return plan.decision()
+
+
+@pytest.mark.parametrize("form", ["m{}", "m{}.0", "m1-m{}"])
+def test_what_was_masked_is_in_the_next_request_and_may_go_after_it(form):
+    context = busy()
+    seq = handle_of(context, 4)
+    assert not results(context.request())[4].startswith("file 4\n")
+    context.reveal(form.format(seq))
+    assert results(context.request())[4] == prose(600, "file 4")
+    context.add(called("next"))
+    context.add(result("next", "done"))
+    assert results(context.request())[4].startswith("[result masked")
+
+
+def test_what_was_cut_is_shown_whole():
+    context = chat("layered", context={"max_tool_result_tokens": 100})
+    context.add(user("Read."))
+    context.request()
+    use(context, "c", prose(4_000, "file"))
+    assert "[truncated" in results(context.request())[0]
+    context.reveal("m5")
+    assert results(context.request()) == [prose(4_000, "file")]
+
+
+def test_a_message_is_shown_with_all_that_it_goes_with():
+    context = busy("rolling")
+    seq = handle_of(context, 2)
+    assert context.window.entries[seq].round.group.hidden is not None
+    context.reveal(f"m{seq}.0")
+    shown = context.request()
+    assert prose(600, "file 2") in results(shown)
+    assert any(
+        call["id"] == "c2"
+        for message in shown["messages"]
+        for call in message.get("tool_calls", ())
+    )
+
+
+def test_what_is_to_be_seen_is_so_after_a_checkpoint_too():
+    context = busy()
+    seq = handle_of(context, 4)
+    context.reveal(f"m{seq}")
+    snapshot, kept = context.checkpoint(), [*context.window.kept.values()]
+    again = Context.load(kept, snapshot=snapshot)
+    assert results(again.request())[4] == prose(600, "file 4")
+    assert results(context.request())[4] == prose(600, "file 4")
+
+
+@pytest.mark.parametrize("verb", ["reveal", "pin"])
+@pytest.mark.parametrize(
+    ("handle", "told"),
+    [("m99", "positions go up to m4"), ("m1", "is no message"), ("m2.7", "the last part is m2.0")],
+)
+def test_a_handle_that_names_nothing_is_refused(verb, handle, told):
+    context = chat()
+    talk(context, 1)
+    with pytest.raises(LookupError, match=told):
+        getattr(context, verb)(handle)
+    assert not [event for event in context.events if isinstance(event.body, Edit)]
+
+
+@pytest.mark.parametrize("policy", [*POLICIES, only_the_newest])
+def test_what_is_pinned_is_hidden_by_no_policy(policy):
+    context = chat(policy, context_window=6_000, max_output_tokens=200)
+    context.add(user("Read all."))
+    context.request()
+    use(context, "c0", prose(600, "file 0"))
+    context.pin("m5")
+    for number in range(1, 20):
+        use(context, f"c{number}", prose(1_200, f"file {number}"))
+        assert results(context.request())[0] == prose(600, "file 0")
+    context.add(said("Done."))
+    context.add(user("And?"))
+    assert prose(600, "file 0") in texts(context.request())
