@@ -80,3 +80,10 @@ def test_a_missing_or_skipped_test_is_noticed():
     assert problem(here, "test_a_row_is_told_from_a_header") is None
     assert problem(here, "test_that_is_not_here")
     assert problem("tests/nowhere/test_x.py", "test_a")
+
+
+def test_a_run_without_a_test_that_is_named_is_noticed():
+    from tests.contracts.ran import without
+
+    came_to = {"a": {"passed", "skipped"}, "b": {"skipped"}, "c": {"failed"}}
+    assert without(["a", "b", "c", "d"], came_to) == (["d"], ["b"])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "trimtab"
-PURE = sorted([*(PACKAGE / "core").rglob("*.py"), *(PACKAGE / "dialects").rglob("*.py")])
+CORE = sorted((PACKAGE / "core").rglob("*.py"))
+PURE = sorted([*CORE, *(PACKAGE / "dialects").rglob("*.py")])
 
 
 def run(code: str) -> str:
@@ -44,16 +45,51 @@ def test_importing_the_library_does_not_read_the_model_catalog():
     assert int(run(code)) == 0
 
 
-def imported(path: Path) -> set[str]:
+def imported(code: str) -> set[str]:
+    """Modules that are imported by their whole names, wherever it is done; `.` for a near one."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module)
-    return {name.partition(".")[0] for name in names}
+        elif isinstance(node, ast.ImportFrom):
+            module = "." * node.level + (node.module or "")
+            # What is taken from the package itself may be a module of it.
+            names.update(f"{module}.{alias.name}" for alias in node.names)
+    return names
+
+
+def beyond(names: set[str], package: str) -> set[str]:
+    """Those of Trimtab's modules that are not of a package."""
+    own = {name for name in names if name.partition(".")[0] in ("trimtab", "")}
+    return {name for name in own if not f"{name}.".startswith(f"trimtab.{package}.")}
 
 
 @pytest.mark.parametrize("path", PURE, ids=lambda path: path.relative_to(PACKAGE).as_posix())
 def test_core_and_dialects_import_no_third_party(path):
-    assert imported(path) - sys.stdlib_module_names <= {"trimtab"}
+    names = imported(path.read_text(encoding="utf-8"))
+    assert {name.partition(".")[0] for name in names} - sys.stdlib_module_names <= {"trimtab"}
+
+
+@pytest.mark.parametrize("path", CORE, ids=lambda path: path.relative_to(PACKAGE).as_posix())
+def test_core_imports_nothing_of_trimtab_but_core(path):
+    assert beyond(imported(path.read_text(encoding="utf-8")), "core") == set()
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import trimtab",
+        "import trimtab.session.session",
+        "from trimtab import Context",
+        "from trimtab.corelike import x",
+        "from ..session import Session",
+        "def late():\n    from trimtab.catalog import resolve",
+    ],
+)
+def test_what_is_imported_from_elsewhere_is_noticed(code):
+    assert beyond(imported(code), "core")
+
+
+def test_what_core_imports_of_itself_is_in_order():
+    code = "import trimtab.core\nfrom trimtab.core import plan\nfrom trimtab.core.plan import Cap"
+    assert beyond(imported(code), "core") == set()

@@ -1,5 +1,6 @@
 """However something is said to an agent, the model is asked the same: HTTP, Telegram, Discord and
-the clock are doors to one path, and the requests are the same to the byte."""
+the clock are doors to one path, and the requests are the same to the byte, cut and masked by the
+same settings."""
 
 from __future__ import annotations
 
@@ -32,11 +33,18 @@ WEATHER = {"name": "weather", "arguments": {"place": "Zürich"}}
 SCRIPT = (
     "Good morning to you.",
     {"text": "I look.", "calls": [{**WEATHER, "id": "toolu_1"}, {**WEATHER, "id": "toolu_2"}]},
-    "It rains.",
     {"calls": [{**WEATHER, "id": "toolu_3"}]},
+    "It rains.",
+    {"calls": [{**WEATHER, "id": "toolu_4"}]},
     "It still rains.",
     "You are welcome.",
 )
+CONTEXT = {
+    "max_history_tokens": 200,
+    "max_tool_result_tokens": 60,
+    "tool_result_keep_first": 0,
+    "tool_result_keep_last": 1,
+}
 REPLIES = ("Good morning to you.", "It rains.", "It still rains.", "You are welcome.")
 TOOL = '''
 def weather(place: str) -> str:
@@ -107,6 +115,7 @@ async def all_doors(folder: Path, model: str) -> AsyncGenerator[Doors]:
         file = write_agent(
             folder,
             model,
+            session={"policy": "layered", "context": CONTEXT},
             tools={"weather": {"kind": "python", "function": "tools.py:weather"}},
             telegram={"token": bot_api.api.token, "allow": [ADA], "api": bot_api.url},
             discord={"token": guild.options.token, "allow": ["*"], "api": guild.url},
@@ -135,6 +144,12 @@ async def all_doors(folder: Path, model: str) -> AsyncGenerator[Doors]:
             await asyncio.gather(*work, serving, return_exceptions=True)
 
 
+def words_of(request: dict[str, Any]) -> list[str]:
+    """What its messages say, results of tools included."""
+    parts = [part for message in request["messages"] for part in message["content"]]
+    return [str(part.get("text", part.get("content", ""))) for part in parts]
+
+
 def test_one_conversation_through_four_doors_makes_the_same_requests_to_the_byte(tmp_path):
     async def run(model: server.Served) -> dict[str, list[bytes]]:
         found: dict[str, list[bytes]] = {}
@@ -158,7 +173,10 @@ def test_one_conversation_through_four_doors_makes_the_same_requests_to_the_byte
     assert len(found["http"]) == len(SCRIPT)
     for name, requests in found.items():
         assert requests == found["http"], name
-    messages = json.loads(found["http"][-1])["messages"]
-    told = [part["text"] for one in messages if one["role"] == "user" for part in one["content"]
-            if part["type"] == "text"]  # fmt: skip
-    assert told == list(SAID)
+    sent = [words_of(json.loads(raw)) for raw in found["http"]]
+    cut = "[truncated: kept first ~60 of ~170 tokens (head) · recall m15.0]"
+    masked = "[result masked — ~58 tokens removed · recall m15.0]"
+    assert any(text.endswith(cut) for text in sent[2])
+    assert masked in sent[3]
+    assert sent[-1][0] == "[conversation truncated — 6 older messages omitted · recall m2-m16]"
+    assert [text for text in sent[-1] if text in SAID] == list(SAID[2:])

@@ -14,6 +14,7 @@ from trimtab.core.policies import POLICIES
 from trimtab.core.snapshot import snapshot_to_json
 from trimtab.session import Session
 from trimtab.session.opening import EVERY
+from trimtab.testing import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -25,13 +26,13 @@ def sizes(session: Session) -> tuple[int, int, int]:
     return len(window.entries), len(session._context.events), stored
 
 
-async def chatter(session: Session, turns: int) -> tuple[int, int, int]:
-    """Tiny messages, each turn sent; the most that was ever in memory."""
+async def chatter(session: Session, turns: int, more: str = "") -> tuple[int, int, int]:
+    """Tiny messages, or longer ones, each turn sent; the most that was ever in memory."""
     most = (0, 0, 0)
     for number in range(turns):
-        await session.add(user(f"q{number}"))
+        await session.add(user(f"q{number}{more}"))
         await session.request()
-        await session.add(said(f"a{number}"))
+        await session.add(said(f"a{number}{more}"))
         now = sizes(session)
         most = (max(most[0], now[0]), max(most[1], now[1]), max(most[2], now[2]))
     return most
@@ -59,6 +60,22 @@ async def test_five_thousand_tiny_messages_stay_within_the_message_limit(place):
     assert {(edit.op, edit.why) for edit in drops} == {("drop", f"over {limit} messages")}
     assert await session.recall("m2.0") == "q0"
     await store.close()
+
+
+@pytest.mark.parametrize("policy", ["full", "thresholds"])
+async def test_where_messages_are_not_counted_the_tokens_bound_what_is_in_memory(policy):
+    store = MemoryStore()
+    given = {"policy": policy, "max_output_tokens": 500, "clock": Clock()}
+    given |= {"model": "gpt-4o", "dialect": "openai_chat"}
+    tiny = await Session.create(store, "tiny", max_input_tokens=20_000, **given)
+    await chatter(tiny, 150)
+    assert len(tiny.window.entries) == tiny.window.messages == 300 > actor_message_limit(20_000)
+    long = await Session.create(store, "long", max_input_tokens=20_000, **given)
+    entries, _, stored = await chatter(long, 300, " and so on" * 100)
+    assert long.window.said == 600
+    assert long.window.messages < 100
+    assert entries <= actor_message_limit(20_000) + 20
+    assert stored < 40_000
 
 
 @pytest.mark.parametrize("policy", sorted({*POLICIES} - {"full"}))

@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from trimtab.core.event import Event, Fork, Repair, Said, Size, Turn, dump
+from trimtab.core.event import (
+    Call,
+    Event,
+    Fork,
+    Outcome,
+    Repair,
+    Said,
+    Size,
+    Turn,
+    Usage,
+    dump,
+)
 from trimtab.core.message import Message, Role, Text, ToolCall, ToolResult, text_message
 from trimtab.stores.errors import PositionTaken
 from trimtab.stores.store import WHOLE, Span, Store
@@ -42,6 +54,16 @@ def claimed(seq: int, epoch: int) -> Event:
 
 def forked(seq: int, parent: str) -> Event:
     return Event(seq=seq, at=float(seq), body=Fork(parent=parent, position=seq - 1))
+
+
+def call(seq: int, size: int) -> Event:
+    return Event(seq=seq, at=float(seq), body=Call(position=seq - 1, max_output=9, bytes=size))
+
+
+def outcome(
+    seq: int, of: int, usage: Usage | None = None, status: Literal["ok", "error"] = "ok"
+) -> Event:
+    return Event(seq=seq, at=float(seq), body=Outcome(call=of, usage=usage, status=status))
 
 
 async def held(store: Store, session: str, spans: Sequence[Span] = WHOLE) -> list[str]:

@@ -3,7 +3,6 @@
 import asyncio
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Literal
 from uuid import UUID, uuid4
 
 import psycopg
@@ -17,10 +16,10 @@ from tests.agents import Clock
 from tests.conversations import prose, user
 from tests.session.summarising import GOOD, rolling, writer
 from tests.stores import places
-from tests.stores.make import called, claimed, forked, held, returned, said
+from tests.stores.make import call, called, claimed, held, returned, said
 from trimtab.cli.app import app
 from trimtab.core.erase import scrub
-from trimtab.core.event import Call, Edit, Event, Outcome, Usage
+from trimtab.core.event import Edit, Event
 from trimtab.core.search import asked, best, score, searchable, words_of
 from trimtab.core.snapshot import Snapshot
 from trimtab.session.turn import run_turn
@@ -94,14 +93,6 @@ async def somebody_waits(database):
             pass
 
 
-def call(seq, size):
-    return Event(seq=seq, at=float(seq), body=Call(position=seq - 1, max_output=9, bytes=size))
-
-
-def outcome(seq, of, usage=None, status: Literal["ok", "error"] = "ok"):
-    return Event(seq=seq, at=float(seq), body=Outcome(call=of, usage=usage, status=status))
-
-
 def summary(seq, text, first=1, last=1):
     return Event(
         seq=seq, at=1e9 + seq, body=Edit(op="summarise", first=first, last=last, text=text)
@@ -171,29 +162,6 @@ def test_an_address_in_place_of_connections_says_how_to_connect():
 async def test_a_database_that_is_down_at_start_is_named():
     with pytest.raises(StoreUnavailable, match=r"database nowhere at 127\.0\.0\.1:1 cannot be"):
         await PostgresStore.connect("host=127.0.0.1 port=1 user=u password=hush dbname=nowhere")
-
-
-async def test_the_growth_of_the_context_is_one_query(store, migrated):
-    await store.append("s", [said(1), call(2, 100)])
-    await store.append("s", [outcome(3, 2, Usage(input=30, output=4, cache_read=5, cache_write=6))])
-    await store.append("s", [said(4), call(5, 250), outcome(6, 5, status="error"), call(7, 300)])
-    found = await rows(
-        migrated,
-        """SELECT seq, bytes, prompt_tokens, completion_tokens, cache_read_tokens,
-            cache_write_tokens, status, extract(epoch FROM created_at)::int
-        FROM trimtab.llm_calls ORDER BY created_at DESC LIMIT 20""",
-    )
-    assert found == [
-        (7, 300, None, None, None, None, "sent", 7),
-        (5, 250, None, None, None, None, "error", 5),
-        (2, 100, 30, 4, 5, 6, "ok", 2),
-    ]
-
-
-async def test_calls_that_a_fork_inherits_stay_the_parents(store, migrated):
-    await store.append("child", [said(1), call(2, 100), outcome(3, 2)])
-    await store.append("child", [call(4, 150), forked(5, "parent"), call(6, 200)])
-    assert await rows(migrated, "SELECT seq FROM trimtab.llm_calls") == [(6,)]
 
 
 async def test_conversation_context_has_the_summary_and_counts_all_messages(store, migrated):
@@ -393,25 +361,6 @@ async def test_an_erased_text_is_nowhere_in_the_database(store, migrated):
     assert await store.search("s", "other erased done", limit=5) == [8, 7, 4, 3, 2]
     assert len(await rows(migrated, "SELECT FROM trimtab.blobs")) == 1
     assert [event.seq async for event in store.events("s")] == list(range(1, 9))
-
-
-async def test_a_change_of_calls_changes_their_rows(store, migrated):
-    await store.append("s", [said(1), call(2, 100), outcome(3, 2, Usage(input=1)), call(4, 200)])
-
-    def change(event):
-        match event.body:
-            case Call(bytes=100) as body:
-                return replace(event, body=replace(body, bytes=101))
-            case Outcome() as body:
-                return replace(event, body=replace(body, usage=Usage(input=2)))
-            case Call():
-                return said(event.seq)
-            case _:
-                return event
-
-    await store.rewrite("s", [], change)
-    found = await rows(migrated, "SELECT seq, bytes, prompt_tokens FROM trimtab.llm_calls")
-    assert found == [(2, 101, 2)]
 
 
 async def test_a_rewrite_that_fails_changes_nothing(store):

@@ -1,0 +1,45 @@
+"""`pytest -p tests.contracts.ran`: a whole run fails where a test that docs/conformance.md names
+was not in it, and says which of them were skipped."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from tests.contracts.test_conformance import PAGE, TEST
+
+outcomes: dict[str, set[str]] = defaultdict(set)
+"""By path and name: what its cases came to."""
+
+
+def named() -> list[str]:
+    """The tests that hold a requirement."""
+    found = TEST.findall(PAGE.read_text(encoding="utf-8"))
+    return sorted({f"{path}::{name}" for path, name in found})
+
+
+def without(tests: Iterable[str], came_to: Mapping[str, set[str]]) -> tuple[list[str], list[str]]:
+    """Those of the tests that were not there at all, and those that were skipped in every case."""
+    absent = [test for test in tests if not came_to.get(test)]
+    skipped = [test for test in tests if came_to.get(test) == {"skipped"}]
+    return absent, skipped
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.skipped:
+        outcomes[report.nodeid.partition("[")[0]].add(report.outcome)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    worker = hasattr(session.config, "workerinput")
+    if not worker and session.exitstatus == pytest.ExitCode.OK and without(named(), outcomes)[0]:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    absent, skipped = without(named(), outcomes)
+    for told, tests in (("was not run", absent), ("was skipped here", skipped)):
+        for test in tests:
+            terminalreporter.write_line(f"docs/conformance.md names {test}, which {told}")

@@ -1,0 +1,105 @@
+"""The table of calls: a row for each, and how the context grew."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from psycopg import AsyncConnection
+
+from tests.agents import Clock
+from tests.conversations import prose, user
+from tests.session.summarising import GOOD, rolling, writer
+from tests.stores import places
+from tests.stores.make import call, forked, outcome, said
+from trimtab.core.event import Attempt, Call, Outcome, Usage
+from trimtab.session.turn import run_turn
+from trimtab.stores.postgres import PostgresStore
+from trimtab.testing import ScriptedProvider
+
+pytestmark = pytest.mark.anyio
+
+PAGE = Path(__file__).parents[2] / "docs" / "migrate.md"
+
+
+@pytest.fixture
+def migrated(template):
+    with places.database(template) as made:
+        yield made
+
+
+@pytest.fixture
+async def store(migrated):
+    made = await PostgresStore.connect(migrated)
+    yield made
+    await made.close()
+
+
+async def rows(database, query):
+    async with await AsyncConnection.connect(database) as connection:
+        return await (await connection.execute(query)).fetchall()
+
+
+async def test_the_growth_of_the_context_is_one_query(store, migrated):
+    """The one that the page on the database has."""
+    [query] = re.findall(r"^SELECT .* FROM trimtab\.llm_calls .*;$", PAGE.read_text(), re.MULTILINE)
+    await store.append("s", [said(1), *(call(seq, 100 * seq) for seq in range(2, 27))])
+    found = await rows(migrated, query)
+    assert [(size, at.timestamp()) for _, size, at in found] == [
+        (100 * seq, seq) for seq in range(26, 6, -1)
+    ]
+    assert [number for number, _, _ in found] == sorted({row[0] for row in found}, reverse=True)
+
+
+async def test_a_call_has_a_row_with_what_the_provider_counted(store, migrated):
+    await store.append("s", [said(1), call(2, 100)])
+    await store.append("s", [outcome(3, 2, Usage(input=30, output=4, cache_read=5, cache_write=6))])
+    await store.append("s", [said(4), call(5, 250), outcome(6, 5, status="error"), call(7, 300)])
+    found = await rows(
+        migrated,
+        """SELECT seq, bytes, prompt_tokens, completion_tokens, cache_read_tokens,
+            cache_write_tokens, status, extract(epoch FROM created_at)::int
+        FROM trimtab.llm_calls ORDER BY created_at DESC LIMIT 20""",
+    )
+    assert found == [
+        (7, 300, None, None, None, None, "sent", 7),
+        (5, 250, None, None, None, None, "error", 5),
+        (2, 100, 30, 4, 5, 6, "ok", 2),
+    ]
+
+
+async def test_a_call_that_writes_a_summary_is_an_attempt_without_a_row(store, migrated):
+    session = await rolling(store, "s", clock=Clock())
+    model = ScriptedProvider("anthropic", [f"answer {n} in src/part_{n}.py" for n in range(9)])
+    for number in range(9):
+        words = prose(300, f"question {number} of item_{number}")
+        await run_turn(session, model, says=user(words), summariser=writer(GOOD))
+        await session.settle()
+    bodies = [event.body async for event in store.events("s")]
+    assert sum(isinstance(body, Attempt) for body in bodies) == 1
+    assert await rows(migrated, "SELECT count(*) FROM trimtab.llm_calls") == [(9,)]
+
+
+async def test_calls_that_a_fork_inherits_stay_the_parents(store, migrated):
+    await store.append("child", [said(1), call(2, 100), outcome(3, 2)])
+    await store.append("child", [call(4, 150), forked(5, "parent"), call(6, 200)])
+    assert await rows(migrated, "SELECT seq FROM trimtab.llm_calls") == [(6,)]
+
+
+async def test_a_change_of_calls_changes_their_rows(store, migrated):
+    await store.append("s", [said(1), call(2, 100), outcome(3, 2, Usage(input=1)), call(4, 200)])
+
+    def change(event):
+        match event.body:
+            case Call(bytes=100) as body:
+                return replace(event, body=replace(body, bytes=101))
+            case Outcome() as body:
+                return replace(event, body=replace(body, usage=Usage(input=2)))
+            case Call():
+                return said(event.seq)
+            case _:
+                return event
+
+    await store.rewrite("s", [], change)
+    found = await rows(migrated, "SELECT seq, bytes, prompt_tokens FROM trimtab.llm_calls")
+    assert found == [(2, 101, 2)]
