@@ -19,7 +19,7 @@ TOO_LARGE = "guard: larger than the room"
 SLACK = 0.9
 """Share of the room that is filled when something is cut to it: more will be said."""
 GIANT = 0.5
-"""Share of the room that is left to what must stay, where it would not fit alone."""
+"""Share of the room that is left to what was said and found last, where it would not fit alone."""
 LISTED = 5
 """Messages that an error names."""
 _MARGIN = "margin of the estimate"
@@ -130,20 +130,19 @@ def guard(plan: Plan) -> None:
 
 
 def cut_giants(plan: Plan, room: int) -> None:
-    """Where what must stay is larger than the room alone, cut its texts first: to let all the rest
-    go would be in vain."""
+    """Where what was said and found last is larger than the room alone, cut it first: to let all
+    the rest go would be in vain."""
     if plan.tokens <= room:
         return
-    must = sum(map(plan.group_tokens, _kept(plan)))
     texts = [*_active_results(plan), *_newest_user(plan)]
+    size = sum(plan.size(*text).tokens for text in texts)
     # Once is enough: what is cut a little more at each call is read from no cache.
-    if must <= room or any(_why(entry, part) in (WHY, TOO_LARGE) for entry, part in texts):
+    if size <= room or any(_why(entry, part) in (WHY, TOO_LARGE) for entry, part in texts):
         return
     room = int(SLACK * room)
+    left = max(int(GIANT * room), room - (plan.tokens - size))
     # The small ones first: what they do not need is for the others.
     texts.sort(key=lambda text: plan.size(*text).tokens)
-    fixed = must - sum(plan.size(*text).tokens for text in texts)
-    left = max(int(GIANT * room), room - (plan.tokens - must)) - fixed
     for index, (entry, part) in enumerate(texts):
         share = left // (len(texts) - index)
         if plan.size(entry, part).tokens > share > 0:

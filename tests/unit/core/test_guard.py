@@ -424,3 +424,22 @@ def test_what_a_shortened_summary_does_not_tell_of_is_in_the_notice():
     assert hidden is not None
     assert hidden.op == "drop"
     assert context.window.notice() == "[conversation truncated — 4 older messages omitted]"
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_large_results_of_a_thinking_loop_are_cut_in_one_go(policy):
+    thinking = {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
+    context = claude(policy, context_window=5_000, params=thinking)
+    context.add(user("go"))
+    for number in range(5):
+        context.request()
+        ids = [f"c{number}_{index}" for index in range(3)]
+        thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+        asked = [{"type": "tool_use", "id": each, "name": "read", "input": {}} for each in ids]
+        context.add({"role": "assistant", "content": [thought, *asked]})
+        told = [
+            {"type": "tool_result", "tool_use_id": each, "content": prose(30_000)} for each in ids
+        ]
+        context.add({"role": "user", "content": told})
+        context.apply(context.decide())
+        assert context.decide() == []
