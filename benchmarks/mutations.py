@@ -57,8 +57,8 @@ FAULTS = (
         law=1,
         what="the reply gets no room",
         file="core/guard.py",
-        old="room = plan.budget.limit - plan.budget.max_output",
-        new="room = plan.budget.limit",
+        old="return plan.bound() <= plan.budget.most_input",
+        new="return plan.bound() <= plan.budget.limit",
         quick=True,
     ),
     Fault(
@@ -215,6 +215,20 @@ FAULTS = (
         file="core/prompt.py",
         old="return [*asked, *answers, *rest]",
         new="return [*asked, *answers]",
+    ),
+    Fault(
+        law=3,
+        what="what is pinned is hidden all the same",
+        file="core/window.py",
+        old="if not (group.pinned or asked_for or self.protected(group)):",
+        new="if not (asked_for or self.protected(group)):",
+    ),
+    Fault(
+        law=3,
+        what="what was revealed is dropped before it is read",
+        file="core/plan.py",
+        old="if not unread and self.window.unread(group):",
+        new="if not unread and group.pinned:",
     ),
     Fault(
         law=4,

@@ -43,7 +43,12 @@ def claude_reply(
 
 
 def chat_reply(
-    text: str = "Hello.", *, name: str = "chatcmpl-1", calls: tuple[str, ...] = (), choices: int = 1
+    text: str = "Hello.",
+    *,
+    name: str = "chatcmpl-1",
+    calls: tuple[str, ...] = (),
+    choices: int = 1,
+    tokens: int = 100,
 ) -> ChatCompletion:
     message: dict[str, Any] = {"role": "assistant", "content": text or None, "refusal": None}
     if calls:
@@ -64,9 +69,9 @@ def chat_reply(
             "model": "gpt-4o",
             "choices": [{"index": index, **one} for index in range(choices)],
             "usage": {
-                "prompt_tokens": 100,
+                "prompt_tokens": tokens,
                 "completion_tokens": 7,
-                "total_tokens": 107,
+                "total_tokens": tokens + 7,
                 "prompt_tokens_details": {"cached_tokens": 50},
             },
         }

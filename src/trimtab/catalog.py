@@ -105,6 +105,9 @@ class Entry:
 
 
 _FIELDS = frozenset(field.name for field in fields(Entry))
+_TEXTS = ("name", "tokenizer", "dialect", "output_param", "cache_style")
+_UNKNOWN = tuple(field.name for field in fields(Entry) if field.default is None)
+"""What may be None."""
 
 
 def default_context_window(name: str) -> int:
@@ -179,6 +182,10 @@ def _override(found: Entry, values: Mapping[str, Any]) -> Entry:
     style = values.get("cache_style", found.cache_style)
     if style not in get_args(CacheStyle):
         raise ValueError(f"cache_style is {style!r}; it must be marks, automatic or none")
+    for name, value in values.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if name not in _TEXTS and not number and (value is not None or name not in _UNKNOWN):
+            raise TypeError(f"{name} is {value!r}; it must be a number")
     changed = replace(found, **values)
     if "context_window" in values and "input_limit" not in values:
         # A user who names one number means it: the catalog's other one must not undercut it.

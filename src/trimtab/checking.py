@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from reprlib import repr as short
 from typing import Any
 
 from trimtab.catalog import resolve
@@ -18,6 +19,11 @@ def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> lis
     `dialect_name` says by whose rules: `anthropic`, `openai_chat` or `openai_responses`. Without it
     the messages tell, where they have a form that only one of them takes; else the model's name.
     """
+    if not isinstance(request, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+        raise TypeError(
+            f"the request is {short(request)}; it must be the keyword arguments of a call, such as "
+            "Context.request() returns"
+        )
     return dialect(dialect_name or _told_by(request)).check(request)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from trimtab import given
-from trimtab.core.branching import branch
+from trimtab.core.branching import branch, held
 from trimtab.core.budget import Budget, budget_for
 from trimtab.core.calls import weight_of
 from trimtab.core.edits import parse_handle
@@ -95,7 +95,7 @@ class Context:
         snapshot: Snapshot | None = None,
         named: Iterable[Event] = (),
     ) -> None:
-        self._clock = clock
+        self._clock = given.clock(clock)
         self.events: list[Event] = []
         """The log: all that happened, in order; since the last checkpoint, if there was one."""
         self._draft: list[Event] | None = None
@@ -213,11 +213,14 @@ class Context:
 
     def replay(self, said: Iterable[Message]) -> None:
         """Add what was said elsewhere; before each reply stands the call that it answers."""
+        made = None
         for message in said:
             last = self.window.rounds[-1].entries[-1].seq if self.window.rounds else 0
             if message.role == "assistant" and last > self.window.sent:
-                self.step()
+                made = self.step()
             self._say(message)
+        if made is not None:
+            self.append(Outcome(call=made))  # its usage will never be known
 
     def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
         """Keyword arguments for the model's SDK.
@@ -235,28 +238,28 @@ class Context:
         next is asked for. None where the last call stands for this one, too."""
         if not self.window.visible:
             raise ValueError("nothing was said yet; add a message before asking for a request")
-        last = self.window.last_call
-        asked = (stream, volatile)
+        last, volatile = self.window.last_call, given.tail(volatile)
         if (
             last is not None
             and last.seq == self.window.seq
             and last.body.hash  # else it was made elsewhere
-            and (last.body.stream, last.body.volatile) == asked
+            and (last.body.stream, last.body.volatile) == (stream, volatile)
         ):
             return
         yield self.repairs()
         yield self.decide(volatile=volatile)
         yield [self.call(stream=stream, volatile=volatile)]
 
-    def step(self) -> None:
-        """Let a call pass that was made elsewhere: decide and record, but render nothing."""
+    def step(self) -> int:
+        """Let a call pass that was made elsewhere: decide, render nothing; returns its position."""
         self.apply(self.repairs())
         # Whether it could fit is no longer ours to say.
         with suppress(CannotFit):
             self.apply(self.decide())
         budget, note = self.budget(), self._decision.note
         tokens, output = budget.head.tokens + self.window.tokens, budget.max_output
-        self.append(Call(position=self.window.seq, max_output=output, tokens=tokens, note=note))
+        call = Call(position=self.window.seq, max_output=output, tokens=tokens, note=note)
+        return self.append(call)
 
     def repairs(self) -> list[Event]:
         """Results that stand in for those that open calls never got."""
@@ -264,9 +267,7 @@ class Context:
 
     def decide(self, *, volatile: str | None = None) -> list[Event]:
         """The edits that the policy and the guard want before the next call; changes nothing.
-
-        Raises CannotFit where no edit would make the request fit.
-        """
+        Raises CannotFit where no edit would make the request fit."""
         budget = self.budget(volatile)
         self._decision, self._decided = self._wanted(budget), self.window.seq
         edits = guarded(self.window, budget, self._decision.edits)
@@ -299,8 +300,8 @@ class Context:
 
     def preview(self, *, stream: bool = False, volatile: str | None = None) -> Preview:
         """What the next call would send and cost; changes nothing."""
-        base, known = self.window.base, [*self.window.kept.values(), *self.events]
-        twin = Context.load(known, snapshot=base if base.seq else None, **self.own())
+        base, known = held(self.window, self.events)
+        twin = Context.load(known, snapshot=base, **self.own())
         request = twin.request(stream=stream, volatile=volatile)
         new = [event.body for event in twin.events if event.seq > self.window.seq]
         edits = tuple(body for body in new if isinstance(body, Edit))
@@ -379,7 +380,7 @@ class Context:
             self.append(edit)
 
     def reveal(self, handle: str) -> None:
-        """Show again what an edit hid, in the next call at least, with its calls or results."""
+        """Show again what an edit hid, with its calls or results, until the model has replied."""
         named = named_in(self.window, given.handle(handle))
         self.append(
             Edit(op="reveal", first=named.first, last=named.last, part=named.part, why="asked")
@@ -392,7 +393,8 @@ class Context:
 
     def erase(self, handle: str, *, why: str = "") -> None:
         """Destroy the payload of a message or a part, here and in all that was made from it."""
-        erases = to_erase(self.events, parse_handle(given.handle(handle)), why)
+        named, known = parse_handle(given.handle(handle)), held(self.window, self.events)[1]
+        erases = to_erase(known, named, why, base=self.window.base.seq)
         for erase in erases:
             self.append(erase)
         self.events[:] = map(eraser(erases), self.events)
@@ -402,18 +404,17 @@ class Context:
 
         Nothing is recorded where all of it is set already.
         """
-        self._set(changed(self.options, changes))
+        self._set(changed(self.options, changes, self.window.counters))
 
     def _set(self, options: Options) -> None:
-        options.decide()
-        counter = options.counter()
+        policy, counter = options.decide(), options.counter()
         self.window.know(counter)
         settings = settings_of(options, counter)
         # Read once: another dialect would take the same blocks for something else.
         options = replace(options, system=settings.system)
         self._next = (settings, options)
         if settings == self.window.settings:
-            self._options, self._policy = options, options.decide()
+            self._options, self._policy = options, policy
         else:
             self.append(settings)
 
@@ -426,13 +427,13 @@ class Context:
 
     def fork(self, *, name: str = "", at: int | None = None) -> Context:
         """A new context that shares the past up to a position, and nothing after."""
-        at = self.window.seq if at is None else at
-        if not 0 < at <= self.window.seq:
-            raise ValueError(f"cannot fork at {at}; positions go from 1 to {self.window.seq}")
-        past, later = self.events[:at], self.events[at:]
+        at = given.fork(at, self.window.base.seq, self.window.seq)
+        base, known = held(self.window, self.events)
+        past = [event for event in known if event.seq <= at]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
-        twin = Context.load(past, **self.own(options_after(settings, self.options, earlier=True)))
-        for body in branch(later, parent=name, at=at):
+        own = self.own(options_after(settings, self.options, earlier=True))
+        twin = Context.load(past, snapshot=base, **own)
+        for body in branch(known[len(past) :], parent=name, at=at):
             twin.append(body)
         return twin
 

@@ -36,8 +36,9 @@ def fit(
 ) -> Fitted:
     """Fit a list of messages into a model's window.
 
-    The list is folded as if it had arrived call by call, so that fitting it again with one more
-    message extends what was sent before, and the provider's cache holds. `options` are those of
+    The list is folded anew each time, as if it had arrived call by call: what is sent extends what
+    was sent before until more has to be hidden. For a long list keep a `Context` and call
+    `sync(messages)`. System messages at its start come after `system`. `options` are those of
     `Context`.
     """
     context = Context(model, system=system, tools=tools, **options)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import cache, partial
 from reprlib import repr as short
-from typing import Any, cast
+from types import UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from trimtab.catalog import lookup, resolve
 from trimtab.core.budget import thinking_of
-from trimtab.core.event import Event, event_from_json
+from trimtab.core.event import Event, event_from_json, upgrade
 from trimtab.core.message import Message
 from trimtab.core.plan import Decision
 from trimtab.core.policies import POLICIES
-from trimtab.core.policies.knobs import knobs_from
+from trimtab.core.policies.knobs import GOALS, SUMMARIES, knobs_from
+from trimtab.core.utf8 import whole_pairs
 from trimtab.dialects import detect, dialect, read_history, to_wire
 
 FAILURES = (
@@ -23,7 +26,7 @@ FAILURES = (
 )
 """Kinds of errors that a call may end in; a provider's are the same."""
 
-_WRITTEN = {
+WRITTEN = {
     "model": "model=",
     "messages": "add(message)",
     "input": "add(message)",
@@ -48,6 +51,8 @@ def options(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in out.items():
         if (check := _CHECKS.get(name)) is not None:
             check(name, value)
+        if name in _NESTED:
+            _refuse_deep(name, value)
     return out
 
 
@@ -63,12 +68,38 @@ def refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
         raise TypeError(f"configure has no option {name!r}; {told}")
 
 
-def refuse_output(model: str, asked: int | None, entry: Mapping[str, Any]) -> None:
-    """Refuse more output than a model can write.
+def refuse_limits(
+    model: str, asked: int | None, params: Mapping[str, Any], entry: Mapping[str, Any]
+) -> None:
+    """Refuse an output that the model cannot write, or that leaves nothing for the reply when it
+    has thought."""
+    _refuse_output(model, asked, entry)
+    budget = thinking_of(params)
+    if asked is not None and asked <= budget:
+        raise ValueError(
+            f"max_output_tokens is {asked:,}, and thinking.budget_tokens may take {budget:,} of "
+            "it: give more than that, or leave it out"
+        )
+    if asked is None and budget and budget >= (most := resolve(model, entry).max_output):
+        raise ValueError(
+            f"thinking.budget_tokens is {budget:,}, and {model} writes {most:,} at most, its "
+            "thoughts included: give less, or entry={'max_output': …} if it writes more"
+        )
 
-    Of the models of Anthropic and OpenAI alone, who turn such a request away: what others take is
-    each host's own, and the catalog's figure for them a cautious guess.
-    """
+
+def fork(at: int | None, base: int, last: int) -> int:
+    """The position of a fork, the last one for None; refused where its past was let go of."""
+    at, first = last if at is None else at, max(1, base)
+    if not first <= at <= last:
+        past = "; what was before is no longer in memory: fork the session in its store"
+        told = past if 0 < at < base else ""
+        raise ValueError(f"cannot fork at {at}; positions go from {first} to {last}{told}")
+    return at
+
+
+def _refuse_output(model: str, asked: int | None, entry: Mapping[str, Any]) -> None:
+    """Of the models of Anthropic and OpenAI alone, who turn such a request away: what others take
+    is each host's own, and the catalog's figure for them a cautious guess."""
     if asked is None or (known := lookup(model)) is None:
         return
     strict = known.dialect == "anthropic" or known.output_param == "max_completion_tokens"
@@ -79,22 +110,34 @@ def refuse_output(model: str, asked: int | None, entry: Mapping[str, Any]) -> No
         )
 
 
-def refuse_thinking(params: Mapping[str, Any], asked: int | None) -> None:
-    """Refuse an output that leaves nothing for the reply when the model has thought."""
-    budget = thinking_of(params)
-    if asked is not None and asked <= budget:
-        raise ValueError(
-            f"max_output_tokens is {asked:,}, and thinking.budget_tokens may take {budget:,} of "
-            "it: give more than that, or leave it out"
-        )
-
-
 def refuse_failure(kind: Any, **told: Any) -> None:
     """Refuse an error that nothing could be learnt from."""
     if kind not in FAILURES:
         raise ValueError(f"unknown kind {kind!r} of error; choose one of {', '.join(FAILURES)}")
     for name, value in told.items():
         _count(name, value, least=1 if name == "limit" else None)
+
+
+def clock(value: Any) -> Callable[[], float]:
+    """A clock, if it can be asked."""
+    if not callable(value):
+        raise TypeError(_wrong("clock", value, "a function that returns seconds, as time.time"))
+    return cast("Callable[[], float]", value)
+
+
+def choice(name: str, value: Any, *, among: Sequence[str]) -> None:
+    """Refuse what is none of the words to choose from."""
+    if value not in among:
+        raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(among)}")
+
+
+def tail(volatile: Any) -> str | None:
+    """What rides behind a call, as it can be sent."""
+    if volatile is None:
+        return None
+    if not isinstance(volatile, str):
+        raise TypeError(_wrong("volatile", volatile, "a text, or None"))
+    return whole_pairs(volatile)
 
 
 def handle(value: Any) -> str:
@@ -137,16 +180,39 @@ def decision(value: Any, policy: str) -> Decision:
 def _event(number: int, line: Any) -> Event:
     if isinstance(line, Event):
         return line
-    try:
+    data: Any = None
+    # What a damaged line does to its readers, no list of errors would have whole.
+    with suppress(Exception):
         data = json.loads(line)
-        if isinstance(data, dict) and "v" in data:
-            return event_from_json(cast("dict[str, Any]", data))
-    except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError):
-        pass  # said below, with what was given
+    if isinstance(data, dict) and "v" in data:
+        upgrade(cast("dict[str, Any]", data))  # of a later version it says so
+        with suppress(Exception):
+            event = event_from_json(cast("dict[str, Any]", data))
+            if _is_whole(event) and _is_whole(event.body):
+                return event
     raise ValueError(
         f"line {number} of the log is {short(line)}, which is no event; it must be a line that "
         "dump() wrote"
     )
+
+
+def _is_whole(value: object) -> bool:
+    """Whether each field holds what its annotation says, as far as that shows from outside."""
+    return all(isinstance(getattr(value, name), kinds) for name, kinds in _fields(type(value)))
+
+
+@cache
+def _fields(cls: type[Any]) -> tuple[tuple[str, tuple[type, ...]], ...]:
+    return tuple((name, _kinds(hint)) for name, hint in get_type_hints(cls).items())
+
+
+def _kinds(hint: Any) -> tuple[type, ...]:
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return tuple(kind for each in get_args(hint) for kind in _kinds(each))
+    if origin is Literal:
+        return (str,)
+    return (int, float) if hint is float else (origin or hint,)
 
 
 def _unreadable(messages: Sequence[Any], default: str) -> tuple[int, Exception] | None:
@@ -156,7 +222,7 @@ def _unreadable(messages: Sequence[Any], default: str) -> tuple[int, Exception] 
     try:
         for message in messages:
             wires.append(to_wire(message))  # noqa: PERF401 - how many there were is asked below
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         return len(wires), error
     own = next((found for wire in wires if (found := detect(wire, own)) is not own), own)
     for index, wire in enumerate(wires):
@@ -165,6 +231,13 @@ def _unreadable(messages: Sequence[Any], default: str) -> tuple[int, Exception] 
         except (TypeError, ValueError) as error:
             return index, error
     return None
+
+
+def _refuse_deep(name: str, value: Any) -> None:
+    try:
+        to_wire({name: value})
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _wrong(name: str, value: Any, right: str) -> str:
@@ -203,14 +276,6 @@ def _system(name: str, value: Any) -> None:
             raise TypeError(_wrong(f"{name}[{index}]", block, "a block or a message, as a dict"))
 
 
-def _tools(name: str, value: Any) -> None:
-    for index, tool in enumerate(_list(name, value, "tool definitions")):
-        sdk = hasattr(tool, "model_fields_set") or hasattr(tool, "to_dict")
-        if not sdk and not isinstance(tool, Mapping):
-            right = "a tool definition, as a dict with its name, description and schema"
-            raise TypeError(_wrong(f"{name}[{index}]", tool, right))
-
-
 def _policy(name: str, value: Any) -> None:
     if not isinstance(value, str) and not callable(value):
         right = f"one of {', '.join(POLICIES)}, or a function of a window and a budget"
@@ -240,20 +305,23 @@ def _context(name: str, value: Any) -> None:
 def _params(name: str, value: Any) -> None:
     _mapping(name, value, such="{'temperature': 0}")
     for key in value:
-        if key in _WRITTEN:
+        if key in WRITTEN:
             raise ValueError(
-                f"params holds {key!r}, which Trimtab writes itself; use {_WRITTEN[key]} instead"
+                f"params holds {key!r}, which Trimtab writes itself; use {WRITTEN[key]} instead"
             )
 
 
 _MAPPINGS = ("context", "params", "entry")
-_CHECKS: Mapping[str, Callable[[str, Any], None]] = {
+_NESTED = (*_MAPPINGS, "system", "tools", "selected")
+_CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "model": _model,
     "system": _system,
-    "tools": _tools,
-    "selected": _tools,
+    "tools": partial(_list, of="tool definitions"),
+    "selected": partial(_list, of="tool definitions"),
     "policy": _policy,
+    "goal": partial(choice, among=GOALS),
     "context": _context,
+    "summaries": partial(choice, among=SUMMARIES),
     "context_window": partial(_count, least=0),
     "max_input_tokens": _count,
     "max_output_tokens": _count,

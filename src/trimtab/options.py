@@ -10,14 +10,15 @@ from typing import Any, cast
 from trimtab import given
 from trimtab.catalog import resolve
 from trimtab.core.event import Settings
-from trimtab.core.message import Message
+from trimtab.core.message import Message, message_from_json, message_to_json
 from trimtab.core.plan import Policy
 from trimtab.core.policies import DEFAULT, POLICIES, preset
 from trimtab.core.policies.knobs import GOALS, SUMMARIES, Goal, Summaries, knobs_from
 from trimtab.core.prompt import RENDERER
 from trimtab.core.recall import TOOLS
 from trimtab.core.tokens import Counter, exact, piecewise, size_of_head
-from trimtab.dialects import DIALECTS, dialect, to_wire
+from trimtab.core.utf8 import whole_pairs_in
+from trimtab.dialects import DIALECTS, dialect
 from trimtab.dialects.dialect import Wire
 from trimtab.dialects.tools import name_of
 from trimtab.redaction import Redact
@@ -48,7 +49,7 @@ class Options:
     context_window: int | None = None
     """Tokens of input and output together, where the catalog is wrong or does not know."""
     max_input_tokens: int | None = None
-    """A limit of the user's own, above or below the model's."""
+    """A limit of the user's own for input and output together, above or below the model's."""
     max_output_tokens: int | None = None
     """Tokens of output to ask for and to reserve."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -64,30 +65,39 @@ class Options:
 
     def counter(self) -> Counter:
         """How this model's tokens are counted."""
+        if isinstance(self.tokenizer, _Renamed):
+            return exact(self.tokenizer.name, self.tokenizer.count)
         if self.tokenizer is not None:
-            name = getattr(self.tokenizer, "__qualname__", type(self.tokenizer).__qualname__)
-            return exact(name, self.tokenizer)
+            return exact(_name_of(self.tokenizer), self.tokenizer)
         return piecewise(resolve(self.model, self.entry).tokenizer)
 
     def decide(self) -> Policy:
         """The policy as a function."""
         if not isinstance(self.policy, str):
             return self.policy
-        if self.goal not in GOALS:
-            raise ValueError(f"unknown goal {self.goal!r}; choose one of {', '.join(GOALS)}")
-        if self.summaries not in SUMMARIES:
-            raise ValueError(
-                f"unknown summaries {self.summaries!r}; choose one of {', '.join(SUMMARIES)}"
-            )
+        given.choice("goal", self.goal, among=GOALS)
+        given.choice("summaries", self.summaries, among=SUMMARIES)
         knobs = knobs_from(self.context)
         return preset(self.policy, knobs, goal=self.goal, summaries=self.summaries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Renamed:
+    """A tokenizer that goes by another name than its own, which another has in the same log."""
+
+    count: Tokenizer
+    """The caller's function."""
+    name: str
+    """Its own name and a number."""
+
+    def __call__(self, text: str) -> int:
+        return self.count(text)
 
 
 def made(**values: Any) -> Options:
     """The options that a caller gives, checked; what a log holds is taken as it is."""
     options = Options(**given.options(values))
-    given.refuse_output(options.model, options.max_output_tokens, options.entry)
-    given.refuse_thinking(options.params, options.max_output_tokens)
+    _refuse_limits(options)
     return options
 
 
@@ -102,22 +112,21 @@ def settings_of(options: Options, counter: Counter) -> Settings:
         )
     wire = dialect(name)
     system = _system(options, name)
-    own, recall = [to_wire(tool) for tool in options.tools], TOOLS if options.recall else ()
-    standard = wire.write_tools([*own, *recall])
+    standard = wire.write_tools([*options.tools, *(TOOLS if options.recall else ())])
     names = {name_of(tool) for tool in standard}
-    further = wire.write_tools([to_wire(tool) for tool in options.selected])
-    selected = [tool for tool in further if name_of(tool) not in names]
-    tools = [*standard, *selected]
+    selected = [tool for tool in wire.write_tools(options.selected) if name_of(tool) not in names]
+    # What the caller goes on to change is not what was set.
+    tools = whole_pairs_in(deepcopy([*standard, *selected]))
+    params = whole_pairs_in(deepcopy(dict(options.params)))
     policy = options.policy
     limits = ("context_window", "max_input_tokens", "max_output_tokens")
     return Settings(
         model=options.model,
         dialect=name,
         system=system,
-        # What the caller goes on to change is not what was set.
-        tools=tuple(deepcopy(tools)),
+        tools=tuple(tools),
         selected=len(selected),
-        params=deepcopy(dict(options.params)),
+        params=params,
         policy=policy if isinstance(policy, str) else _function_name(policy),
         policy_params={
             "goal": options.goal,
@@ -129,7 +138,7 @@ def settings_of(options: Options, counter: Counter) -> Settings:
         counter=counter.name,
         recall=options.recall,
         renderer=RENDERER,
-        head=size_of_head(system, tools, counter, options.params),
+        head=size_of_head(system, tools, counter, params),
     )
 
 
@@ -171,21 +180,30 @@ def loaded(settings: Settings, **own: Any) -> Options:
             f"unknown policy {settings.policy!r}; a function of your own is not in the log: pass "
             "it again, as policy=f, to Context.load or Session.open"
         )
-    return options_of(settings, **own)
+    options = options_of(settings, **own)
+    if options.tokenizer is None or not settings.counter.startswith(f"{options.counter().name}#"):
+        return options
+    name = settings.counter.removeprefix("exact/")
+    return replace(options, tokenizer=_Renamed(count=options.tokenizer, name=name))
 
 
-def changed(options: Options, changes: Mapping[str, Any]) -> Options:
-    """The options with some of them changed; with the model goes what follows from it."""
+def changed(
+    options: Options, changes: Mapping[str, Any], counters: Mapping[str, Counter]
+) -> Options:
+    """The options with some of them changed; with the model goes what follows from it.
+
+    `counters` are those that the log so far was counted with, by name.
+    """
     given.refuse_unknown(changes, [option.name for option in fields(Options)])
     options = replace(options, **given.options(changes))
     if "model" in changes and "entry" not in changes:
         options = replace(options, entry={})
     if "model" in changes and "dialect" not in changes:
         options = replace(options, dialect=None)
-    if changes.keys() & {"model", "entry", "max_output_tokens"}:
-        given.refuse_output(options.model, options.max_output_tokens, options.entry)
-    if changes.keys() & {"params", "max_output_tokens"}:
-        given.refuse_thinking(options.params, options.max_output_tokens)
+    if changes.keys() & {"model", "entry", "params", "max_output_tokens"}:
+        _refuse_limits(options)
+    if "tokenizer" in changes and options.tokenizer is not None:
+        options = replace(options, tokenizer=_apart(options.tokenizer, counters))
     return options
 
 
@@ -205,15 +223,40 @@ def options_after(settings: Settings, now: Options, *, earlier: bool = False) ->
     return options_of(settings, policy=policy, tokenizer=now.tokenizer, redact=now.redact)
 
 
+def _refuse_limits(options: Options) -> None:
+    given.refuse_limits(options.model, options.max_output_tokens, options.params, options.entry)
+
+
+def _apart(tokenizer: Tokenizer, counters: Mapping[str, Counter]) -> Tokenizer:
+    """The tokenizer, renamed where another one has its name: sizes are told apart by it."""
+    count = tokenizer.count if isinstance(tokenizer, _Renamed) else tokenizer
+    own = _name_of(count)
+    taken: dict[int, Tokenizer] = {}
+    for known in counters.values():
+        name, _, number = known.name.removeprefix("exact/").partition("#")
+        if name == own:
+            taken[int(number or 1)] = known.count
+    same = [number for number, other in taken.items() if other == count]
+    number = same[0] if same else max(taken, default=0) + 1
+    return count if number == 1 else _Renamed(count=count, name=f"{own}#{number}")
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", type(function).__qualname__)
+
+
 def _system(options: Options, name: str) -> tuple[Message, ...]:
     system = options.system
     if not system:
         return ()
     if not isinstance(system, str) and isinstance(system[0], Message):
-        return tuple(cast("Sequence[Message]", system))
-    return dialect(name).read_system(cast("str | Sequence[Wire]", system))
+        read = tuple(cast("Sequence[Message]", system))
+    else:
+        read = dialect(name).read_system(cast("str | Sequence[Wire]", system))
+    told = [message_to_json(message) for message in read]
+    whole = whole_pairs_in(told)
+    return read if whole == told else tuple(map(message_from_json, whole))
 
 
 def _function_name(policy: Policy) -> str:
-    name = getattr(policy, "__qualname__", type(policy).__qualname__)
-    return f"{getattr(policy, '__module__', '')}.{name}"
+    return f"{getattr(policy, '__module__', '')}.{_name_of(policy)}"

@@ -86,6 +86,7 @@ BODIES: tuple[Body, ...] = (
         size=SIZE,
         why="read: over 8000 tokens",
         prior=1,
+        spares=True,
     ),
     Repair(
         message=Message(role="tool", parts=(ToolResult(call_id="call_1", content=()),)),

@@ -69,6 +69,9 @@ class Told:
     hidden: dict[int, Edit] = field(default_factory=dict[int, Edit])
     """By group: the drop or summary that hides it."""
     pinned: set[int] = field(default_factory=set[int])
+    revealed: dict[int, int] = field(default_factory=dict[int, int])
+    """By message: the position at which it was last asked for."""
+    replied: int = 0
     notes: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     """Results that answer nothing."""
     summary: Edit | None = None
@@ -85,6 +88,10 @@ class Told:
     def fixed(self, group: int) -> bool:
         """Whether nothing may hide the group."""
         return self.protected(group) or any(seq in self.pinned for seq in self.groups[group])
+
+    def unread(self, group: int) -> bool:
+        """Whether it was revealed and the model has not spoken since: no summary takes it."""
+        return any(self.revealed.get(seq, 0) > self.replied for seq in self.groups[group])
 
     def visible(self) -> list[Round]:
         return [round for round in self.rounds if round.group not in self.hidden]
@@ -189,9 +196,11 @@ def tell(events: Sequence[Event]) -> Told:
                 if body.op != "reveal":
                     told.edits[body.first, body.part] = body
                 else:
+                    told.revealed[body.first] = event.seq
                     told.hidden.pop(told.group_of(body.first), None)
+                    _without_summary(told, body)
             case Edit() as body:
-                _edit_groups(told, body)
+                _edit_groups(told, event.seq, body)
             case Pin() as body:
                 named = {s for s in told.messages if body.first <= s <= body.last}
                 told.pinned = told.pinned | named if body.pinned else told.pinned - named
@@ -202,6 +211,7 @@ def tell(events: Sequence[Event]) -> Told:
 
 def _say(told: Told, seq: int, message: Message) -> None:
     told.messages[seq] = message
+    told.replied = seq if message.role == "assistant" else told.replied
     last = told.rounds[-1] if told.rounds else None
     if last is None or None not in last.answers:
         last = _new_round(told, message, last)
@@ -248,22 +258,31 @@ def _new_round(told: Told, message: Message, last: Round | None) -> Round:
     return made
 
 
-def _edit_groups(told: Told, edit: Edit) -> None:
+def _edit_groups(told: Told, at: int, edit: Edit) -> None:
     if edit.op == "reveal":
         for seq in [seq for seq in told.messages if edit.first <= seq <= edit.last]:
+            told.revealed[seq] = at
             told.hidden.pop(told.group_of(seq), None)
-            told.edits = {at: each for at, each in told.edits.items() if at[0] != seq}
+            told.edits = {place: each for place, each in told.edits.items() if place[0] != seq}
+        _without_summary(told, edit)
+        return
     for group, seqs in enumerate(told.groups):
-        if edit.op == "reveal" or not (edit.first <= seqs[0] and seqs[-1] <= edit.last):
+        if not (edit.first <= seqs[0] and seqs[-1] <= edit.last):
             continue
         if told.fixed(group) or group in told.hidden:
             continue  # no later summary tells of what was dropped
+        if edit.spares and told.unread(group):
+            continue
         told.hidden[group] = edit
-    summary = told.summary
     if edit.op == "summarise":
         told.summary = edit
-    elif summary is not None and edit.first <= summary.first and summary.last <= edit.last:
-        told.summary = None if edit.op == "reveal" else summary
+
+
+def _without_summary(told: Told, reveal: Edit) -> None:
+    """A summary goes where all of which it tells is shown again."""
+    summary = told.summary
+    if summary is not None and reveal.first <= summary.first and summary.last <= reveal.last:
+        told.summary = None
 
 
 def settings_at(events: Sequence[Event]) -> Settings:
@@ -321,18 +340,18 @@ def bound_of(events: Sequence[Event], call: Call, counter: Counter) -> int:
     whole = math.ceil((head + messages + tail) * ratio * (1 + counter.unanchored))
     if anchor is None:
         return whole
-    usage, position = anchor
+    usage, position, rode = anchor
     known = tokens_of(tell(events[:position]), settings, counter)
     new = (max(0, messages - known) + tail) * ratio
     bound = math.ceil(usage + new + min(counter.anchored * (usage + new), counter.single * new))
-    last = next(e.body for e in reversed(before) if isinstance(e.body, Call))
-    return min(bound, whole) if last.volatile else bound
+    return min(bound, whole) if rode else bound
 
 
-def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
-    """Reported input and position of the last call that is a prefix, and the learned ratio: that
-    of the last call, or of all that came on top of another, older text counting for less."""
-    anchor: tuple[int, int] | None = None
+def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int, bool] | None, float]:
+    """Reported input and position of the last call that is a prefix, whether it had a tail, and
+    the learned ratio: that of the last call, or of all that came on top of another, older text
+    counting for less."""
+    anchor: tuple[int, int, bool] | None = None
     last: tuple[int, Call] | None = None
     whole = False
     ratio, counter = 1.0, ""
@@ -350,7 +369,8 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int] | None, float]:
                     elif last[1].tokens > weights(fresh)[1]:
                         fresh.append((counted, last[1].tokens))
                     if whole:
-                        anchor, standing = (counted, last[1].position), last[1].tokens
+                        anchor = (counted, last[1].position, bool(last[1].volatile))
+                        standing = last[1].tokens
             case _:
                 if breaks(event, last[1].position if last else 0):
                     anchor, whole = None, False

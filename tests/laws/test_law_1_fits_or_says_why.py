@@ -63,7 +63,8 @@ def outputs(life: Life) -> tuple[int, int]:
     now = settings_at(life.events)
     own = now.limits.get("max_output_tokens")
     thinks = now.params.get("thinking", {}).get("budget_tokens", 0)
-    most = min(min(8_192, limit_of(life.events) // 4) + thinks, now.entry["max_output"])
+    reply = min(8_192, max(1, (limit_of(life.events) - thinks) // 4))
+    most = min(reply + thinks, now.entry["max_output"])
     if was_refused(life.events):
         return min(own or most, 256 + thinks), own or most
     return (own, own) if own else (min(most, 256 + thinks), most)

@@ -1,4 +1,5 @@
-"""The newest user message and the active round are there, whole or cut with a sign, never gone."""
+"""The newest user message and the active round are there, whole or cut with a sign, never gone.
+What was revealed is there until the model has spoken, if it fits."""
 
 from __future__ import annotations
 
@@ -11,8 +12,10 @@ from tests.laws.oracle import Told, had_recall, said_as, tell
 from tests.laws.wires import NOTHING, Piece, pieces
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
+from trimtab.core import guard
 from trimtab.core.edits import ERASED
 from trimtab.core.message import Media, Opaque, Part, ToolCall, ToolResult
+from trimtab.core.policies import aggressive
 
 laws = settings(settings.get_profile("laws"))
 
@@ -25,6 +28,9 @@ SIGN = re.compile(
     r"|\w+ removed)( · recall \S+)?\]",
     re.DOTALL,
 )
+
+MAY_HIDE = (guard.WHY, aggressive.WHY, "wild")
+"""What goes before a wish to see something: the limit, and a policy of one's own."""
 
 
 def kind_of(part: Part, *, note: bool) -> str:
@@ -93,7 +99,14 @@ def newest_is_there(life: Life, request: dict[str, Any]) -> None:
         assert told.group_of(seq) not in told.hidden, f"m{seq} is hidden"
         cuts_have_a_sign(life, told, seq)
         is_there(told, seq, found)
+    what_was_revealed_is_there(told)
     the_rest_is_in_order(told, found, now.recall)
+
+
+def what_was_revealed_is_there(told: Told) -> None:
+    for group, hidden in told.hidden.items():
+        if told.unread(group):
+            assert hidden.why in MAY_HIDE, f"group {group} was revealed: {hidden}"
 
 
 def the_rest_is_in_order(told: Told, found: list[Piece], recall: bool) -> None:

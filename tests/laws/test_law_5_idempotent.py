@@ -66,6 +66,7 @@ def shrinks(life: Life, told: Told, event: Event) -> None:
     edit = event.body
     assert isinstance(edit, Edit)
     assert edit.part is not None
+    assert edit.first not in told.pinned, f"m{edit.first} is pinned"
     place, counter = (edit.first, edit.part), life.context.window.counter
     before = told.edits.get(place)
     assert before is None or before.op != "mask", f"{before} is edited again: {edit}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 from unittest.mock import patch
 
@@ -54,7 +55,7 @@ def each_pass_lowers_the_bound(life: Life, stream: bool, volatile: str | None) -
     context = life.context
     context.apply(context.repairs())
     window, budget = context.window, context.budget(volatile)
-    room = budget.limit - budget.least_output
+    room = replace(budget, max_output=budget.least_output).most_input
     over = Plan(window, budget).bound() > room
     before = bound(life, volatile)
     try:

@@ -13,14 +13,14 @@ from trimtab.core.window import Window
 
 
 def wild(window: Window, budget: Budget) -> Decision:
-    """Hide parts, groups and ranges by their numbers alone, calls and newest messages included."""
+    """Hide by numbers alone, in parts, groups and ranges: calls and the newest and pinned, too."""
     return Decision(edits=(*_parts(window), *_groups(window)))
 
 
 def _parts(window: Window) -> Iterator[Edit]:
     for seq, entry in window.entries.items():
         for part in range(len(entry.message.parts) + 1):
-            match (seq * 3 + part) % 7:
+            match 1 if entry.pinned else (seq * 3 + part) % 7:
                 case 0:
                     text = _named(window, masked(seq), seq, part)
                     yield Edit(op="mask", first=seq, last=seq, part=part, text=text, why="wild")

@@ -181,6 +181,13 @@ def test_a_wrong_value_is_refused_and_named(values, message):
         resolve("gpt-5", entry=values)
 
 
+@pytest.mark.parametrize("value", ["1", None, True, [1]])
+def test_a_number_that_is_none_is_refused_and_named(value):
+    with pytest.raises(TypeError, match=r"context_window is .*; it must be a number"):
+        resolve("gpt-5", entry={"context_window": value})
+    assert resolve("gpt-5", entry={"soft_window": None}).soft_window is None
+
+
 def test_an_entry_stored_by_a_later_version_is_still_read():
     stored = resolve("gpt-5").to_json() | {"colour": "blue"}
     assert Entry.from_json(stored) == resolve("gpt-5")

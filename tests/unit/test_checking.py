@@ -48,6 +48,18 @@ def test_a_chat_request_is_not_asked_for_what_another_provider_wants(case):
     assert check({"messages": [HI], **CHAT[case]}) == []
 
 
+@pytest.mark.parametrize("given", ["x", None, [HI]])
+def test_what_is_no_request_is_refused_by_what_it_is(given):
+    with pytest.raises(TypeError, match=r"the request is .*; it must be the keyword arguments"):
+        check(given)
+
+
+def test_a_text_of_another_type_is_told_and_breaks_nothing():
+    messages = [{"role": "user", "content": [{"type": "text", "text": 5}]}]
+    told = check({"model": "claude-sonnet-4-5", "max_tokens": 9, "messages": messages})
+    assert told == ["messages.0.content.0.text: Input should be a valid string"]
+
+
 def test_whose_rules_they_are_may_be_said():
     request = {"model": "gpt-4o", "messages": [HI]}
     assert check(request, dialect_name="anthropic") == [MISSING]

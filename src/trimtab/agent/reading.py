@@ -21,6 +21,7 @@ from trimtab.agent.shape import Shape, is_block, plain, step, whole
 from trimtab.agent.spec import McpTool, Spec
 from trimtab.agent.text import LARGEST, text_of
 from trimtab.core.policies.knobs import SummaryKnobs, ThresholdKnobs
+from trimtab.given import WRITTEN
 from trimtab.redaction import PATTERNS
 
 _SECRET = (
@@ -32,19 +33,15 @@ _SECRET = (
 _PROMPT_FILES = (".md", ".txt")
 
 
-_WRITTEN = {
-    "model": "set model.name",
-    "messages": "leave it out: they are what was said",
-    "input": "leave it out: it is what was said",
-    "system": "set system, beside model",
-    "instructions": "set system, beside model",
-    "tools": "set tools, beside model",
-    "max_tokens": "set model.max_output_tokens",
-    "max_completion_tokens": "set model.max_output_tokens",
-    "max_output_tokens": "it belongs one level up, under model",
-    "stream": "leave it out: replies are streamed",
+_INSTEAD = {
+    "model=": "set model.name",
+    "add(message)": "leave it out: it is what was said",
+    "system=": "set system, beside model",
+    "tools=": "set tools, beside model",
+    "max_output_tokens=": "set model.max_output_tokens",
+    "request(stream=True)": "leave it out: replies are streamed",
 }
-"""Parameters that every request is written with, and what to do instead."""
+"""By what sets a parameter in Python: how the file does."""
 
 
 def read_agent(path: Path, environ: Mapping[str, str] = os.environ) -> Spec:
@@ -158,8 +155,9 @@ def _related(spec: Spec, found: Document) -> Iterator[Problem]:
     """What each value alone does not tell."""
     session = spec.session
     for name in spec.model.params:
-        if (instead := _WRITTEN.get(name)) is not None:
+        if name in WRITTEN:
             path = ("model", "params", name)
+            instead = _INSTEAD[WRITTEN[name]]
             yield _problem(f"{named(path)} cannot stand here; {instead}", path, found)
     for name, kind, block in (
         ("summary", SummaryKnobs, session.summary),

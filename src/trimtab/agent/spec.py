@@ -41,7 +41,9 @@ class Model(Block):
     """Tokens of input and output together, where the catalog is wrong or does not know; 0 is not
     set."""
     max_input_tokens: Tokens | None = None
-    """A limit of your own, below the model's (for cost) or above it (for custom models)."""
+    """A limit of your own in place of the model's, below it (for cost) or above it (for custom
+    models). Like `context_window` it is for input and requested output together, and it goes before
+    it."""
     max_output_tokens: Tokens | None = None
     """Tokens of output to ask for, and to reserve."""
     params: Annotated[dict[str, Any], AfterValidator(typed_within)] = Field(
@@ -58,7 +60,8 @@ class ToolContext(Block):
     tool_result_truncation: Truncation | None = None
     """What is kept of a result that is too long: its `head`, its `tail`, `both`, or a `summary`."""
     exempt: Flag = False
-    """Leave results of this tool whole, and never mask them."""
+    """No policy cuts or masks results of this tool; one that is larger than the room is still cut
+    to fit."""
 
 
 class Context(Block):

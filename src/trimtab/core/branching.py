@@ -6,6 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trimtab.core.event import Body, Erase, Event, Fork, Retention
+from trimtab.core.snapshot import Snapshot
+from trimtab.core.window import Window
+
+
+def held(window: Window, events: Iterable[Event]) -> tuple[Snapshot | None, list[Event]]:
+    """What a window can be folded from again: its base, if it has one, and in order the events
+    that the base names and those since."""
+    base = window.base if window.base.seq else None
+    return base, [*window.kept.values(), *events]
 
 
 def branch(later: Iterable[Event], *, parent: str, at: int) -> list[Body]:

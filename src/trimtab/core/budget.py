@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from trimtab.core.event import Settings, Size
@@ -34,7 +34,8 @@ class Budget:
     soft_limit: int
     """Tokens beyond which the price jumps, or the limit; policies stay below, the guard may not."""
     head: Size
-    """System prompt and tool definitions."""
+    """System prompt, tool definitions, nested parameters, and what a provider adds for having
+    tools."""
     max_output: int
     """Tokens reserved for the reply and asked for in the request."""
     least_output: int = 0
@@ -49,6 +50,19 @@ class Budget:
     """Reported over estimated tokens, as learned from earlier calls; 1 or more."""
     now: float = 0.0
     """Seconds since the epoch: whether a cache is still alive depends on it."""
+    input_limit: int = 0
+    """Tokens of input alone that the provider takes at most; 0 where only the sum is limited."""
+
+    @property
+    def most_input(self) -> int:
+        """Tokens that the input may reach by its upper bound."""
+        rest = self.limit - self.max_output
+        return min(rest, self.input_limit) if self.input_limit else rest
+
+    @property
+    def hard(self) -> Budget:
+        """The same where a jump in price does not matter."""
+        return replace(self, soft_limit=self.limit)
 
     @property
     def room(self) -> int:
@@ -95,10 +109,10 @@ def budget_for(
     explicit: int | None = settings.limits.get("max_output_tokens")
     cap: int | None = settings.entry.get("max_output")
     thinking = thinking_of(settings.params)
-    reply = min(MAX_OUTPUT, max(1, limit // 4))
+    reply = min(MAX_OUTPUT, max(1, (limit - thinking) // 4))
     reserve = explicit or min(reply + thinking, cap or reply + thinking)
-    input_limit: int | None = settings.entry.get("input_limit")
-    if source == "model" and input_limit:
+    input_limit: int = (source == "model" and settings.entry.get("input_limit")) or 0
+    if input_limit:
         limit = min(limit, input_limit + reserve)
     soft: Any = settings.entry.get("soft_window")
     cheap = min(limit, soft) if soft and source in ("model", "learned") else limit
@@ -114,6 +128,7 @@ def budget_for(
         margin=margin,
         ratio=min(max(ratio, 1.0), MAXIMUM_RATIO),
         now=now,
+        input_limit=input_limit,
     )
 
 

@@ -26,6 +26,8 @@ class Anchor(NamedTuple):
     """Our estimate of its messages."""
     estimate: int
     """And of all of it."""
+    rode: bool = False
+    """Whether a volatile tail was counted with it."""
 
 
 def happened(window: Window, event: Event) -> None:
@@ -111,7 +113,8 @@ def _calibrate(window: Window, counted: int) -> None:
         window.ratio = (counted + FEW) / (estimate + FEW)
         _weigh(window, counted, estimate)
     if window.call_version == window.version:
-        window.anchor = Anchor(counted, tokens, estimate)
+        rode = window.last_call is not None and bool(window.last_call.body.volatile)
+        window.anchor = Anchor(counted, tokens, estimate, rode)
 
 
 def _weigh(window: Window, counted: int, estimate: int) -> None:

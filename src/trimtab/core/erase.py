@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trimtab.core.edits import ERASED, Handle, erased_message
 from trimtab.core.event import Edit, Erase, Event, Repair, Said
 
 
-def to_erase(events: Iterable[Event], named: Handle, why: str) -> list[Erase]:
+def to_erase(events: Sequence[Event], named: Handle, why: str, *, base: int = 0) -> list[Erase]:
     """What must be destroyed for a handle: what it names, and answers that may repeat it.
 
     What a rewind has undone is among it: a later one could bring it back. An answer of the recall
     tools is a copy, so all that came later go; what they copied from stays. LookupError where it
-    names nothing: whoever wants something destroyed must not believe that it was.
+    names nothing: whoever wants something destroyed must not believe that it was. Of the events up
+    to `base` some may have left memory; what is among those cannot be destroyed here.
     """
+    here = {event.seq for event in events if event.seq <= base}
+    for seq in range(max(1, named.first), min(named.last, base) + 1):
+        if seq not in here:
+            raise LookupError(
+                f"nothing was erased: position {seq} is no longer in memory; erase it where the "
+                "log is kept"
+            )
     found: list[Erase] = []
     for event in events:
         body = event.body

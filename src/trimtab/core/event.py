@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from trimtab.core.message import Message, message_from_json, message_to_json
 
-VERSION = 3
+VERSION = 4
 """Of the stored shape. A change of shape raises it, keeps a golden file and adds to `upgrade`."""
 
 EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
@@ -132,6 +132,8 @@ class Edit:
     """The rule that decided it, with its numbers."""
     prior: int = 0
     """Position of the summary that this one carries on; 0 for the first, and for other edits."""
+    spares: bool = False
+    """True where what was revealed and is unread stays, though it lies within (`summarise`)."""
 
     @property
     def handle(self) -> str:
@@ -381,10 +383,11 @@ def upgrade(data: Json) -> Json:
     """An event of an earlier version in today's shape; a later version is refused.
 
     1 knew neither `recalled` of a message nor `bytes` of a call, 2 neither `paused` of a message,
-    `selected` of settings, `prior` of an edit nor attempts: what was not known is left out.
+    `selected` of settings, `prior` of an edit nor attempts, 3 not `spares` of an edit: what was
+    not known is left out.
     """
     version = data.get("v")
-    if version not in (1, 2, VERSION):
+    if version not in range(1, VERSION + 1):
         raise ValueError(
             f"event {data.get('seq')} has format version {version}; this release reads up to "
             f"{VERSION}: upgrade trimtab to read this log"

@@ -61,10 +61,10 @@ def refuse_forgotten(window: Window, body: Body) -> None:
     match body:
         case Rewind() if body.to < window.base.seq:
             raise Forgotten(body.to)
-        case Edit(part=None, op="reveal") | Pin() if body.first <= window.gone_last:
+        case Edit(part=None, op="reveal") | Pin() if 0 < body.first <= window.gone_last:
             raise Forgotten(body.first - 1)
         case Edit(part=int()) if body.first not in window.entries:
-            if body.first <= window.gone_last:
+            if 0 < body.first <= window.gone_last:
                 raise Forgotten(body.first - 1)
         case Erase():
             _refuse_regrouping(window, body.message, body.message)
@@ -100,6 +100,7 @@ def snapshot_of(window: Window) -> Snapshot:
         "last_call": last.seq if last else None,
         "noted": window.note is not None,
         "last_reply": [window.last_reply, window.last_reply_by],
+        "replied": window.replied,
         "anchor": window.anchor,
         "weighed": window.weighed,
         "pending": window.pending,
@@ -159,13 +160,17 @@ def unfold(window: Window) -> None:
         entry.pinned = True
         entry.round.group.pinned += 1
     for seq, by in state["revealed"]:
-        window.entries[seq].revealed = by
+        entry = window.entries[seq]
+        entry.revealed = by
+        entry.round.group.revealed = max(by, entry.round.group.revealed)
+        window.revealed = max(by, window.revealed)
     if state["summary"] is not None:
         window.summary, window.summary_by = _edit(kept[state["summary"]]), state["summary"]
     _give_ids(window, {(seq, index): wire for seq, index, wire in state["wire"]})
     firsts, lasts, count = state["turn"]
     window.turn_results = TurnResults(_keys(firsts), _keys(lasts), count)
     window.last_reply, window.last_reply_by = state["last_reply"]
+    window.replied = state["replied"]
     window.gone = {op: (count, tokens) for op, (count, tokens) in state["gone"].items()}
     window.gone_last = state["gone_last"]
     window.recount_front()

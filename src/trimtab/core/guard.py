@@ -13,13 +13,13 @@ from trimtab.core.rounds import Entry, Group
 from trimtab.core.window import Window
 
 WHY = "guard: over the limit"
-
-
 TOO_LARGE = "guard: larger than the room"
 SLACK = 0.9
 """Share of the room that is filled when something is cut to it: more will be said."""
 GIANT = 0.5
 """Share of the room that is left to what was said and found last, where it would not fit alone."""
+LEAST = 0.1
+"""The same for what came after others were cut so."""
 LISTED = 5
 """Messages that an error names."""
 _MARGIN = "margin of the estimate"
@@ -90,21 +90,24 @@ def guarded(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit
     Before it gives up, it asks for less output, unless the user has said how much. After a refusal
     for length it does so before it hides anything.
     """
-    decided = tuple(edits)
-    smaller = Plan(window, replace(budget, max_output=budget.least_output))
-    smaller.adopt(decided)
-    if budget.output_first and _fits(smaller)():
-        return smaller.decision().edits
-    plan = Plan(window, budget)
-    plan.adopt(decided)
+    decided, least = tuple(edits), replace(budget, max_output=budget.least_output)
+    if budget.output_first and _fits(plan := _adopted(window, least, decided))():
+        return plan.decision().edits
+    plan = _adopted(window, budget, decided)
     try:
         guard(plan)
     except CannotFit:
         if budget.max_output <= budget.least_output:
             raise
-        guard(smaller)
-        plan = smaller
+        plan = _adopted(window, least, decided)
+        guard(plan)
     return plan.decision().edits
+
+
+def _adopted(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
+    plan = Plan(window, budget)
+    plan.adopt(edits)
+    return plan
 
 
 def guard(plan: Plan) -> None:
@@ -112,11 +115,14 @@ def guard(plan: Plan) -> None:
     fits = _fits(plan)
     if fits():
         return
-    cut_giants(plan, plan.budget.room)
+    cut_giants(plan, plan.budget.hard.room)
     if fits():
         return
-    with plan.if_smaller():
+    # What was asked for by name stays, if it fits when others go.
+    with plan.if_smaller(), plan.provided(fits):
         plan.drop_oldest(fits, WHY)
+    with plan.if_smaller():
+        plan.drop_oldest(fits, WHY, unread=True)
     if fits():
         return
     _mask_older(plan)
@@ -135,12 +141,14 @@ def cut_giants(plan: Plan, room: int) -> None:
     if plan.tokens <= room:
         return
     texts = [*_active_results(plan), *_newest_user(plan)]
-    size = sum(plan.size(*text).tokens for text in texts)
-    # Once is enough: what is cut a little more at each call is read from no cache.
-    if size <= room or any(_why(entry, part) in (WHY, TOO_LARGE) for entry, part in texts):
+    last = sum(plan.size(*text).tokens for text in texts)
+    if last <= room:
         return
+    # Once is enough: what is cut a little more at each call is read from no cache.
+    texts = [text for text in texts if _why(*text) not in (WHY, TOO_LARGE)]
+    size = sum(plan.size(*text).tokens for text in texts)
     room = int(SLACK * room)
-    left = max(int(GIANT * room), room - (plan.tokens - size))
+    left = max(int(GIANT * room) - (last - size), int(LEAST * room), room - (plan.tokens - size))
     # The small ones first: what they do not need is for the others.
     texts.sort(key=lambda text: plan.size(*text).tokens)
     for index, (entry, part) in enumerate(texts):
@@ -168,10 +176,8 @@ def cannot_fit(plan: Plan, *, refusal: str | None = None) -> CannotFit:
 
 
 def _fits(plan: Plan) -> Callable[[], bool]:
-    room = plan.budget.limit - plan.budget.max_output
-
     def fits() -> bool:
-        return plan.bound() <= room
+        return plan.bound() <= plan.budget.most_input
 
     return fits
 
@@ -232,7 +238,7 @@ def _level(plan: Plan, texts: list[tuple[Entry, int]]) -> None:
     counter = plan.window.counter
     weight = (1 + max(counter.unanchored, counter.single)) * plan.budget.ratio
     while cap > 0 and not fits():
-        over = int((plan.bound() - (plan.budget.limit - plan.budget.max_output)) / weight)
+        over = int((plan.bound() - plan.budget.most_input) / weight)
         tall = [size for size in sizes if size >= cap] or sizes[:1]
         step = max(over // max(1, len(tall)), cap // 8, 8)
         cap = cap - step if cap > step else 0

@@ -175,7 +175,8 @@ class Ledger:
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
         if self.cost is not None and self.total_usage.input:
-            lines.append(f"  cost so far: ${self.cost:.4f} in {self.calls} calls")
+            many = "1 call" if self.calls == 1 else f"{self.calls} calls"
+            lines.append(f"  cost so far: ${self.cost:.4f} in {many}")
         if told := self.summaries.told():
             lines.append(f"  {told}")
         return "\n".join(lines)

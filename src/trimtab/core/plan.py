@@ -7,7 +7,7 @@ make the window smaller is refused here, so no policy can re-mask a placeholder 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -115,7 +115,7 @@ class Plan:
             match edit.op:
                 case "mask" | "truncate" if edit.part is not None:
                     entry = self.window.entries.get(edit.first)
-                    if entry is not None and edit.part < len(entry.message.parts):
+                    if entry is not None and 0 <= edit.part < len(entry.message.parts):
                         self._put(entry, edit.part, edit)
                 case "summarise":
                     self.summarise(groups, edit.text, edit.why)
@@ -124,7 +124,9 @@ class Plan:
                 case _:
                     pass
         # A summary, whichever was named first, has taken some of them.
-        dropped = {index: each for index, each in dropped.items() if self._may_hide(each[0])}
+        dropped = {index: each for index, each in dropped.items() if self.may_hide(each[0])}
+        if not dropped:
+            return
         # Whether a notice stands already makes no difference: asked again, the answer is the same.
         notice = front_size(self.window.counter, "", self._longest_notice()).tokens
         if sum(self._size_of(group)[1] for group, _ in dropped.values()) > notice:
@@ -146,9 +148,8 @@ class Plan:
         new = max(0, self.tokens - anchor.tokens) + self.budget.volatile
         usage = anchor.counted
         anchored = upper_bound(counter=window.counter, usage=usage, new=new, ratio=ratio)
-        # The tail of the call before is in its usage, too, and is not sent again.
-        rode = window.last_call is not None and window.last_call.body.volatile
-        return min(anchored, bound) if rode else anchored
+        # A tail is in the usage, too, and is not sent again.
+        return min(anchored, bound) if anchor.rode else anchored
 
     def groups(self) -> Iterable[Group]:
         """Visible groups that the plan has not hidden, oldest first."""
@@ -222,7 +223,7 @@ class Plan:
 
     def drop(self, group: Group, why: str) -> bool:
         """Hide a whole group; False for one that must stay."""
-        if not self._may_hide(group):
+        if not self.may_hide(group):
             return False
         if not self._dropped:
             self._set_front(self._summary_text(), notice=True)
@@ -231,30 +232,45 @@ class Plan:
         return True
 
     def drop_oldest(
-        self, enough: Callable[[], bool], why: str, *, before: int | None = None
+        self,
+        enough: Callable[[], bool],
+        why: str,
+        *,
+        before: int | None = None,
+        after: int | None = None,
+        unread: bool = False,
     ) -> None:
-        """Drop oldest groups until it is enough, or until nothing is left that may go."""
+        """Drop oldest groups until it is enough, or until nothing is left that may go; what was
+        revealed and is unread only where that is said."""
         if enough():
             return
-        for group in list(self.groups()):
+        for group in self.window.visible.values():
             if before is not None and group.index >= before:
                 return
-            self.drop(group, why)
-            if enough():
+            if after is not None and group.index <= after:
+                continue
+            if not unread and self.window.unread(group):
+                continue
+            if self.drop(group, why) and enough():
                 return
 
-    @contextmanager
-    def if_smaller(self) -> Generator[None, None, None]:
+    def if_smaller(self) -> AbstractContextManager[None]:
         """Take drops back that save less than the notice of them takes."""
+        before = self.tokens
+        return self.provided(lambda: self.tokens < before)
+
+    @contextmanager
+    def provided(self, reached: Callable[[], bool]) -> Generator[None, None, None]:
+        """Take drops back that did not reach what they were made for."""
         before = vars(self).copy()
         before["_dropped"] = self._dropped.copy()
         yield
-        if self.tokens >= before["tokens"]:
+        if not reached():
             vars(self).update(before)
 
     def summarise(self, groups: list[Group], text: str, why: str) -> bool:
         """Replace groups and the summary before them by a new one; False if it saves nothing."""
-        groups = [group for group in groups if self._may_hide(group)]
+        groups = [g for g in groups if self.may_hide(g) and not self.window.unread(g)]
         if not groups or not text.strip():
             return False
         made = self._summary_of(groups, text, why)
@@ -305,8 +321,10 @@ class Plan:
         ]
         # A summary hides what lies between its ends: what it does not tell of is dropped before.
         edits.extend(self._drops())
-        if self._summary is not None:
-            edits.append(self._summary)
+        if (summary := self._summary) is not None:
+            within = self.window.between(summary.first, summary.last)
+            unread = any(group.hidden is None and self.window.unread(group) for group in within)
+            edits.append(replace(summary, spares=unread))
         return Decision(
             edits=tuple(edits),
             note=note,
@@ -356,7 +374,8 @@ class Plan:
         self.breaks = self.breaks or entry.seq <= self.window.sent
         return True
 
-    def _may_hide(self, group: Group) -> bool:
+    def may_hide(self, group: Group) -> bool:
+        """Whether it is neither hidden already nor one that must stay."""
         return not (group.pinned or self.window.protected(group) or self.hides(group))
 
     def _leave(self, group: Group) -> None:

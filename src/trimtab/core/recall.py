@@ -98,7 +98,7 @@ def named_in(window: Window, handle: str) -> Handle:
     said = _said(window, named)
     message = said.get(named.first) if named.part is not None else None
     known = message is None or (named.part or 0) < len(message.parts)
-    if named.first > window.gone_last and not (said and known):
+    if named.first < 1 or (named.first > window.gone_last and not (said and known)):
         raise nothing_called(handle, window.seq, window.entries, message)
     return named
 

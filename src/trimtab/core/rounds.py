@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 from typing import Any
@@ -154,6 +154,8 @@ class Group:
     """True where it holds signed thinking, so that its rounds stand or fall together."""
     pinned: int = 0
     """How many of its messages are pinned."""
+    revealed: int = 0
+    """The position at which one of them was last revealed."""
     hidden: Edit | None = None
     """The drop or summary that hides it."""
     hidden_by: int = 0
@@ -259,15 +261,10 @@ class Dropped:
             max([*lasts, last]),
         )
 
-    def discard(self, group: Group) -> None:
-        if self._groups.pop(group.index, None) is None:
-            return
-        messages, first, last = self._gone
-        groups = self._groups.values()
-        self.messages -= group.messages
-        firsts = [g.first for g in groups] + ([first] if messages else [])
-        self.first = min(firsts, default=0)
-        self.last = max([g.last for g in groups] + [last])
+    def discard(self, groups: Iterable[Group]) -> None:
+        for group in groups:
+            self._groups.pop(group.index, None)
+        self.messages, self.first, self.last = self.without([*self._groups.values()])
 
 
 def has_thinking(message: Message) -> bool:

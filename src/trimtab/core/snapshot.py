@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-VERSION = 3
+VERSION = 4
 """Of the stored shape. Unlike an event's, an old one is not upgraded: it is left unused."""
 
 

@@ -17,7 +17,7 @@ def whole_pairs_in(value: Any) -> Any:
         return whole_pairs(value)
     if isinstance(value, Mapping):
         told = cast("Mapping[str, Any]", value)
-        return {key: whole_pairs_in(each) for key, each in told.items()}
+        return {whole_pairs_in(key): whole_pairs_in(each) for key, each in told.items()}
     if isinstance(value, list):
         return [whole_pairs_in(each) for each in cast("list[Any]", value)]
     return value

@@ -148,6 +148,8 @@ class Window:
         """The provider's id of the newest reply."""
         self.last_reply_by = 0
         """The position of that reply."""
+        self.replied = self.revealed = 0
+        """The positions of the newest message of the model, and of what was last revealed."""
         self.summary: Edit | None = None
         self.summary_by = 0
         """The position of the summary's event."""
@@ -213,6 +215,10 @@ class Window:
         """Whether the group holds the newest user message or the active round."""
         return group.index in (len(self.groups) - 1, self.turn_start)
 
+    def unread(self, group: Group) -> bool:
+        """Whether it was revealed and the model has said nothing since."""
+        return group.revealed > self.replied
+
     def notice(self) -> str:
         """What tells the model that messages were dropped; empty where none were."""
         if not self.dropped:
@@ -259,7 +265,8 @@ class Window:
 
     def _say(self, event: Event, body: Said | Repair) -> None:
         self.past.append(event)
-        self.started = [] if body.message.role == "assistant" else self.started
+        if body.message.role == "assistant":
+            self.started, self.replied = [], event.seq
         last = self.rounds[-1] if self.rounds else None
         open_ = last if last is not None and last.waiting else None
         self.admit(event.seq, body, open_ or self._new_round(body.message))
@@ -381,7 +388,8 @@ class Window:
     def _hide(self, seq: int, edit: Edit) -> None:
         for group in self.between(edit.first, edit.last):
             # A span may reach over the newest user message: it names what lies around it.
-            if not group.pinned and not self.protected(group):
+            asked_for = edit.spares and self.unread(group)
+            if not (group.pinned or asked_for or self.protected(group)):
                 self.hide_group(seq, edit, group)
         if edit.op == "summarise":
             self.summary, self.summary_by = edit, seq
@@ -407,18 +415,19 @@ class Window:
         for entry in (entry for group in groups for entry in group.entries()):
             if not edit.first <= entry.seq <= edit.last:
                 continue
-            entry.revealed = seq
+            entry.revealed = entry.round.group.revealed = self.revealed = seq
             for part in [*entry.edits] if edit.part is None else [edit.part]:
                 self.edit_part(seq, replace(edit, first=entry.seq, part=part), part)
-        hidden = [group for group in groups if group.hidden is not None]
-        for group in hidden:
-            self.dropped.discard(group)
+        self.dropped.discard(groups)
+        for group in [group for group in groups if group.hidden is not None]:
             group.hidden = None
             self.visible[group.index] = group
             self._total(group, group.bytes, group.tokens)
             self.messages += group.messages
             self._rename(group)
-        self._list_results()
+        shown = (result for group in self.visible.values() for result in group.results())
+        seen = {r.key: r for r in shown if r.edited is None or r.edited.op != "mask"}
+        self.results = dict(sorted(seen.items()))
         covered = self.summary
         if covered is not None and edit.first <= covered.first and covered.last <= edit.last:
             self.summary, self.summary_by = None, 0
@@ -434,15 +443,6 @@ class Window:
                 taken = call.wire_id in self.wire_ids
                 call.wire_id = self._unique(call.id) if taken else call.wire_id
                 self.wire_ids.add(call.wire_id)
-
-    def _list_results(self) -> None:
-        shown = [
-            result
-            for group in self.visible.values()
-            for result in group.results()
-            if result.edited is None or result.edited.op != "mask"
-        ]
-        self.results = {result.key: result for result in sorted(shown, key=lambda r: r.key)}
 
     def between(self, first: int, last: int) -> list[Group]:
         """Groups that lie wholly within the positions."""

@@ -12,10 +12,10 @@ from trimtab.dialects.anthropic_marks import mark
 from trimtab.dialects.anthropic_parts import read_part, render_part, write_part
 from trimtab.dialects.anthropic_rules import check as check
 from trimtab.dialects.anthropic_stream import gather as gather
-from trimtab.dialects.contents import content_of, parts_of, without_role
+from trimtab.dialects.contents import content_of, listed, parts_of, without_role
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING
-from trimtab.dialects.shapes import as_dict, as_int, as_list, rest
+from trimtab.dialects.shapes import as_dict, as_int, rest
 from trimtab.dialects.tools import to_anthropic
 from trimtab.dialects.tools import write_tools as tools_in
 
@@ -29,7 +29,7 @@ _ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system"
 def read(wire: Wire) -> Message:
     if "role" not in wire:
         raise without_role(wire)
-    role = _ROLES.get(wire["role"])
+    role = _ROLES.get(str(wire["role"]))
     if role is None:
         raise ValueError(
             f"role {wire.get('role')!r} is not an Anthropic role; "
@@ -82,7 +82,7 @@ def is_reply(wire: Wire) -> bool:
 def read_reply(wire: Wire) -> Reply:
     message = Message(
         role="assistant",
-        parts=tuple(read_part(block) for block in as_list(wire.get("content")) or ()),
+        parts=tuple(read_part(block) for block in listed(wire, "content")),
         plain=False,
         origin=name,
     )

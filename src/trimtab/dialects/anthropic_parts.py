@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from trimtab.core.message import Media, Opaque, Part, Text, ToolCall, ToolResult
-from trimtab.dialects.contents import content_of
+from trimtab.dialects.contents import content_of, named
 from trimtab.dialects.foreign import omitted, tool_input, tool_name, wire_id
 from trimtab.dialects.shapes import as_dict, compact, rest
 
@@ -24,12 +24,13 @@ def read_part(block: Mapping[str, Any]) -> Part:
     if kind == "text" and isinstance(text, str):
         return Text(text=text, extra=rest(block, "type", "text"))
     if kind == "tool_use" and isinstance(block.get("id"), str) and "input" in block:
-        return ToolCall(
+        call = ToolCall(
             id=block["id"],
             name=block.get("name", ""),
             arguments=compact(block["input"]),
             extra=rest(block, "type", "id", "name", "input"),
         )
+        return named(call)
     if kind == "tool_result" and isinstance(block.get("tool_use_id"), str):
         return _read_result(block)
     if kind in ("image", "document"):

@@ -81,23 +81,28 @@ def _texts(message: _Wire, content: Sequence[_Wire], index: int, *, last: bool) 
     prefill = last and message.get("role") == "assistant"
     if not content:
         return [] if prefill else [f"{where}: all messages must have non-empty content"]
-    found = _empty_texts(content, f"{where}.content")
+    found = _wrong_texts(content, f"{where}.content")
     for number, block in enumerate(content):
         if block.get("type") == "tool_result":
             inner = objects(block.get("content"))
-            found += _empty_texts(inner, f"{where}.content.{number}.tool_result.content")
+            found += _wrong_texts(inner, f"{where}.content.{number}.tool_result.content")
     final = content[-1].get("text")
     if prefill and isinstance(final, str) and final[-1:].isspace():
         found.append("messages: final assistant content cannot end with trailing whitespace")
     return found
 
 
-def _empty_texts(content: Sequence[_Wire], where: str) -> list[str]:
-    return [
-        f"{where}.{number}: text content blocks must contain non-whitespace text"
-        for number, block in enumerate(content)
-        if block.get("type") == "text" and not (block.get("text") or "").strip()
-    ]
+def _wrong_texts(content: Sequence[_Wire], where: str) -> list[str]:
+    found: list[str] = []
+    for number, block in enumerate(content):
+        if block.get("type") != "text":
+            continue
+        text = block.get("text") or ""
+        if not isinstance(text, str):
+            found.append(f"{where}.{number}.text: Input should be a valid string")
+        elif not text.strip():
+            found.append(f"{where}.{number}: text content blocks must contain non-whitespace text")
+    return found
 
 
 def _pairs(messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]) -> list[str]:

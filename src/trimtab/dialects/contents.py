@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any, TypeVar, cast, overload
 
+from trimtab.core.message import ToolCall, ToolResult
 from trimtab.dialects.shapes import as_list
+
+_Named = TypeVar("_Named", ToolCall, ToolResult)
 
 _BESIDE = frozenset({"role", "type", "name", "id", "status", "call_id", "tool_call_id"})
 """What may stand beside the content of a message that is typed by hand."""
@@ -51,6 +54,31 @@ def content_of(
         if (lack := _lack(part)) is not None:
             raise ValueError(f"{key}[{number}] of the {whose} message {lack}")
     return parts
+
+
+def listed(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The objects under the key, of a call or of a model's block; empty where it is no list."""
+    found = as_list(wire.get(key)) or []
+    for number, each in enumerate(found):
+        if not isinstance(each, Mapping):
+            raise ValueError(  # noqa: TRY004 - of JSON
+                f"{key}[{number}] of the assistant message is {type(each).__name__}; it must be an "
+                "object, as the model wrote it"
+            )
+    return found
+
+
+def named(part: _Named) -> _Named:
+    """The call or the result, refused where what it is known by is no text."""
+    keys = ("id", "name", "arguments") if isinstance(part, ToolCall) else ("call_id",)
+    for key in keys:
+        if not isinstance(value := getattr(part, key), str):
+            whose = "call" if isinstance(part, ToolCall) else "result"
+            raise ValueError(  # noqa: TRY004 - of JSON
+                f"{key.removeprefix('call_')} of a tool {whose} is {type(value).__name__}; it must "
+                "be a text"
+            )
+    return part
 
 
 def parts_of(system: Sequence[Mapping[str, Any]]) -> list[Any]:

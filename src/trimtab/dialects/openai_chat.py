@@ -8,7 +8,7 @@ from typing import Any, cast
 from trimtab.core.event import Usage
 from trimtab.core.message import Media, Message, Opaque, Part, Role, Text, ToolCall, ToolResult
 from trimtab.core.prompt import Block, Prompt
-from trimtab.dialects.contents import content_of, parts_of, without_role
+from trimtab.dialects.contents import content_of, listed, named, parts_of, without_role
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING, wire_id
 from trimtab.dialects.openai_chat_parts import (
@@ -45,7 +45,7 @@ _OUTPUT_PARAMS = ("max_tokens", "max_completion_tokens")
 def read(wire: Wire) -> Message:
     if "role" not in wire:
         raise without_role(wire)
-    role = _ROLES.get(wire["role"])
+    role = _ROLES.get(str(wire["role"]))
     if wire.get("role") == "function" or wire.get("function_call") is not None:
         raise ValueError(
             "function_call and the role function cannot be read; use tool_calls and messages of "
@@ -71,8 +71,8 @@ def read(wire: Wire) -> Message:
     elif content is not None:
         parts += [read_part(part) for part in content]
         held.append("content")
-    if calls := as_list(wire.get("tool_calls")):
-        parts += [read_call(call) for call in calls]
+    if calls := listed(wire, "tool_calls"):
+        parts += [named(read_call(call)) for call in calls]
         held.append("tool_calls")
     extra = rest(wire, *held)
     if wire["role"] == "developer":
@@ -94,7 +94,7 @@ def _read_result(wire: Wire) -> Message:
         held.append("content")
     plain = not isinstance(content, list)
     result = ToolResult(call_id=wire.get("tool_call_id") or "", content=parts, plain=plain)
-    return Message(role="tool", parts=(result,), origin=name, extra=rest(wire, *held))
+    return Message(role="tool", parts=(named(result),), origin=name, extra=rest(wire, *held))
 
 
 def read_history(wires: Sequence[Wire]) -> list[Message]:
@@ -151,9 +151,12 @@ def read_reply(wire: Wire) -> Reply:
             f"the reply has {len(choices)} choices, and a conversation goes on from one: "
             "ask with n=1, or pass a reply that holds only the choice you keep"
         )
-    usage = as_dict(wire.get("usage"))
+    usage, said = as_dict(wire.get("usage")), as_dict(choices[0]["message"])
+    if said is None:
+        kind = type(choices[0]["message"]).__name__
+        raise ValueError(f"the message of the reply's choice is {kind}; it must be an object")
     return Reply(
-        message=read({"role": "assistant", **choices[0]["message"]}),
+        message=read({"role": "assistant", **said}),
         usage=None if usage is None else read_usage(usage),
         stop=choices[0].get("finish_reason"),
         id=wire.get("id"),

@@ -76,7 +76,7 @@ def _read_input(wire: Wire, whose: str) -> Message:
     if not is_message(wire):
         part = Opaque(data=wire)
         return Message(role="user", parts=(part,), plain=False, origin=name, extra=_ITEM)
-    role = _ROLES.get(whose)
+    role = _ROLES.get(str(whose))
     if role is None:
         raise ValueError(
             f"role {wire['role']!r} is not a Responses role; expected user, system, developer or "

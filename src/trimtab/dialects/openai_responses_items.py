@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
-from trimtab.dialects.contents import content_of
+from trimtab.dialects.contents import content_of, named
 from trimtab.dialects.foreign import NOTHING, omitted, tool_arguments, tool_name, wire_id
 from trimtab.dialects.openai_responses_parts import read_part, render_content, write_part
 from trimtab.dialects.shapes import as_dict, as_list, compact, objects, rest
@@ -55,7 +55,7 @@ def side(item: _Wire) -> str:
 
 def read_assistant(items: Sequence[_Wire]) -> tuple[Part, ...]:
     """The parts of one reply. A call that the provider answered itself stays opaque with it."""
-    done = {item.get("call_id") for item in items if item.get("type") in RESULTS}
+    done = [item.get("call_id") for item in items if item.get("type") in RESULTS]
     parts: list[Part] = []
     for item in items:
         kind = item.get("type")
@@ -75,12 +75,13 @@ def _read_call(item: _Wire) -> ToolCall:
         held = ["call_id", "name", key]
         if kind == "function_call":
             held.append("type")
-        return ToolCall(
+        call = ToolCall(
             id=item["call_id"],
             name=item.get("name", ""),
             arguments=item.get(key, ""),
             extra=rest(item, *held),
         )
+        return named(call)
     kept = ("type", "id", "status", "call_id")
     body = {key: value for key, value in item.items() if key not in kept}
     extra = {key: item[key] for key in ("type", "id", "status") if key in item}
@@ -208,7 +209,7 @@ def render_assistant(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 def _with_wire_id(item: dict[str, Any]) -> dict[str, Any]:
     call_id = item.get("call_id")
-    if item.get("type") not in CALLS or call_id is None or ID.fullmatch(call_id):
+    if item.get("type") not in CALLS or not isinstance(call_id, str) or ID.fullmatch(call_id):
         return item
     return {**item, "call_id": wire_id(call_id, ID)}
 

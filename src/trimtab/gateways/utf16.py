@@ -5,8 +5,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 
-from trimtab.core.utf8 import whole_pairs
-
 _JOINS = ("\u200d", "\ufe0e", "\ufe0f", "\u20e3")
 _BACK = 16
 """Code points that a cut goes back at most, to spare what looks like one letter."""
@@ -15,11 +13,6 @@ _BACK = 16
 def units(text: str) -> int:
     """How long a platform takes a text to be."""
     return len(text) + sum(character > "\uffff" for character in text)
-
-
-def whole(text: str) -> str:
-    """The text without halves of characters, which no JSON can carry."""
-    return whole_pairs(text)
 
 
 def piece(text: str, offset: int, length: int) -> str:

@@ -72,7 +72,7 @@ async def next_request(session: Session, how: Asking, volatile: str | None) -> d
 def _warn(session: Session, before: int) -> bool:
     """Once when a call is near the limit and the one before it was not; returns whether."""
     made, budget = session.window.last_call, session.budget()
-    room = budget.limit - budget.max_output
+    room = budget.most_input
     now = made.body.tokens if made is not None else 0
     near = before < NEAR * room <= now
     if near:

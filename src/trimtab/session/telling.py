@@ -62,7 +62,7 @@ def call_begun(session: Session, *, near: bool) -> CallBegan:
         tokens=made.body.tokens if made is not None else 0,
         head=window.settings.head.tokens,
         front=window.front.tokens,
-        room=budget.limit - budget.max_output,
+        room=budget.most_input,
         max_output=made.body.max_output if made is not None else 0,
         near=near,
     )

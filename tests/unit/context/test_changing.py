@@ -62,6 +62,56 @@ def test_a_fork_at_a_position_leaves_the_rest_behind():
     assert contents(context.fork(at=position).request()) == ["one"]
 
 
+def test_a_fork_after_a_checkpoint_shares_what_is_seen():
+    context = chat()
+    context.add(user("one"))
+    context.add(said("two"))
+    context.checkpoint()
+    assert contents(context.fork().request()) == ["one", "two"]
+    context.add(user("three"))
+    position = context.window.seq
+    context.configure(policy="full")
+    context.add(user("four"))
+    twin = context.fork(at=position)
+    assert contents(twin.request()) == ["one", "two", "three"]
+    assert twin.options.policy == "layered"
+    assert contents(context.request()) == ["one", "two", "three", "four"]
+
+
+def test_a_fork_from_before_a_checkpoint_is_the_stores():
+    context = chat()
+    context.add(user("one"))
+    context.add(said("two"))
+    context.checkpoint()
+    told = "cannot fork at 2; positions go from 3 to 3; .*: fork the session in its store"
+    with pytest.raises(ValueError, match=told):
+        context.fork(at=2)
+
+
+def test_what_is_seen_can_be_erased_after_a_checkpoint():
+    context = chat()
+    handle = context.add(user("my secret"))
+    context.add(said("noted"))
+    context.checkpoint()
+    context.erase(handle)
+    context.add(user("next"))
+    assert contents(context.request()) == ["[erased]", "noted", "next"]
+
+
+def test_what_has_left_memory_is_not_believed_to_be_erased():
+    context = chat("full", recall=True)
+    first = context.add(user("my secret"))
+    last = context.add(said("noted"))
+    context.add(user("next"))
+    context.append(Edit(op="drop", first=2, last=2, why="mine"))
+    context.checkpoint()
+    count = len(context.events)
+    for handle in (first, f"{first}-{last}"):
+        with pytest.raises(LookupError, match="nothing was erased: position 2 is no longer in mem"):
+            context.erase(handle)
+    assert len(context.events) == count
+
+
 def test_a_change_of_model_takes_its_entry_and_dialect():
     context = chat(context_window=None)
     context.add(user("hi"))
@@ -181,6 +231,50 @@ def test_a_tokenizer_of_ones_own_counts():
     before = context.report().used
     context.add(user("one two three"))
     assert context.report().used - before == 3 + 4
+
+
+def counting(share):
+    def count(text):
+        return len(text) // share
+
+    return count
+
+
+NAMELESS = [lambda text: len(text), lambda text: len(text) // 4]  # noqa: PLW0108 - it has no name
+
+
+@pytest.mark.parametrize("pair", [NAMELESS, [counting(1), counting(4)]])
+def test_two_tokenizers_of_one_name_are_two(pair):
+    one, other = pair
+    context = chat("full", tokenizer=one)
+    context.add(user("x" * 1_000))
+    assert context.window.tokens == 1_004
+    context.configure(tokenizer=other)
+    context.add(user("x" * 1_000))
+    assert context.window.tokens == 508
+    name = context.window.settings.counter
+    assert name.endswith("#2")
+    again = Context.load(context.dump(), tokenizer=other)
+    assert (again.window.tokens, again.options.counter().name) == (508, name)
+    again.configure(tokenizer=counting(2) if "count" in name else lambda text: len(text) // 2)
+    assert again.window.tokens == 1_008
+    context.configure(tokenizer=None)
+    context.configure(tokenizer=one)
+    assert context.window.tokens == 2_008
+    assert f"{context.window.settings.counter}#2" == name
+
+
+def test_the_same_tokenizer_is_not_set_again():
+    context = chat(tokenizer=counting(1))
+    other = counting(4)
+    context.configure(tokenizer=other)
+    count = len(context.events)
+    context.configure(tokenizer=other)
+    context.configure(tokenizer=context.options.tokenizer)
+    assert len(context.events) == count
+    context.add(user("x" * 1_000))
+    assert context.preview().report.used == context.report().used
+    assert context.fork().window.tokens == context.window.tokens
 
 
 def test_decide_and_apply_are_what_request_does():

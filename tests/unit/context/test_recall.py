@@ -16,7 +16,8 @@ from tests.replies import (
     result,
 )
 from tests.unit.context.start import READ, messages, start
-from trimtab import check
+from trimtab import Context, check
+from trimtab.core.event import Edit, Pin
 from trimtab.core.message import Message, ToolCall
 
 
@@ -81,3 +82,23 @@ def test_a_search_finds_hidden_messages():
 def test_only_recall_tools_are_answered():
     with pytest.raises(ValueError, match="read is not a recall tool; those are recall and search"):
         chat(recall=True).answer(ToolCall(id="c", name="read", arguments="{}"))
+
+
+@pytest.mark.parametrize("verb", ["pin", "reveal"])
+@pytest.mark.parametrize("handle", ["m0", "m0.0", "m0-m2"])
+def test_nothing_is_called_m0(verb, handle):
+    context = chat()
+    talk(context, 1)
+    count = len(context.events)
+    with pytest.raises(LookupError, match="positions go up to m4"):
+        getattr(context, verb)(handle)
+    assert len(context.events) == count
+
+
+def test_a_log_that_names_m0_is_read_all_the_same():
+    context = chat()
+    talk(context, 1)
+    context.append(Pin(first=0, last=0))
+    context.append(Edit(op="reveal", first=0, last=0))
+    again = Context.load(context.dump())
+    assert again.request() == context.request()

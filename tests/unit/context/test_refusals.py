@@ -1,12 +1,14 @@
 """What is given wrongly is refused where it is given: what it is, and what is right."""
 
+import json
+from functools import reduce
 from typing import Any, NamedTuple, get_args
 
 import pytest
 
 from tests.conversations import chat, said, user
 from tests.unit.context.start import READ
-from trimtab import Context, fit
+from trimtab import Context, check, fit
 from trimtab.core.event import Settings
 from trimtab.given import FAILURES
 from trimtab.providers.provider import Kind
@@ -17,6 +19,7 @@ class Wrong(NamedTuple):
     told: str
 
 
+DEEP: Any = reduce(lambda inner, _: {"a": inner}, range(5_000), {})
 WHOLE = "it must be a whole number of tokens"
 POSITIVE = "it must be more than 0, or None where it is not set"
 OPTIONS = [
@@ -37,8 +40,8 @@ OPTIONS = [
     ),
     Wrong({"tools": "bash"}, "tools is 'bash'; it must be a list of tool definitions"),
     Wrong({"tools": READ}, "; it must be a list of tool definitions"),
-    Wrong({"tools": [READ, "bash"]}, "tools[1] is 'bash'; it must be a tool definition, as a dict"),
-    Wrong({"tools": [print]}, "tools[0] is <built-in function print>; it must be a tool"),
+    Wrong({"tools": [READ, "bash"]}, "tools[1] is str; a tool is {"),
+    Wrong({"tools": [print]}, "tools[0] is builtin_function_or_method; a tool is {"),
     Wrong({"model": None}, "model is None; it must be the model's name, such as 'gpt-4o'"),
     Wrong({"model": 5}, "model is 5; it must be the model's name"),
     Wrong({"model": ""}, "model is ''; it must be the model's name"),
@@ -51,6 +54,12 @@ OPTIONS = [
     Wrong({"policy": 5}, "policy is 5; it must be one of full, layered, compact, rolling"),
     Wrong({"tokenizer": "gpt2"}, "tokenizer is 'gpt2'; it must be a function from a text to"),
     Wrong({"redact": "email"}, "redact is 'email'; it must be a function from a text to a text"),
+    Wrong({"goal": "cheap"}, "unknown goal 'cheap'; choose one of cost, balanced, quality"),
+    Wrong({"summaries": "good"}, "unknown summaries 'good'; choose one of extractive, manual"),
+    Wrong({"params": {"a": DEEP}}, "params: more than 200 lists and objects lie in one another"),
+    Wrong({"entry": {"name": DEEP}}, "entry: more than 200 lists and objects lie in one another"),
+    Wrong({"tools": [{**READ, "input_schema": {"a": DEEP}}]}, "tools: more than 200 lists and"),
+    Wrong({"system": [{"type": "text", "text": "x", "a": DEEP}]}, "system: more than 200 lists"),
     Wrong({"recall": "no"}, "recall is 'no'; it must be True or False"),
     *(
         Wrong({"params": {"seed": 1, key: 1}}, f"params holds {key!r}, which Trimtab {use} instead")
@@ -97,6 +106,49 @@ def test_an_output_that_thinking_may_use_up_is_refused():
     assert told in refusal(Context, "claude-sonnet-4-5", **given)
     context = Context("claude-sonnet-4-5", params=thinking)
     assert told in refusal(context.configure, max_output_tokens=2_000)
+
+
+def test_a_model_that_would_think_up_all_that_it_writes_is_refused():
+    params = {"thinking": {"type": "enabled", "budget_tokens": 32_000}}
+    told = "thinking.budget_tokens is 32,000, and claude-opus-4-1 writes 32,000 at most"
+    assert told in refusal(Context, "claude-opus-4-1", params=params)
+    assert told in refusal(Context("claude-opus-4-1").configure, params=params)
+    context = Context("claude-sonnet-4-5", params=params)
+    assert told in refusal(context.configure, model="claude-opus-4-1")
+    assert "writes 30,000 at most" in refusal(context.configure, entry={"max_output": 30_000})
+    context.configure(model="claude-opus-4-1", entry={"max_output": 33_000})
+    context.add(user("hi"))
+    assert check(context.request()) == []
+
+
+def test_an_unknown_goal_is_refused_whatever_the_policy():
+    def mine(window, budget):
+        raise AssertionError
+
+    told = "unknown goal 'cheap'; choose one of cost, balanced, quality"
+    given: dict[str, Any] = {"goal": "cheap"}
+    assert told in refusal(Context, "gpt-4o", policy=mine, **given)
+
+
+def test_a_clock_that_cannot_be_asked_is_refused():
+    wrong: Any = 5
+    told = "clock is 5; it must be a function that returns seconds, as time.time"
+    assert refusal(Context, "gpt-4o", clock=wrong) == told
+    assert refusal(Context.load, chat().dump(), clock=wrong) == told
+
+
+def test_a_tail_that_is_no_text_is_refused():
+    context = chat()
+    context.add(user("hi"))
+    assert refusal(context.request, volatile=5) == "volatile is 5; it must be a text, or None"
+
+
+def test_arguments_that_are_nested_too_deep_are_refused_where_they_are_added():
+    call = {"type": "tool_use", "id": "c1", "name": "read", "input": DEEP}
+    told = "more than 200 lists and objects lie in one another; nest fewer"
+    message = {"role": "assistant", "content": [call]}
+    assert refusal(chat().add, message) == told
+    assert refusal(chat().sync, [user("hi"), message]) == f"messages[1]: {told}"
 
 
 @pytest.mark.parametrize("at", [0, -1, 99])
@@ -304,6 +356,7 @@ NOT_MINE = "it must be a line that dump() wrote"
         (['{"v": 3, "seq": 1, "at": 0, "kind": "song"}'], "which is no event"),
         (['{"v": 3, "seq": 1, "at": 0, "kind": "call"}'], "which is no event"),
         (['{"v": 99, "seq": 1, "at": 0, "kind": "call"}'], "upgrade trimtab to read this log"),
+        (["[" * 200_000], f"which is no event; {NOT_MINE}"),
         ("hello", "the log is 'hello'; it must be the lines that dump() wrote"),
         (5, "the log is 5; it must be the lines that dump() wrote"),
         ([], "the log holds no settings event"),
@@ -315,6 +368,21 @@ def test_a_line_that_is_no_event_is_said_to_be_none(log, told):
 
 def test_the_line_that_is_no_event_is_told_by_its_number():
     assert "line 2 of the log" in refusal(Context.load, [*chat().dump(), "{}"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(("model", None), ("entry", "x"), ("limits", 3), ("tools", "x"), ("policy", 5)),
+        *(("head", []), ("head", "x"), ("system", [5]), ("seq", "x"), ("at", None)),
+    ],
+)
+def test_settings_that_are_damaged_are_told_by_their_line(key, value):
+    first, *others = chat().dump()
+    damaged = json.dumps({**json.loads(first), key: value})
+    words = refusal(Context.load, [damaged, *others])
+    assert "line 1 of the log is" in words
+    assert NOT_MINE in words
 
 
 def test_a_policy_of_ones_own_is_asked_for_when_its_log_is_loaded():

@@ -7,12 +7,15 @@ from inline_snapshot import snapshot
 
 from tests.conversations import (
     chat,
+    prose,
+    talk,
     texts,
     user,
 )
 from tests.replies import (
     DIALECTS,
     REPLY,
+    chat_reply,
     claude_reply,
 )
 from tests.unit.context.start import READ, blocks, kinds, messages, start
@@ -169,3 +172,20 @@ def test_params_are_passed_on():
     context.add(user("hi"))
     request = context.request()
     assert (request["temperature"], request["seed"]) == (0.5, 7)
+
+
+def test_a_retry_without_a_tail_is_the_same_request():
+    """The tail of the last call that reported is in its usage, whatever was asked for since."""
+    context = chat("full", context_window=3_000, max_output_tokens=300)
+    talk(context, 4, size=200)
+    context.add(user("y" * 40))
+    context.request(volatile=prose(900))
+    made = context.window.last_call
+    assert made is not None
+    context.add(chat_reply("ok", tokens=made.body.tokens))
+    for size in range(4_000, 8_000, 200):
+        fork = context.fork()
+        fork.add(user(prose(size)))
+        first = fork.request()
+        fork.fail("rate_limit")
+        assert fork.request() == first

@@ -107,3 +107,52 @@ def test_what_is_pinned_is_hidden_by_no_policy(policy):
     context.add(said("Done."))
     context.add(user("And?"))
     assert prose(600, "file 0") in texts(context.request())
+
+
+def long_talk(policy, **options) -> Context:
+    """Of thirty questions and answers the first ones are hidden, whatever the policy."""
+    context = chat(policy, context_window=16_000, max_output_tokens=500, **options)
+    for number in range(30):
+        context.add(user(prose(2_000, f"question {number}")))
+        context.request()
+        context.add(said(prose(2_000, f"answer {number}")))
+    context.add(user("And now?"))
+    return context
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_was_dropped_or_summarised_is_in_the_next_request(policy):
+    context = long_talk(policy)
+    assert prose(2_000, "question 1") not in texts(context.request())
+    context.reveal("m5")
+    for _ in range(2):
+        assert prose(2_000, "question 1") in texts(context.request())
+    context.add(said("Nothing."))
+    context.add(user("And then?"))
+    context.request()
+    assert context.window.tokens <= context.budget().limit
+
+
+def test_nothing_goes_for_what_was_revealed_where_it_fits():
+    context = long_talk("layered", max_input_tokens=100_000)
+    before = [message["content"] for message in context.request()["messages"]]
+    assert "messages omitted" in before[0]
+    context.reveal("m2")
+    shown = [message["content"] for message in context.request()["messages"]]
+    assert shown[1:] == [prose(2_000, "question 0"), *before[1:]]
+
+
+def test_what_cannot_be_shown_costs_nothing_else():
+    context = chat("full", context_window=16_000, max_output_tokens=500)
+    context.add(user(prose(64_000, "a book")))
+    context.request()
+    context.add(said("Read."))
+    for number in range(12):
+        context.add(user(prose(2_000, f"question {number}")))
+        context.request()
+        context.add(said(prose(2_000, f"answer {number}")))
+    context.add(user("And now?"))
+    before = texts(context.request())
+    assert "messages omitted" in before
+    context.reveal("m2")
+    assert texts(context.request()) == before

@@ -6,6 +6,7 @@ import pytest
 
 from tests.conversations import calls, chat, claude, prose, result, said, system, user
 from tests.replies import (
+    chat_reply,
     claude_reply,
 )
 from tests.unit.context.start import messages
@@ -112,3 +113,10 @@ def test_a_past_call_that_would_not_fit_does_not_keep_the_history_out():
     assert messages(context.request())[-1] == user("Fine.")
     fitted = fit(history, model="gpt-4o", context_window=16_000, max_output_tokens=500)
     assert fitted.messages[-1] == user("Fine.")
+
+
+def test_a_reply_is_not_taken_for_that_of_a_call_of_which_nothing_is_known():
+    context = chat()
+    context.sync([user("hi"), said("Hello."), user(prose(8_000))])
+    context.add(chat_reply("ok", tokens=9_000))
+    assert context.budget().ratio == 1.0

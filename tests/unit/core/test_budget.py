@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conversations import chat, claude, prose, user
-from trimtab import Context, check
+from trimtab import CannotFit, Context, check
 from trimtab.catalog import default_context_window, resolve
 from trimtab.core.budget import (
     ACTOR_MESSAGES,
@@ -248,3 +248,25 @@ def test_a_trigger_is_never_above_the_room(limit, output, head, part):
         max_output=output,
     )
     assert 0 <= made.share(part) <= made.room <= limit
+
+
+@pytest.mark.parametrize("policy", ["auto", "layered", "thresholds"])
+def test_a_thinking_budget_leaves_room_in_a_small_window(policy):
+    thinks = {"thinking": {"type": "enabled", "budget_tokens": 24_000}}
+    context = claude(policy, context_window=32_000, params=thinks)
+    for number in range(4):
+        context.add(user(f"question {number}"))
+        context.request()
+        context.add({"role": "assistant", "content": f"answer {number}"})
+    context.add(user("And?"))
+    context.request()
+    assert context.window.messages == 9
+
+
+def test_input_alone_stays_below_what_a_model_takes_of_it():
+    """Less output is asked for before a request fails; that makes no room for more input."""
+    context = Context("gpt-5", policy="full", tokenizer=lambda text: len(text) // 4)
+    entry = context.window.settings.entry
+    context.pin(context.add(user("x" * 4 * (entry["input_limit"] + 1_000))))
+    with pytest.raises(CannotFit):
+        context.request()

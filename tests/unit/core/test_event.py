@@ -93,16 +93,24 @@ def test_keys_keep_the_order_the_provider_gave_them():
 
 
 def test_a_later_format_is_refused_with_what_to_do():
-    line = dump(EVENTS[8]).replace('"v":3', '"v":4')
+    line = dump(EVENTS[8]).replace('"v":4', '"v":5')
     with pytest.raises(
-        ValueError, match="event 9 has format version 4; this release reads up to 3: upgrade"
+        ValueError, match="event 9 has format version 5; this release reads up to 4: upgrade"
     ):
         load(line)
 
 
 LATER: dict[int, dict[str, object]] = {
-    1: {"recalled": False, "bytes": 0, "selected": 0, "paused": False, "prior": 0},
-    2: {"selected": 0, "paused": False, "prior": 0},
+    1: {
+        "recalled": False,
+        "bytes": 0,
+        "selected": 0,
+        "paused": False,
+        "prior": 0,
+        "spares": False,
+    },
+    2: {"selected": 0, "paused": False, "prior": 0, "spares": False},
+    3: {"spares": False},
 }
 """By format: fields that it did not know, as they are read from it."""
 

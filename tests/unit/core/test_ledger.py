@@ -186,6 +186,13 @@ def test_the_breakdown_names_sections_hidden_parts_and_cost():
     assert "output reserve" in text
 
 
+@pytest.mark.parametrize(("calls", "told"), [(1, "in 1 call"), (2, "in 2 calls")])
+def test_one_call_is_not_told_as_several(calls, told):
+    used = replace(ledger(messages=9), total_usage=Usage(input=9), cost=0.1, calls=calls)
+    assert f"cost so far: $0.1000 {told}" in used.breakdown().splitlines()[-1]
+    assert used.breakdown().endswith(told)
+
+
 def test_each_term_of_the_breakdown_says_what_it_is():
     context = claude(tools=[{"name": "read", "input_schema": {}}])
     context.add(user("go"))

@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.conversations import chat, user
 from trimtab.core import extract, search, uses, words
 from trimtab.core.fidelity import invented, is_order, items_in, need_of
 from trimtab.core.message import text_message
@@ -50,3 +51,18 @@ def test_a_text_eight_times_as_long_takes_no_more_than_three_times_that(reader):
         > 24 * (short := seconds(READERS[reader], unit, SHORT)) + 0.05
     }
     assert slow == {}
+
+
+def revealing(groups: int) -> float:
+    """Seconds to show again so many messages that are hidden."""
+    context = chat("full", context_window=3_000, max_output_tokens=300)
+    for number in range(groups):
+        context.add(user(f"question {number}"))
+    context.request()
+    start = time.process_time()
+    context.reveal(f"m2-m{groups}")
+    return time.process_time() - start
+
+
+def test_showing_all_again_takes_time_by_their_number():
+    assert revealing(4_000) < 24 * revealing(500) + 0.05

@@ -30,6 +30,18 @@ def test_a_placeholder_is_neither_masked_nor_cut_again():
     assert not plan.truncate(entry, 0, Cap(amount=1), "twice")
 
 
+def test_a_part_is_not_counted_from_the_end():
+    context = chat("full")
+    context.add(user("go"))
+    use(context, "c1", prose(20_000))
+    [entry] = [e for e in context.window.entries.values() if e.message.results]
+    plan = plan_of(context)
+    plan.adopt([edit_of("mask", entry.seq, entry.seq, part=-1, text="gone")])
+    assert plan.decision().edits == ()
+    plan.adopt([edit_of("mask", entry.seq, entry.seq, part=0, text="gone")])
+    assert [edit.part for edit in plan.decision().edits] == [0]
+
+
 def test_a_call_is_never_hidden_without_its_result():
     context = chat("full")
     context.add(user("go"))

@@ -1,4 +1,5 @@
 import json
+import re
 from typing import Any
 
 import pytest
@@ -113,6 +114,15 @@ def test_a_mapping_that_holds_sdk_objects_becomes_plain_and_nobody_else_s():
     }
     given["deep"]["list"].append(2)
     assert wire["deep"] == {"list": [1]}
+
+
+def test_what_is_nested_deeper_than_can_be_sent_is_refused_with_the_limit():
+    deep: Any = 1
+    for _ in range(199):
+        deep = [deep]
+    assert to_wire({"a": deep}) == {"a": deep}
+    with pytest.raises(ValueError, match="more than 200 lists and objects lie in one another"):
+        to_wire({"a": [deep]})
 
 
 def test_what_is_no_mapping_is_refused_by_its_type():
@@ -295,6 +305,60 @@ def test_a_result_of_a_wrong_type_is_refused_by_its_type():
 def test_a_reply_s_content_of_a_wrong_type_is_refused_by_its_type(name):
     with pytest.raises(ValueError, match="content of the assistant message is int"):
         dialect(name).read({"role": "assistant", "content": 5})
+
+
+NO_OBJECT = [None, 5, "x", []]
+
+
+@pytest.mark.parametrize("wrong", NO_OBJECT)
+def test_a_call_or_a_block_of_a_reply_that_is_no_object_is_refused_by_its_type(wrong):
+    told = rf"\[0\] of the assistant message is {type(wrong).__name__}; it must be an object"
+    with pytest.raises(ValueError, match=f"tool_calls{told}"):
+        dialect("openai_chat").read({"role": "assistant", "tool_calls": [wrong]})
+    with pytest.raises(ValueError, match=f"content{told}"):
+        dialect("anthropic").read_reply({"type": "message", "content": [wrong]})
+    with pytest.raises(ValueError, match=f"choice is {type(wrong).__name__}; it must be an obj"):
+        dialect("openai_chat").read_reply({"choices": [{"message": wrong}]})
+
+
+CALLS_BY_NO_TEXT = {
+    "id of a tool call is int": {"id": 5, "function": {"name": "f", "arguments": "{}"}},
+    "name of a tool call is list": {"id": "c", "function": {"name": ["f"], "arguments": "{}"}},
+    "name of a tool call is NoneType": {"type": "tool_use", "id": "c", "name": None, "input": {}},
+    "name of a tool call is int": {"type": "function_call", "call_id": "c", "name": 5},
+    "arguments of a tool call is dict": {
+        "type": "function_call",
+        "call_id": "c",
+        "name": "f",
+        "arguments": {},
+    },
+}
+
+
+@pytest.mark.parametrize("told", CALLS_BY_NO_TEXT)
+def test_a_call_that_is_known_by_no_text_is_refused(told):
+    with pytest.raises(ValueError, match=f"{told}; it must be a text"):
+        read_call(CALLS_BY_NO_TEXT[told])
+
+
+def test_a_result_for_a_call_that_is_known_by_no_text_is_refused():
+    wire = {"role": "tool", "tool_call_id": 5, "content": "x"}
+    with pytest.raises(ValueError, match="id of a tool result is int; it must be a text"):
+        dialect("openai_chat").read(wire)
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("role", [["user"], {}, 5])
+def test_a_role_that_is_no_text_is_refused_as_an_unknown_one(name, role):
+    with pytest.raises(ValueError, match=rf"^role {re.escape(repr(role))} "):
+        dialect(name).read({"role": role, "content": "x"})
+
+
+def test_the_answer_to_a_call_that_is_known_by_no_text_stays_with_its_provider():
+    item = {"type": "function_call", "call_id": [], "name": "f", "arguments": "{}"}
+    answer = {"type": "function_call_output", "call_id": [], "output": "x"}
+    [message] = dialect("openai_responses").read_history([item, answer])
+    assert [block.body for block in dialect("openai_responses").blocks([message])] == [item, answer]
 
 
 def test_a_tool_may_say_that_it_returned_nothing_and_a_model_may_say_nothing():

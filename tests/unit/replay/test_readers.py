@@ -366,7 +366,7 @@ class TestAnything:
             ('{"id": "a", "messages": [{"role": "bard"}]}\n', r"line 1: expected messages of"),
             (
                 '{"messages": [{"role": "assistant", "tool_calls": ["x"]}]}\n',
-                r"line 1: expected messages of OpenAI or Anthropic$",
+                r"line 1: expected messages of OpenAI or Anthropic: tool_calls\[0\] of the",
             ),
             ('{"messages": ["hello"]}\n', r"line 1: expected messages of OpenAI or Anthropic$"),
             (

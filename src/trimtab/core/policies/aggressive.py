@@ -66,4 +66,4 @@ def _enough(plan: Plan) -> Callable[[], bool]:
     learned = plan.window.learned_limit is not None
     if not learned or plan.window.settings.policy == "compact":
         return lambda: plan.bytes <= BYTES
-    return lambda: plan.bound() <= plan.budget.limit - plan.budget.max_output
+    return lambda: plan.bound() <= plan.budget.most_input

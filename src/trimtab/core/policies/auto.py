@@ -133,7 +133,7 @@ def auto(
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
         cap_results(plan, knobs, cap_of(budget, goal, names))
-        cut_giants(plan, int(HARD * budget.room))
+        cut_giants(plan, int(HARD * budget.hard.room))
         bind_history(plan, knobs)
         low = target(budget, goal)
         meter = float((window.note or {}).get("meter", 0.0))
@@ -154,6 +154,7 @@ def auto(
             compact(tuning, plan, look.ordered, low, whole=forced or not manual)
             if forced and plan.tokens > low:
                 escalate(tuning, plan, candidates(plan, knobs, 1), low)
+            bind_history(plan, knobs)  # a summary of what was found since counts as history
             return decided(tuning, plan, 0.0)
         first = min((result.seq for result in look.chosen), default=None)
         return decided(tuning, plan, meter, first)

@@ -39,7 +39,8 @@ class ToolKnobs:
     tool_result_truncation: Truncation | None = None
     """What becomes of a result that is over its cap; None is what is common to all."""
     exempt: bool = False
-    """True leaves results of this tool whole, whatever their size, and never masks them."""
+    """True: no policy cuts or masks results of this tool; one that is larger than the room is still
+    cut to fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,13 +39,8 @@ def layered(knobs: Knobs) -> Policy:
 def drop_rounds(plan: Plan) -> None:
     """Drop the oldest rounds of the active turn; history and the newest round stay."""
     room = plan.budget.available
-    if quarter(plan.bytes) <= room:
-        return
-    for group in list(plan.groups()):
-        if group.index > plan.window.turn_start:
-            plan.drop(group, f"over {room} tokens")
-            if quarter(plan.bytes) <= room:
-                return
+    why, start = f"over {room} tokens", plan.window.turn_start
+    plan.drop_oldest(lambda: quarter(plan.bytes) <= room, why, after=start)
 
 
 def frontier(plan: Plan, knobs: Knobs) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trimtab.core.budget import Budget
 from trimtab.core.extract import MAX_TOKENS
+from trimtab.core.guard import cut_giants
 from trimtab.core.plan import Cap, Decision, Plan, Policy
 from trimtab.core.policies.knobs import Knobs, Summaries
 from trimtab.core.policies.steps import bind_history, bind_masks, cap_results, older_groups
@@ -20,6 +21,7 @@ def rolling(knobs: Knobs, summaries: Summaries = "extractive") -> Policy:
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
         cap_results(plan, knobs, Cap(amount=MAX_TOOL_RESULT_TOKENS))
+        cut_giants(plan, budget.hard.room)
         bind_history(plan, knobs)
         bind_masks(plan, knobs)
         if plan.messages <= summary.window and plan.tokens <= budget.room:
@@ -30,6 +32,7 @@ def rolling(knobs: Knobs, summaries: Summaries = "extractive") -> Policy:
         if older and (full or summaries == "extractive"):
             stand_in(plan, older, why, cap, listed)
             older = []
+            bind_history(plan, knobs)  # a summary of what was found since counts as history
         return plan.decision(wanted=wanted_span(older), summary_tokens=cap, list_tokens=listed)
 
     return decide

@@ -9,7 +9,6 @@ from trimtab.core.edits import Strategy, masked, previously_viewed
 from trimtab.core.plan import Cap, Plan
 from trimtab.core.policies.knobs import Knobs, ToolKnobs, Truncation
 from trimtab.core.rounds import Group, Result
-from trimtab.core.window import Window
 
 _COMMON = ToolKnobs()
 
@@ -55,10 +54,17 @@ def cap_history(plan: Plan, tokens: int) -> None:
     """Drop oldest groups until what stands before the newest user message is within the cap."""
     limit = min(tokens, plan.budget.available) if tokens else plan.budget.available
 
-    def enough() -> bool:
-        return quarter(plan.bytes - plan.turn_bytes) <= limit
+    def over() -> int:
+        return quarter(plan.bytes - plan.turn_bytes) - limit
 
-    plan.drop_oldest(enough, f"history over {limit} tokens", before=plan.window.turn_start)
+    window, why = plan.window, f"history over {limit} tokens"
+    if (start := window.turn_start) < 0 or over() <= 0:
+        return
+    asked = 0
+    if window.revealed > window.replied:
+        # What was revealed comes on top until it was read: nothing else goes for it.
+        asked = sum(g.bytes for g in plan.groups() if g.index < start and window.unread(g))
+    plan.drop_oldest(lambda: over() <= quarter(asked), why, before=start)
 
 
 def cap_messages(plan: Plan, limit: int) -> None:
@@ -99,7 +105,7 @@ def mask_older(plan: Plan, knobs: Knobs, keep: int, why: str) -> None:
 def maskable(plan: Plan, knobs: Knobs) -> list[Result]:
     """Visible results, oldest first, that a policy may mask: seen by the model, not exempt."""
     # Sent is not seen: a call may have failed, and the model has not read what it held.
-    seen = min(plan.window.sent, last_reply(plan.window))
+    seen = min(plan.window.sent, plan.window.replied)
     return [
         result
         for result in plan.window.results.values()
@@ -108,12 +114,6 @@ def maskable(plan: Plan, knobs: Knobs) -> list[Result]:
         and not plan.hides(result.entry.round.group)
         and not knobs.tools.get(result.tool, _COMMON).exempt
     ]
-
-
-def last_reply(window: Window) -> int:
-    """Position of the newest message of the model; 0 where it has said nothing."""
-    starts = (part.entries[0] for part in reversed(window.rounds))
-    return next((entry.seq for entry in starts if entry.message.role == "assistant"), 0)
 
 
 def text_of_result(result: Result) -> str:
@@ -126,8 +126,7 @@ def older_groups(plan: Plan, keep: int) -> list[Group]:
     kept = 0
     older: list[Group] = []
     for group in reversed(list(plan.groups())):
-        free = not group.pinned and not plan.window.protected(group)
-        if kept >= keep and free:
+        if kept >= keep and plan.may_hide(group) and not plan.window.unread(group):
             older.append(group)
         kept += group.messages
     return older[::-1]

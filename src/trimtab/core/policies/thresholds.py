@@ -22,13 +22,14 @@ def thresholds(knobs: Knobs, summaries: Summaries = "extractive") -> Policy:
         bind_history(plan, knobs)
         bind_masks(plan, knobs)
         soft, hard = budget.share(at.summarise), budget.share(at.trim)
+        cut_giants(plan, budget.hard.share(at.trim))
         if plan.tokens <= soft:
             return plan.decision(summary_tokens=cap, list_tokens=listed)
         older = older_groups(plan, at.keep)
         if older and (summaries == "extractive" or plan.tokens > hard):
             stand_in(plan, older, f"{plan.tokens} tokens over {at.summarise:.0%}", cap, listed)
             older = []
-        cut_giants(plan, hard)
+            bind_history(plan, knobs)
         if plan.tokens > hard:
             plan.drop_oldest(
                 lambda: plan.tokens <= soft, f"{plan.tokens} tokens over {at.trim:.0%}"

@@ -6,7 +6,7 @@ import re
 
 import discord
 
-from trimtab.gateways.utf16 import whole
+from trimtab.core.utf8 import whole_pairs
 
 EDITED = "[A message was edited. It now says:]"
 """Stands before what was edited."""
@@ -84,7 +84,7 @@ def _text(message: discord.Message, me: int) -> str:
     text = re.sub(rf"<@!?{me}>", "", str(message.content))
     for user in message.mentions:
         text = re.sub(rf"<@!?{user.id}>", lambda _, user=user: f"@{name_of(user)}", text)
-    return whole(text).strip()
+    return whole_pairs(text).strip()
 
 
 def _replied(message: discord.Message) -> discord.Message | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from typing import Any, cast
 
 from trimtab.agent.doors import Telegram
+from trimtab.core.utf8 import whole_pairs_in
 from trimtab.gateways.telegram.shapes import wrong_in
-from trimtab.gateways.utf16 import whole
 
 # The library asks to be told so that it may give durations as such; else it warns at each.
 os.environ.setdefault("PTB_TIMEDELTA", "true")
@@ -116,7 +115,7 @@ def update_from(raw: dict[str, Any], bot: Bot | None = None) -> Update | None:
 
 def _copy(raw: dict[str, Any]) -> dict[str, Any]:
     """The same without halves of characters, which nobody behind us could pass on."""
-    return json.loads(whole(json.dumps(raw, ensure_ascii=False)))
+    return whole_pairs_in(raw)
 
 
 def never_left(error: TelegramError) -> bool:

@@ -12,8 +12,9 @@ from functools import cache
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
+from trimtab.core.utf8 import whole_pairs
 from trimtab.gateways.telegram.styled import Mark, Styled, styled
-from trimtab.gateways.utf16 import units, whole
+from trimtab.gateways.utf16 import units
 
 RULE = "———"
 BULLETS = ("•", "◦", "▪")
@@ -25,14 +26,14 @@ _LANGUAGE = re.compile(r"[A-Za-z0-9_+#.-]{1,32}")
 def from_markdown(text: str) -> Styled:
     """The text as it is shown; where Markdown leaves nothing of it, the text as it is."""
     writing = _Writing()
-    writing.blocks(SyntaxTreeNode(_parser().parse(whole(text))).children, "\n\n")
+    writing.blocks(SyntaxTreeNode(_parser().parse(whole_pairs(text))).children, "\n\n")
     made = styled("".join(writing.pieces), writing.marks)
     return made if made.text else plain(text)
 
 
 def plain(text: str) -> Styled:
     """The text as it is, without any marks."""
-    return Styled(text=whole(text).strip())
+    return Styled(text=whole_pairs(text).strip())
 
 
 @cache

@@ -429,3 +429,17 @@ def test_the_list_beside_a_summary_grows_with_what_is_replaced(names, low, high)
     assert after is not edit
     # Little was said since: what was listed stays, but for what newer items take the room of.
     assert len({*told} - {*split(after.text)[1].items}) <= 2
+
+
+@pytest.mark.parametrize("cap", range(30, 120, 10))
+def test_a_history_cap_holds_for_the_summary_that_was_just_made(cap):
+    """A summary may take more bytes than short messages did, though fewer tokens."""
+    context = chat("rolling", context={"max_history_tokens": cap})
+    for number in range(7):
+        context.add(user(f"{number}?"))
+        context.add(calls(f"c{number}"))
+        context.add(result(f"c{number}", "ok"))
+    context.add(user("And now?"))
+    context.request()
+    assert context.window.summary is not None
+    assert context.decide() == []
