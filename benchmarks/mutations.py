@@ -220,8 +220,8 @@ FAULTS = (
         law=3,
         what="what is pinned is hidden all the same",
         file="core/window.py",
-        old="if not (group.pinned or asked_for or self.protected(group)):",
-        new="if not (asked_for or self.protected(group)):",
+        old="if not (group.pinned or spared or self.protected(group)):",
+        new="if not (spared or self.protected(group)):",
     ),
     Fault(
         law=3,

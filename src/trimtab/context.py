@@ -6,15 +6,17 @@ import time
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from trimtab import given
 from trimtab.core.branching import branch, held
-from trimtab.core.budget import Budget, budget_for
-from trimtab.core.calls import weight_of
+from trimtab.core.budget import Budget
+from trimtab.core.calls import budget_of
 from trimtab.core.edits import parse_handle
 from trimtab.core.erase import eraser, to_erase
 from trimtab.core.event import Body, Call, Edit, Event, Outcome, Pin, Rewind, Settings, dump
+from trimtab.core.forgetting import left_memory
 from trimtab.core.guard import CannotFit, guarded
 from trimtab.core.ledger import Ledger, Preview, ledger_of
 from trimtab.core.matching import continues, known_prefix
@@ -319,16 +321,7 @@ class Context:
 
     def budget(self, volatile: str | None = None) -> Budget:
         """The terms of the next call's limit."""
-        window = self.window
-        return budget_for(
-            window.settings,
-            learned=window.learned_limit,
-            ratio=weight_of(window),
-            margin=window.counter.unanchored,
-            volatile=window.counter.count(volatile) + 8 if volatile else 0,
-            output_first=window.overflowed,
-            now=self._clock(),
-        )
+        return budget_of(self.window, volatile=volatile, now=self._clock())
 
     def recall(self, handle: str) -> str:
         """The text behind a handle: a part's exactly as it was said, a message's below its name."""
@@ -394,7 +387,7 @@ class Context:
     def erase(self, handle: str, *, why: str = "") -> None:
         """Destroy the payload of a message or a part, here and in all that was made from it."""
         named, known = parse_handle(given.handle(handle)), held(self.window, self.events)[1]
-        erases = to_erase(known, named, why, base=self.window.base.seq)
+        erases = to_erase(known, named, why, lost=partial(left_memory, self.window))
         for erase in erases:
             self.append(erase)
         self.events[:] = map(eraser(erases), self.events)
@@ -432,6 +425,8 @@ class Context:
         past = [event for event in known if event.seq <= at]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
         own = self.own(options_after(settings, self.options, earlier=True))
+        counter = self.window.counters.get(settings.counter)
+        own["tokenizer"] = counter.count if counter and own["tokenizer"] else own["tokenizer"]
         twin = Context.load(past, snapshot=base, **own)
         for body in branch(known[len(past) :], parent=name, at=at):
             twin.append(body)

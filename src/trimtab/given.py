@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import partial
 from reprlib import repr as short
-from types import UnionType
-from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, cast
 
 from trimtab.catalog import lookup, resolve
 from trimtab.core.budget import thinking_of
-from trimtab.core.event import Event, event_from_json, upgrade
+from trimtab.core.event import Event, Repair, Said, Settings, Size, event_from_json, upgrade
 from trimtab.core.message import Message
 from trimtab.core.plan import Decision
 from trimtab.core.policies import POLICIES
@@ -89,6 +88,8 @@ def refuse_limits(
 
 def fork(at: int | None, base: int, last: int) -> int:
     """The position of a fork, the last one for None; refused where its past was let go of."""
+    if at is not None and (isinstance(at, bool) or not isinstance(at, int)):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+        raise TypeError(_wrong("at", at, "a position in the log, or None"))
     at, first = last if at is None else at, max(1, base)
     if not first <= at <= last:
         past = "; what was before is no longer in memory: fork the session in its store"
@@ -188,7 +189,7 @@ def _event(number: int, line: Any) -> Event:
         upgrade(cast("dict[str, Any]", data))  # of a later version it says so
         with suppress(Exception):
             event = event_from_json(cast("dict[str, Any]", data))
-            if _is_whole(event) and _is_whole(event.body):
+            if _is_whole(event):
                 return event
     raise ValueError(
         f"line {number} of the log is {short(line)}, which is no event; it must be a line that "
@@ -196,23 +197,22 @@ def _event(number: int, line: Any) -> Event:
     )
 
 
-def _is_whole(value: object) -> bool:
-    """Whether each field holds what its annotation says, as far as that shows from outside."""
-    return all(isinstance(getattr(value, name), kinds) for name, kinds in _fields(type(value)))
-
-
-@cache
-def _fields(cls: type[Any]) -> tuple[tuple[str, tuple[type, ...]], ...]:
-    return tuple((name, _kinds(hint)) for name, hint in get_type_hints(cls).items())
-
-
-def _kinds(hint: Any) -> tuple[type, ...]:
-    origin = get_origin(hint)
-    if origin in (Union, UnionType):
-        return tuple(kind for each in get_args(hint) for kind in _kinds(each))
-    if origin is Literal:
-        return (str,)
-    return (int, float) if hint is float else (origin or hint,)
+def _is_whole(event: Any) -> bool:
+    """Whether what was read can be folded, as far as that shows from outside."""
+    body = event.body
+    kinds: dict[Any, Sequence[object]] = {
+        int: [event.seq],
+        float | int: [event.at],
+        Message: [body.message] if type(body) in (Said, Repair) else (),
+    }
+    if type(body) is Settings:
+        kinds |= {
+            str: (body.model, body.dialect, body.policy, body.counter),
+            tuple: (body.system, body.tools),
+            dict: (body.params, body.policy_params, body.limits, body.entry),
+            Size: [body.head],
+        }
+    return all(isinstance(value, kind) for kind, values in kinds.items() for value in values)
 
 
 def _unreadable(messages: Sequence[Any], default: str) -> tuple[int, Exception] | None:

@@ -86,7 +86,7 @@ BODIES: tuple[Body, ...] = (
         size=SIZE,
         why="read: over 8000 tokens",
         prior=1,
-        spares=True,
+        spares=(7,),
     ),
     Repair(
         message=Message(role="tool", parts=(ToolResult(call_id="call_1", content=()),)),

@@ -90,7 +90,7 @@ class Told:
         return self.protected(group) or any(seq in self.pinned for seq in self.groups[group])
 
     def unread(self, group: int) -> bool:
-        """Whether it was revealed and the model has not spoken since: no summary takes it."""
+        """Whether it was revealed and the model has not spoken since."""
         return any(self.revealed.get(seq, 0) > self.replied for seq in self.groups[group])
 
     def visible(self) -> list[Round]:
@@ -271,7 +271,7 @@ def _edit_groups(told: Told, at: int, edit: Edit) -> None:
             continue
         if told.fixed(group) or group in told.hidden:
             continue  # no later summary tells of what was dropped
-        if edit.spares and told.unread(group):
+        if any(seq in seqs for seq in edit.spares):
             continue
         told.hidden[group] = edit
     if edit.op == "summarise":

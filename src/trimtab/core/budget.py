@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, cast
 
 from trimtab.core.event import Settings, Size
@@ -58,11 +58,6 @@ class Budget:
         """Tokens that the input may reach by its upper bound."""
         rest = self.limit - self.max_output
         return min(rest, self.input_limit) if self.input_limit else rest
-
-    @property
-    def hard(self) -> Budget:
-        """The same where a jump in price does not matter."""
-        return replace(self, soft_limit=self.limit)
 
     @property
     def room(self) -> int:

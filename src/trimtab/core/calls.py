@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from trimtab.core.budget import Budget, budget_for
 from trimtab.core.event import Attempt, Call, Event, Fork, Outcome, Sent, Settings, Turn, added
 from trimtab.core.tokens import MAXIMUM_RATIO
 
@@ -91,6 +93,24 @@ def weight_of(window: Window) -> float:
     was added lately, whichever is heavier."""
     heavy, light = window.weighed
     return max(window.ratio, (heavy + FEW) / (light + FEW))
+
+
+def budget_of(window: Window, *, volatile: str | None, now: float) -> Budget:
+    """The terms of the next call's limit."""
+    budget = budget_for(
+        window.settings,
+        learned=window.learned_limit,
+        ratio=weight_of(window),
+        margin=window.counter.unanchored,
+        volatile=window.counter.count(volatile) + 8 if volatile else 0,
+        output_first=window.overflowed,
+        now=now,
+    )
+    newest = {index for index in (window.turn_start, len(window.groups) - 1) if index >= 0}
+    if sum(window.groups[index].tokens for index in newest) <= budget.room:
+        return budget
+    # What must stay is above where the price jumps: to hide the rest would be in vain.
+    return replace(budget, soft_limit=budget.limit)
 
 
 def served_otherwise(window: Window, before: Settings) -> None:

@@ -10,17 +10,23 @@ from trimtab.core.edits import ERASED, Handle, erased_message
 from trimtab.core.event import Edit, Erase, Event, Repair, Said
 
 
-def to_erase(events: Sequence[Event], named: Handle, why: str, *, base: int = 0) -> list[Erase]:
+def to_erase(
+    events: Sequence[Event],
+    named: Handle,
+    why: str,
+    *,
+    lost: Callable[[int], bool] = lambda _: False,
+) -> list[Erase]:
     """What must be destroyed for a handle: what it names, and answers that may repeat it.
 
     What a rewind has undone is among it: a later one could bring it back. An answer of the recall
     tools is a copy, so all that came later go; what they copied from stays. LookupError where it
-    names nothing: whoever wants something destroyed must not believe that it was. Of the events up
-    to `base` some may have left memory; what is among those cannot be destroyed here.
+    names nothing, or what is `lost`, by its position, from here: whoever wants something destroyed
+    must not believe that it was.
     """
-    here = {event.seq for event in events if event.seq <= base}
-    for seq in range(max(1, named.first), min(named.last, base) + 1):
-        if seq not in here:
+    here = {event.seq for event in events}
+    for seq in range(max(1, named.first), named.last + 1):
+        if seq not in here and lost(seq):
             raise LookupError(
                 f"nothing was erased: position {seq} is no longer in memory; erase it where the "
                 "log is kept"

@@ -132,8 +132,8 @@ class Edit:
     """The rule that decided it, with its numbers."""
     prior: int = 0
     """Position of the summary that this one carries on; 0 for the first, and for other edits."""
-    spares: bool = False
-    """True where what was revealed and is unread stays, though it lies within (`summarise`)."""
+    spares: tuple[int, ...] = ()
+    """Positions of messages that stay though they lie within, with their groups (`summarise`)."""
 
     @property
     def handle(self) -> str:

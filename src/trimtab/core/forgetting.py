@@ -74,6 +74,12 @@ def refuse_forgotten(window: Window, body: Body) -> None:
             pass
 
 
+def left_memory(window: Window, seq: int) -> bool:
+    """Whether a message that is not here may have stood at the position."""
+    undone = any(to < seq < at for at, to in window.rewinds)
+    return 0 < seq <= window.base.seq and (seq <= window.gone_last or undone)
+
+
 def _refuse_regrouping(window: Window, first: int, last: int) -> None:
     """An erase may take what held a group together: then it is grouped anew, from its start."""
     for group in window.groups:
@@ -163,7 +169,6 @@ def unfold(window: Window) -> None:
         entry = window.entries[seq]
         entry.revealed = by
         entry.round.group.revealed = max(by, entry.round.group.revealed)
-        window.revealed = max(by, window.revealed)
     if state["summary"] is not None:
         window.summary, window.summary_by = _edit(kept[state["summary"]]), state["summary"]
     _give_ids(window, {(seq, index): wire for seq, index, wire in state["wire"]})

@@ -115,7 +115,7 @@ def guard(plan: Plan) -> None:
     fits = _fits(plan)
     if fits():
         return
-    cut_giants(plan, plan.budget.hard.room)
+    cut_giants(plan, plan.budget.room)
     if fits():
         return
     # What was asked for by name stays, if it fits when others go.

@@ -323,8 +323,9 @@ class Plan:
         edits.extend(self._drops())
         if (summary := self._summary) is not None:
             within = self.window.between(summary.first, summary.last)
-            unread = any(group.hidden is None and self.window.unread(group) for group in within)
-            edits.append(replace(summary, spares=unread))
+            seen = (group for group in within if group.hidden is None)
+            spares = tuple(group.first for group in seen if self.window.unread(group))
+            edits.append(replace(summary, spares=spares))
         return Decision(
             edits=tuple(edits),
             note=note,

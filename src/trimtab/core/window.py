@@ -148,8 +148,8 @@ class Window:
         """The provider's id of the newest reply."""
         self.last_reply_by = 0
         """The position of that reply."""
-        self.replied = self.revealed = 0
-        """The positions of the newest message of the model, and of what was last revealed."""
+        self.replied = 0
+        """The position of the newest message of the model."""
         self.summary: Edit | None = None
         self.summary_by = 0
         """The position of the summary's event."""
@@ -216,8 +216,8 @@ class Window:
         return group.index in (len(self.groups) - 1, self.turn_start)
 
     def unread(self, group: Group) -> bool:
-        """Whether it was revealed and the model has said nothing since."""
-        return group.revealed > self.replied
+        """Whether it was revealed and the model has not replied to a call that was made since."""
+        return group.revealed > min(self.sent, self.replied)
 
     def notice(self) -> str:
         """What tells the model that messages were dropped; empty where none were."""
@@ -388,8 +388,8 @@ class Window:
     def _hide(self, seq: int, edit: Edit) -> None:
         for group in self.between(edit.first, edit.last):
             # A span may reach over the newest user message: it names what lies around it.
-            asked_for = edit.spares and self.unread(group)
-            if not (group.pinned or asked_for or self.protected(group)):
+            spared = any(group.first <= seq <= group.last for seq in edit.spares)
+            if not (group.pinned or spared or self.protected(group)):
                 self.hide_group(seq, edit, group)
         if edit.op == "summarise":
             self.summary, self.summary_by = edit, seq
@@ -415,7 +415,7 @@ class Window:
         for entry in (entry for group in groups for entry in group.entries()):
             if not edit.first <= entry.seq <= edit.last:
                 continue
-            entry.revealed = entry.round.group.revealed = self.revealed = seq
+            entry.revealed = entry.round.group.revealed = seq
             for part in [*entry.edits] if edit.part is None else [edit.part]:
                 self.edit_part(seq, replace(edit, first=entry.seq, part=part), part)
         self.dropped.discard(groups)

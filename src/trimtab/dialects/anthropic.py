@@ -29,7 +29,7 @@ _ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system"
 def read(wire: Wire) -> Message:
     if "role" not in wire:
         raise without_role(wire)
-    role = _ROLES.get(str(wire["role"]))
+    role = _ROLES.get(wire["role"]) if isinstance(wire["role"], str) else None
     if role is None:
         raise ValueError(
             f"role {wire.get('role')!r} is not an Anthropic role; "

@@ -45,7 +45,7 @@ _OUTPUT_PARAMS = ("max_tokens", "max_completion_tokens")
 def read(wire: Wire) -> Message:
     if "role" not in wire:
         raise without_role(wire)
-    role = _ROLES.get(str(wire["role"]))
+    role = _ROLES.get(wire["role"]) if isinstance(wire["role"], str) else None
     if wire.get("role") == "function" or wire.get("function_call") is not None:
         raise ValueError(
             "function_call and the role function cannot be read; use tool_calls and messages of "

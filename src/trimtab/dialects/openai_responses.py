@@ -72,11 +72,11 @@ def _assistant(items: Sequence[Wire]) -> Message:
     return Message(role="assistant", parts=read_assistant(items), plain=False, origin=name)
 
 
-def _read_input(wire: Wire, whose: str) -> Message:
+def _read_input(wire: Wire, whose: object) -> Message:
     if not is_message(wire):
         part = Opaque(data=wire)
         return Message(role="user", parts=(part,), plain=False, origin=name, extra=_ITEM)
-    role = _ROLES.get(str(whose))
+    role = _ROLES.get(whose) if isinstance(whose, str) else None
     if role is None:
         raise ValueError(
             f"role {wire['role']!r} is not a Responses role; expected user, system, developer or "

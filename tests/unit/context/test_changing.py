@@ -17,6 +17,7 @@ from tests.conversations import (
     prose,
     said,
     talk,
+    texts,
     user,
 )
 from tests.conversations import result as chat_result
@@ -372,3 +373,36 @@ def test_a_fork_from_before_an_erasure_names_it_too():
     assert "my secret" not in "".join(twin.dump())
     with pytest.raises(Erased, match=f"{handle} was erased"):
         twin.recall(handle)
+
+
+def test_a_range_between_which_calls_were_made_is_erased_after_a_checkpoint():
+    context = chat()
+    context.add(user("secret"))
+    context.request()
+    context.add(said("kept to myself"))
+    context.add(user("And?"))
+    context.request()
+    context.add(said("Nothing."))
+    context.add(user("Really?"))
+    context.checkpoint()
+    context.erase("m2-m4")
+    assert "secret" not in texts(context.request())
+
+
+def test_a_fork_counts_as_was_counted_where_it_begins():
+    one, other = counting(1), counting(2)
+    context = chat("full", tokenizer=one)
+    context.add(user("x" * 1_000))
+    at, tokens = context.window.seq, context.window.tokens
+    context.configure(tokenizer=other)
+    assert context.window.tokens < tokens
+    assert context.fork(at=at).window.tokens == tokens
+    assert context.fork().window.tokens == context.window.tokens
+
+
+@pytest.mark.parametrize("at", ["1", 1.0, True])
+def test_a_fork_at_what_is_no_position_is_refused(at):
+    context = chat()
+    talk(context, 1)
+    with pytest.raises(TypeError, match="it must be a position in the log"):
+        context.fork(at=at)

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from enum import Enum
 
 import pytest
 
@@ -238,3 +239,24 @@ def test_replies_of_one_provider_are_sent_on_to_another():
     request = context.request()
     assert check(request) == []
     assert "by openai_responses" in texts(request)
+
+
+@pytest.mark.parametrize("changed", [{"id": 7}, {"id": None}])
+def test_what_a_server_reports_oddly_can_be_loaded_again(changed):
+    context = chat()
+    context.add(user("hi"))
+    context.request()
+    context.add(chat_reply().model_dump() | changed)
+    context.add(user("And?"), key=5)  # type: ignore[arg-type]
+    assert Context.load(context.dump()).request() == context.request()
+
+
+class Role(str, Enum):  # noqa: UP042 - as callers have them
+    USER = "user"
+
+
+@pytest.mark.parametrize("made", [chat, claude])
+def test_a_role_may_be_a_word_of_an_enumeration(made):
+    context = made()
+    context.add({"role": Role.USER, "content": "hi"})
+    assert context.request()["messages"][0]["role"] == "user"

@@ -156,3 +156,30 @@ def test_what_cannot_be_shown_costs_nothing_else():
     assert "messages omitted" in before
     context.reveal("m2")
     assert texts(context.request()) == before
+
+
+@pytest.mark.parametrize("policy", ["auto", "layered", "rolling"])
+def test_what_is_revealed_while_a_call_is_out_is_in_the_next(policy):
+    context = long_talk(policy, context={"max_history_tokens": 900})
+    context.request()
+    context.reveal("m2")
+    context.add(said("To what was asked before."))
+    context.add(user("And then?"))
+    assert prose(2_000, "question 0") in texts(context.request())
+
+
+def test_a_summary_that_spares_what_was_revealed_does_so_when_it_is_folded_again():
+    context = long_talk("rolling")
+    context.request()
+    context.reveal("m2")
+    for number in range(9):
+        context.add(user(f"more {number}"))
+    shown = context.request()
+    assert prose(2_000, "question 0") in texts(shown)
+    assert any(event.body.spares for event in context.events if isinstance(event.body, Edit))
+    position = context.window.seq
+    assert context.rebuild(position) == shown
+    assert Context.load(context.dump()).request() == shown
+    context.add(said("Nothing."))
+    context.rewind(position)  # folds all of it again
+    assert texts(context.request()) == texts(shown)

@@ -107,10 +107,10 @@ LATER: dict[int, dict[str, object]] = {
         "selected": 0,
         "paused": False,
         "prior": 0,
-        "spares": False,
+        "spares": (),
     },
-    2: {"selected": 0, "paused": False, "prior": 0, "spares": False},
-    3: {"spares": False},
+    2: {"selected": 0, "paused": False, "prior": 0, "spares": ()},
+    3: {"spares": ()},
 }
 """By format: fields that it did not know, as they are read from it."""
 

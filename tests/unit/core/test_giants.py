@@ -55,3 +55,17 @@ def test_a_giant_result_behind_a_giant_question_pushes_little_out(policy):
     assert "truncated" in contents(first)[-1]
     assert context.request() == first
     context.add(said("Read."))
+
+
+@pytest.mark.parametrize("policy", ["auto", "thresholds", "layered", "full", "compact"])
+def test_nothing_goes_to_get_below_a_price_that_is_paid_anyway(policy):
+    context = Context("gemini-2.5-pro", dialect="openai_chat", policy=policy, tokenizer=quarters)
+    context.add(user("Never touch production."))
+    context.request()
+    context.add(said("No."))
+    context.add(user(prose(1_000_000)))
+    for number in range(5):
+        request = context.request()
+        assert len(request["messages"]) == 3 + 2 * number
+        context.add(calls(f"c{number}"))
+        context.add(result(f"c{number}", prose(400)))

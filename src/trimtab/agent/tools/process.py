@@ -101,9 +101,8 @@ async def run_process(
         raise
     finally:
         output.close()
-        if process.returncode is not None:
-            # The loop would do so when it comes to it; it may be gone before.
-            transport.close()
+        # The loop would do so when it hears of the end; it may be gone before.
+        transport.close()
 
 
 async def _watched(process: Process, output: _Output, seconds: float) -> Ran:

@@ -133,7 +133,7 @@ def auto(
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
         cap_results(plan, knobs, cap_of(budget, goal, names))
-        cut_giants(plan, int(HARD * budget.hard.room))
+        cut_giants(plan, int(HARD * budget.room))
         bind_history(plan, knobs)
         low = target(budget, goal)
         meter = float((window.note or {}).get("meter", 0.0))

@@ -21,7 +21,7 @@ def rolling(knobs: Knobs, summaries: Summaries = "extractive") -> Policy:
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
         cap_results(plan, knobs, Cap(amount=MAX_TOOL_RESULT_TOKENS))
-        cut_giants(plan, budget.hard.room)
+        cut_giants(plan, budget.room)
         bind_history(plan, knobs)
         bind_masks(plan, knobs)
         if plan.messages <= summary.window and plan.tokens <= budget.room:

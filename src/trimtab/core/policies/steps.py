@@ -60,11 +60,10 @@ def cap_history(plan: Plan, tokens: int) -> None:
     window, why = plan.window, f"history over {limit} tokens"
     if (start := window.turn_start) < 0 or over() <= 0:
         return
-    asked = 0
-    if window.revealed > window.replied:
-        # What was revealed comes on top until it was read: nothing else goes for it.
-        asked = sum(g.bytes for g in plan.groups() if g.index < start and window.unread(g))
-    plan.drop_oldest(lambda: over() <= quarter(asked), why, before=start)
+    # What was revealed comes on top until it was read: nothing else goes for it.
+    unread = filter(window.unread, window.visible.values())
+    asked = quarter(sum(g.bytes for g in unread if g.index < start and not plan.hides(g)))
+    plan.drop_oldest(lambda: over() <= asked, why, before=start)
 
 
 def cap_messages(plan: Plan, limit: int) -> None:

@@ -22,7 +22,7 @@ def thresholds(knobs: Knobs, summaries: Summaries = "extractive") -> Policy:
         bind_history(plan, knobs)
         bind_masks(plan, knobs)
         soft, hard = budget.share(at.summarise), budget.share(at.trim)
-        cut_giants(plan, budget.hard.share(at.trim))
+        cut_giants(plan, hard)
         if plan.tokens <= soft:
             return plan.decision(summary_tokens=cap, list_tokens=listed)
         older = older_groups(plan, at.keep)
