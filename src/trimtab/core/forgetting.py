@@ -169,6 +169,7 @@ def unfold(window: Window) -> None:
         entry = window.entries[seq]
         entry.revealed = by
         entry.round.group.revealed = max(by, entry.round.group.revealed)
+        window.revealed = max(by, window.revealed)
     if state["summary"] is not None:
         window.summary, window.summary_by = _edit(kept[state["summary"]]), state["summary"]
     _give_ids(window, {(seq, index): wire for seq, index, wire in state["wire"]})

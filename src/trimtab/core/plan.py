@@ -180,6 +180,10 @@ class Plan:
         """A group's tokens under the plan."""
         return self._size_of(group)[1]
 
+    def group_bytes(self, group: Group) -> int:
+        """A group's bytes under the plan."""
+        return self._size_of(group)[0]
+
     def mask(self, entry: Entry, part: int, why: str, text: str | None = None) -> bool:
         """Replace a part by a placeholder; False where that would not make it smaller."""
         words = masked(self.size(entry, part).tokens) if text is None else text
@@ -401,6 +405,11 @@ class Plan:
         before, self._front = self._front, front_size(self.window.counter, summary, words)
         self.bytes += self._front.bytes - before.bytes
         self.tokens += self._front.tokens - before.tokens
+
+    def notice_bytes(self) -> int:
+        """Bytes by which the front grows when something is dropped."""
+        front = front_size(self.window.counter, self._summary_text(), self._longest_notice())
+        return max(0, front.bytes - self._front.bytes)
 
     def _longest_notice(self) -> str:
         last = self.window.seq

@@ -148,8 +148,8 @@ class Window:
         """The provider's id of the newest reply."""
         self.last_reply_by = 0
         """The position of that reply."""
-        self.replied = 0
-        """The position of the newest message of the model."""
+        self.replied = self.revealed = 0
+        """The positions of the newest message of the model, and of what was last revealed."""
         self.summary: Edit | None = None
         self.summary_by = 0
         """The position of the summary's event."""
@@ -415,7 +415,7 @@ class Window:
         for entry in (entry for group in groups for entry in group.entries()):
             if not edit.first <= entry.seq <= edit.last:
                 continue
-            entry.revealed = entry.round.group.revealed = seq
+            entry.revealed = entry.round.group.revealed = self.revealed = seq
             for part in [*entry.edits] if edit.part is None else [edit.part]:
                 self.edit_part(seq, replace(edit, first=entry.seq, part=part), part)
         self.dropped.discard(groups)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conversations import calls as called
-from tests.conversations import chat, prose, result, results, said, talk, texts, use, user
+from tests.conversations import chat, claude, prose, result, results, said, talk, texts, use, user
 from trimtab import Context
 from trimtab.core.event import Edit
 from trimtab.core.plan import Decision, Plan
@@ -183,3 +183,44 @@ def test_a_summary_that_spares_what_was_revealed_does_so_when_it_is_folded_again
     context.add(said("Nothing."))
     context.rewind(position)  # folds all of it again
     assert texts(context.request()) == texts(shown)
+
+
+@pytest.mark.parametrize("more", range(10, 400, 30))
+def test_what_cannot_be_shown_is_decided_about_once(more):
+    """The notice that stands for it then counts as history, too."""
+    context = chat(
+        "full", context_window=8_000, max_output_tokens=500, context={"max_history_tokens": 300}
+    )
+    context.add(user(prose(20_000, "a book")))
+    context.request()
+    context.add(said("Read."))
+    for number in range(4):
+        context.add(user(prose(120, f"question {number}")))
+        context.request()
+        context.add(said(prose(80, f"answer {number}")))
+    context.request()
+    context.reveal("m2")
+    context.add(user(prose(more)))
+    context.add(user(prose(12_000)))
+    context.request()
+    assert context.decide() == []
+
+
+def test_a_cap_of_results_beside_what_was_revealed_is_decided_about_once():
+    """Rounds of a thinking loop are one group: a result in it may be cut while another is shown."""
+    caps = {"max_history_tokens": 20, "max_tool_result_tokens": 1}
+    context = claude("full", context=caps)
+    context.add(user("Read both."))
+    for number in range(2):
+        thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+        call = {"type": "tool_use", "id": f"c{number}", "name": "read", "input": {}}
+        context.add({"role": "assistant", "content": [thought, call]})
+        found = {"type": "tool_result", "tool_use_id": f"c{number}", "content": prose(1_500)}
+        handle = context.add({"role": "user", "content": [found]})
+        if number == 0:
+            context.request()
+            context.reveal(handle)
+    context.add(user(prose(300)))
+    context.add(user("And?"))
+    context.apply(context.decide())
+    assert context.decide() == []

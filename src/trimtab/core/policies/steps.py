@@ -53,17 +53,18 @@ def _may_exceed(result: Result, cap: Cap) -> bool:
 def cap_history(plan: Plan, tokens: int) -> None:
     """Drop oldest groups until what stands before the newest user message is within the cap."""
     limit = min(tokens, plan.budget.available) if tokens else plan.budget.available
+    window, start, asked = plan.window, plan.window.turn_start, 0
+    if window.revealed > min(window.sent, window.replied):
+        # What was revealed comes on top until it was read: nothing else goes for it, nor when the
+        # guard lets it go again and a notice stands there.
+        unread = [g for g in plan.groups() if g.index < start and window.unread(g)]
+        asked = sum(map(plan.group_bytes, unread))
 
-    def over() -> int:
-        return quarter(plan.bytes - plan.turn_bytes) - limit
+    def enough() -> bool:
+        notice = plan.notice_bytes() if asked else 0
+        return quarter(plan.bytes - plan.turn_bytes - asked + notice) <= limit
 
-    window, why = plan.window, f"history over {limit} tokens"
-    if (start := window.turn_start) < 0 or over() <= 0:
-        return
-    # What was revealed comes on top until it was read: nothing else goes for it.
-    unread = filter(window.unread, window.visible.values())
-    asked = quarter(sum(g.bytes for g in unread if g.index < start and not plan.hides(g)))
-    plan.drop_oldest(lambda: over() <= asked, why, before=start)
+    plan.drop_oldest(enough, f"history over {limit} tokens", before=start)
 
 
 def cap_messages(plan: Plan, limit: int) -> None:
