@@ -5,12 +5,25 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.laws.oracle import Told, tell, under
 from tests.strategies.life import Life
-from tests.strategies.logs import Peek, Setup, Step, setups, steps
+from tests.strategies.logs import (
+    Chat,
+    Loop,
+    Peek,
+    Say,
+    Setup,
+    Squeeze,
+    Step,
+    Touch,
+    Words,
+    setups,
+    steps,
+)
 from trimtab import CannotFit
 from trimtab.core.event import Edit, Event, canonical
 from trimtab.core.tokens import size_of
@@ -44,6 +57,49 @@ class Idempotent(RuleBasedStateMachine):
         second = life.context.request(stream=call.stream, volatile=call.volatile)
         assert canonical(second) == canonical(request)
         assert life.events == events
+
+
+SHORT, LONG = Words(size=12), Words(size=1_500)
+FOUND: dict[str, tuple[Setup, list[Step]]] = {
+    "a result cut beside what was revealed, under a cap of the history": (
+        Setup(
+            policy="full",
+            window=2_000,
+            system=SHORT,
+            context={
+                "max_history_tokens": 20,
+                "max_tool_result_tokens": 1,
+                "tools": {"read": {"max_tool_result_tokens": 50}},
+            },
+        ),
+        [
+            Loop(rounds=2, words=LONG, opaque=True),
+            Touch(what="reveal"),
+            Say(words=LONG),
+            Chat(rounds=1, words=SHORT),
+        ],
+    ),
+    "three results that share next to nothing": (
+        Setup(policy="rolling", goal="cost", system=Words(unit="", size=1), tools=1),
+        [
+            Say(words=SHORT),
+            Squeeze(times=2),
+            Say(words=Words(unit="🙂🚀", size=1_500)),
+            Squeeze(times=2),
+            Loop(rounds=2, width=3, words=LONG),
+        ],
+    ),
+}
+"""Lives in which it once changed something."""
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_once_changed_when_asked_twice_does_not(name: str):
+    setup, life = FOUND[name]
+    machine = Idempotent()
+    machine.begin(setup=setup)
+    for step in life:
+        machine.live(step=step)
 
 
 TestAskingTwiceChangesNothing = Idempotent.TestCase

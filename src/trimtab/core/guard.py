@@ -145,7 +145,8 @@ def cut_giants(plan: Plan, room: int) -> None:
     if last <= room:
         return
     # Once is enough: what is cut a little more at each call is read from no cache.
-    texts = [text for text in texts if _why(*text) not in (WHY, TOO_LARGE)]
+    cut = max(_cut_at(entry, part) for entry, part in texts)
+    texts = [(entry, part) for entry, part in texts if entry.seq > cut]
     size = sum(plan.size(*text).tokens for text in texts)
     room = int(SLACK * room)
     left = max(int(GIANT * room) - (last - size), int(LEAST * room), room - (plan.tokens - size))
@@ -158,9 +159,10 @@ def cut_giants(plan: Plan, room: int) -> None:
         left -= plan.size(entry, part).tokens
 
 
-def _why(entry: Entry, part: int) -> str:
+def _cut_at(entry: Entry, part: int) -> int:
+    """The position at which a text was cut to the room; 0 where it was not."""
     edit = entry.edits.get(part)
-    return "" if edit is None else edit.why
+    return entry.edited_by[part] if edit is not None and edit.why in (WHY, TOO_LARGE) else 0
 
 
 def _cap(entry: Entry, part: int, amount: int) -> Cap:
