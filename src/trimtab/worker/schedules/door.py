@@ -45,7 +45,9 @@ class ScheduleDoor:
 
     async def run(self) -> None:
         """Run what is due when it is, until cancelled; what cannot be run is tried again."""
-        while True:
+        task = asyncio.current_task()
+        # Python 3.11 may lose a cancellation inside wait_for, which pools of connections use.
+        while task is None or not task.cancelling():
             self._woken.clear()
             try:
                 wait = await self.once()
