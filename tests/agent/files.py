@@ -12,6 +12,7 @@ ENVIRON = {
     "YES": "true",
 }
 LEAST = "model:\n  name: claude-sonnet-4-5\n"
+TOOLS = LEAST + "tools:\n"
 
 DOCUMENT_0 = """\
 model:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.agent.files import DOCUMENT_0, ENVIRON, GOOD, LEAST, folder
 from tests.agent.wrong import WRONG as WRONG_FILES
 from tests.agent.wrong_doors import WRONG_DOORS
+from tests.agent.wrong_tools import WRONG_TOOLS
 from trimtab.agent.document import DEEPEST, MOST, document
 from trimtab.agent.problems import AgentFileError, Place
 from trimtab.agent.reading import hints, place_of_store, read_agent, system_of
@@ -21,7 +22,7 @@ from trimtab.agent.text import LARGEST
 
 __all__ = ["folder"]
 
-WRONG = {**WRONG_FILES, **WRONG_DOORS}
+WRONG = {**WRONG_FILES, **WRONG_TOOLS, **WRONG_DOORS}
 
 FILE = Path("agent.yaml")
 JARGON = re.compile(

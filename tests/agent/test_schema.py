@@ -8,7 +8,8 @@ from hypothesis import given
 
 from tests.agent.files import ENVIRON, GOOD, folder
 from tests.agent.test_reading import TEXTS
-from tests.agent.wrong import WRONG
+from tests.agent.wrong import WRONG as WRONG_FILES
+from tests.agent.wrong_tools import WRONG_TOOLS
 from trimtab.agent.document import document
 from trimtab.agent.problems import AgentFileError
 from trimtab.agent.reading import read_agent
@@ -16,6 +17,7 @@ from trimtab.agent.schema import agent_schema
 
 __all__ = ["folder"]
 
+WRONG = {**WRONG_FILES, **WRONG_TOOLS}
 CHECK = jsonschema.Draft202012Validator(agent_schema())
 READING_ALONE = {
     "a pattern that is none",

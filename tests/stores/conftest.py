@@ -15,6 +15,13 @@ def template():
     yield from places.template()
 
 
+@pytest.fixture
+def migrated(template):
+    """A database of one's own with all tables, empty."""
+    with places.database(template) as made:
+        yield made
+
+
 @pytest.fixture(params=places.NAMES)
 def place(request, tmp_path):
     copied = request.getfixturevalue("template") if request.param == "postgres" else ""

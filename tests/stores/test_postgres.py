@@ -51,12 +51,6 @@ def empty(template):
 
 
 @pytest.fixture
-def migrated(template):
-    with places.database(template) as made:
-        yield made
-
-
-@pytest.fixture
 async def store(migrated):
     async with opened(migrated) as made:
         yield made

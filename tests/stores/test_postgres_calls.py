@@ -10,7 +10,6 @@ from psycopg import AsyncConnection
 from tests.agents import Clock
 from tests.conversations import prose, user
 from tests.session.summarising import GOOD, rolling, writer
-from tests.stores import places
 from tests.stores.make import call, forked, outcome, said
 from trimtab.core.event import Attempt, Call, Outcome, Usage
 from trimtab.session.turn import run_turn
@@ -20,12 +19,6 @@ from trimtab.testing import ScriptedProvider
 pytestmark = pytest.mark.anyio
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrate.md"
-
-
-@pytest.fixture
-def migrated(template):
-    with places.database(template) as made:
-        yield made
 
 
 @pytest.fixture

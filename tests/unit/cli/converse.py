@@ -6,7 +6,10 @@ import json
 import time
 from dataclasses import dataclass, field
 
+from typer.testing import CliRunner
+
 from tests.conversations import calls, prose, result, said, ticking, user
+from trimtab.cli.app import app
 from trimtab.core.event import canonical
 from trimtab.session import Session
 
@@ -62,3 +65,14 @@ async def converse(store, name) -> Kept:
     kept.events = talk.window.seq
     await talk.close()
     return kept
+
+
+def session(*arguments, store="", stdin=None):
+    env = {"TRIMTAB_STORE": str(store), "COLUMNS": "120"}
+    return CliRunner().invoke(app, ["session", *map(str, arguments)], env=env, input=stdin)
+
+
+def answer(*arguments, **options):
+    done = session(*arguments, **options)
+    assert done.exit_code == 0, done.output
+    return done.stdout

@@ -93,6 +93,36 @@ async def test_a_store_that_is_away_does_not_end_it(kept, place):
         await until(place.keys)
 
 
+class Deaf:
+    """Schedules that lose one cancellation, as `wait_for` of Python 3.11 may within a pool."""
+
+    def __init__(self):
+        self.asked = asyncio.Event()
+        self.lost = False
+
+    async def run_next(self, *args, **how):
+        self.asked.set()
+        if self.lost:
+            return
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            self.lost = True
+
+    async def next_due(self, *args, **how):
+        return None
+
+
+async def test_it_ends_when_it_is_asked_to_though_the_cancellation_was_lost():
+    deaf: Any = Deaf()
+    task = asyncio.create_task(ScheduleDoor(deaf, AGENTS, look=0.01).run())
+    await deaf.asked.wait()
+    task.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.wait([task])
+    assert task.done()
+
+
 async def test_nothing_is_delivered_to_a_clock(kept):
     door = ScheduleDoor(kept, AGENTS)
     reply = Outbound(session="s", seq=1, text="x", route=CHAT, key="k")
