@@ -22,6 +22,11 @@ LINE_CHARS = 160
 """Of one line that are kept."""
 
 
+FIRST = 4
+"""A share: of so many tokens of a summary one is for what the user said first, as the task is and
+what holds for all of it."""
+USER = "- user: "
+"""How the line of what a user said begins."""
 NAMED = "- named: "
 """How the line of names begins."""
 _CUT = re.compile(r"(?<!\S)\S*…")
@@ -36,7 +41,8 @@ def extract(
     max_tokens: int = MAX_TOKENS,
     max_names: int = 0,
 ) -> str:
-    """The prior summary's lines and one line for each thing said since, oldest cut first.
+    """The prior summary's lines and one line for each thing said since, oldest cut first; what the
+    user said first stays, in a quarter of the tokens.
 
     With `max_names` a last line lists the words that were named most, the prior's included; it is
     not counted in `max_tokens`.
@@ -46,12 +52,33 @@ def extract(
     lines = [line for line in lines if not line.startswith(NAMED)]
     for message in messages:
         lines.extend(_lines(message))
-    kept = newest_lines("\n".join(lines), counter, max_tokens)
+    kept = _best_lines(lines, counter, max_tokens)
     if max_names:
         said.extend(_told(message) for message in messages)
         if found := names("\n".join(said), max_names, kept):
             kept = f"{kept}\n{NAMED}{found}".lstrip("\n")
     return kept
+
+
+def _best_lines(lines: Sequence[str], counter: Counter, max_tokens: int) -> str:
+    """What the user said first, in its share of the tokens, and the newest of all else."""
+    kept: set[int] = set()
+    room = max_tokens // FIRST
+    for index in (index for index, line in enumerate(lines) if line.startswith(USER)):
+        size = counter.count(lines[index] + "\n")
+        if size > room:
+            break
+        room -= size
+        kept.add(index)
+    room += max_tokens - max_tokens // FIRST
+    for index in reversed([index for index in range(len(lines)) if index not in kept]):
+        room -= counter.count(lines[index] + "\n")
+        if room < 0:
+            break
+        kept.add(index)
+    if not kept:
+        return newest_lines("\n".join(lines), counter, max_tokens)
+    return "\n".join(lines[index] for index in sorted(kept))
 
 
 def newest_lines(text: str, counter: Counter, max_tokens: int) -> str:

@@ -7,7 +7,7 @@ make the window smaller is refused here, so no policy can re-mask a placeholder 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -26,7 +26,7 @@ from trimtab.core.edits import (
     with_recall,
 )
 from trimtab.core.event import Edit, Size
-from trimtab.core.message import Opaque, ToolCall
+from trimtab.core.message import Opaque, Text, ToolCall
 from trimtab.core.rounds import Entry, Group, Result
 from trimtab.core.tokens import front_size, size_of, upper_bound
 from trimtab.core.window import Window
@@ -66,6 +66,8 @@ class Span:
     """The last message."""
     position: int | None = None
     """The log's length when the range was named, by which later changes in it are noticed."""
+    tells: int | None = None
+    """The first message of which the summary tells that is to be carried on; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,15 +255,10 @@ class Plan:
                 return
             if after is not None and group.index <= after:
                 continue
-            if not unread and self.window.unread(group):
+            if not unread and self.unread(group):
                 continue
             if self.drop(group, why) and enough():
                 return
-
-    def if_smaller(self) -> AbstractContextManager[None]:
-        """Take drops back that save less than the notice of them takes."""
-        before = self.tokens
-        return self.provided(lambda: self.tokens < before)
 
     @contextmanager
     def provided(self, reached: Callable[[], bool]) -> Generator[None, None, None]:
@@ -274,7 +271,7 @@ class Plan:
 
     def summarise(self, groups: list[Group], text: str, why: str) -> bool:
         """Replace groups and the summary before them by a new one; False if it saves nothing."""
-        groups = [g for g in groups if self.may_hide(g) and not self.window.unread(g)]
+        groups = [group for group in groups if self.may_hide(group) and not self.unread(group)]
         if not groups or not text.strip():
             return False
         made = self._summary_of(groups, text, why)
@@ -328,7 +325,7 @@ class Plan:
         if (summary := self._summary) is not None:
             within = self.window.between(summary.first, summary.last)
             seen = (group for group in within if group.hidden is None)
-            spares = tuple(group.first for group in seen if self.window.unread(group))
+            spares = tuple(group.first for group in seen if self.unread(group))
             edits.append(replace(summary, spares=spares))
         return Decision(
             edits=tuple(edits),
@@ -355,17 +352,20 @@ class Plan:
         ]
 
     def _put(self, entry: Entry, part: int, edit: Edit) -> bool:
-        if isinstance(entry.message.parts[part], ToolCall | Opaque):
+        told = entry.message.parts[part]
+        if isinstance(told, ToolCall | Opaque):
             return False  # a call belongs to its result, and a provider's own block to its whole
         if entry.pinned:
             return False
+        if edit.op == "mask" and entry is self.window.newest_user and isinstance(told, Text):
+            return False  # something of what was asked stays
         if entry.round.group.hidden is not None or self.hides(entry.round.group):
             return False
         current = self._parts.get((entry.seq, part)) or entry.edits.get(part)
         if current is not None and current.op == "mask":
             return False  # a placeholder stays as it is
         before = self.size(entry, part)
-        size = size_of(shown(entry.message.parts[part], edit), self.window.counter)
+        size = size_of(shown(told, edit), self.window.counter)
         if size.tokens >= before.tokens or size.bytes > before.bytes:
             return False
         self._parts[entry.seq, part] = replace(edit, size=size)
@@ -378,6 +378,10 @@ class Plan:
         )
         self.breaks = self.breaks or entry.seq <= self.window.sent
         return True
+
+    def unread(self, group: Group) -> bool:
+        """Whether it was revealed and the model has not replied to a call that was made since."""
+        return group.revealed > self.window.seen
 
     def may_hide(self, group: Group) -> bool:
         """Whether it is neither hidden already nor one that must stay."""

@@ -10,13 +10,14 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from trimtab.core.edits import shown
 from trimtab.core.event import Call, canonical
 from trimtab.core.message import (
     Message,
     Part,
+    Role,
     Text,
     ToolCall,
     ToolResult,
@@ -27,7 +28,7 @@ from trimtab.core.rounds import Entry, Round
 from trimtab.core.utf8 import whole_pairs_in
 from trimtab.core.window import Window
 
-RENDERER = 2
+RENDERER = 3
 """The version of all that turns a window into a request; goes up when any golden log changes."""
 
 _HALVES = re.compile(r"\\ud[89a-f]")
@@ -82,7 +83,7 @@ class Rendering:
 
     def __init__(self, render: Render, *, system_notices: bool) -> None:
         self._render = render
-        self._notice_role = "system" if system_notices else "user"
+        self._notice_role: Role = "system" if system_notices else "user"
         self._start((-1, -1))
 
     def _start(self, made_of: tuple[int, int]) -> None:
@@ -168,14 +169,17 @@ def call_record(settings_params: Mapping[str, Any], call: Call) -> dict[str, Any
     }
 
 
-def front_messages(window: Window, role: str) -> list[Message]:
-    """What stands before the first kept message: the summary, then the notice."""
-    texts: list[str] = []
-    if summary := window.framed(window.summary):
-        texts.append(summary)
-    if notice := window.notice():
-        texts.append(notice)
-    return [text_message(cast("Any", role), text) for text in texts]
+def front_messages(window: Window, role: Role) -> list[Message]:
+    """What stands before the first kept message: the summary, then the notice in its role.
+
+    A summary repeats what users and tools have said: it must not speak as the system does.
+    """
+    teller: Role = "user" if window.settings.renderer > 2 else role
+    told: tuple[tuple[Role, str], ...] = (
+        (teller, window.framed(window.summary)),
+        (role, window.notice()),
+    )
+    return [text_message(whose, text) for whose, text in told if text]
 
 
 def marks_for(rendering: Rendering, window: Window, frontier: int | None) -> tuple[int, ...]:

@@ -87,3 +87,17 @@ def test_a_word_that_a_line_was_cut_in_is_no_name():
 def test_names_are_listed_where_no_line_is_left():
     deep = text_message("user", "\n" * 2_000 + "deep_name")
     assert extract("", [deep], BYTES4, max_names=9) == f"{NAMED}deep_name"
+
+
+def test_what_the_user_said_first_stays_in_a_quarter_of_the_tokens():
+    said = [text_message("user", f"Rule {number}: be brief.") for number in range(6)]
+    said += [text_message("assistant", f"Step {number} is done.") for number in range(50)]
+    text = extract("", said, BYTES4, max_tokens=100)
+    for _ in range(3):  # carried on and on
+        more = [text_message("assistant", f"Later {number}.") for number in range(20)]
+        text = extract(text, more, BYTES4, max_tokens=100)
+    lines = text.splitlines()
+    assert lines[:3] == [f"- user: Rule {number}: be brief." for number in range(3)]
+    assert sum(line.startswith("- user: ") for line in lines) == 3
+    assert lines[-1] == "- assistant: Later 19."
+    assert BYTES4.count(text) <= 100

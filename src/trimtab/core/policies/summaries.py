@@ -160,10 +160,11 @@ def wanted(window: Window, decision: Decision, *, forced: bool = False) -> Wante
     groups = [group for group in window.between(span.first, span.last) if group.hidden is None]
     tokens = sum(group.tokens for group in groups) + size_before(window, window.summary)
     prior, listed = window.summary.text if window.summary else "", decision.list_tokens
+    tells = window.summary.first if window.summary else None
     return WantedSummary(
         messages=tuple(entry.message for group in groups for entry in group.entries()),
         prior=prior,
-        span=replace(span, position=window.seq),
+        span=replace(span, position=window.seq, tells=tells),
         tokens=tokens,
         max_tokens=MAX_TOKENS if decision.summary_tokens is None else decision.summary_tokens,
         list_tokens=listable(prior, tokens, window.counter) if listed is None else listed,
@@ -195,10 +196,15 @@ def summarised(plan: Plan, span: Span, text: str, decision: Decision) -> tuple[E
 
 
 def _rewritten(window: Window, span: Span) -> bool:
-    """Whether messages of the span were undone or destroyed after it was named."""
+    """Whether messages that the text tells of were undone or destroyed after it was asked for, or
+    the summary that it carries on is no longer in force."""
     since = window.seq if span.position is None else span.position
+    begin = span.first
+    if span.tells is not None:
+        if window.summary is None or window.summary.first > span.tells:
+            return True
+        begin = min(begin, span.tells)
     undone = any(at > since and to < span.last for at, to in window.rewinds)
     return undone or any(
-        at > since and first <= span.last and span.first <= last
-        for first, last, _, at in window.erased
+        at > since and first <= span.last and begin <= last for first, last, _, at in window.erased
     )
