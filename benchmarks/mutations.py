@@ -227,7 +227,7 @@ FAULTS = (
         law=3,
         what="what was revealed is dropped before it is read",
         file="core/plan.py",
-        old="if not unread and self.window.unread(group):",
+        old="if not unread and self.unread(group):",
         new="if not unread and group.pinned:",
     ),
     Fault(

@@ -16,13 +16,14 @@ from trimtab.core.calls import budget_of
 from trimtab.core.edits import parse_handle
 from trimtab.core.erase import eraser, to_erase
 from trimtab.core.event import Body, Call, Edit, Event, Outcome, Pin, Rewind, Settings, dump
-from trimtab.core.forgetting import left_memory
+from trimtab.core.forgetting import left_memory, refuse_forgotten
 from trimtab.core.guard import CannotFit, guarded
 from trimtab.core.ledger import Ledger, Preview, ledger_of
 from trimtab.core.matching import continues, known_prefix
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Decision, Plan, Policy, Span
 from trimtab.core.policies import DEFAULT
+from trimtab.core.policies.aggressive import after_refusal
 from trimtab.core.policies.knobs import Goal, Summaries, knobs_from
 from trimtab.core.policies.results import WantedResult, summarised_part, wanted_results
 from trimtab.core.policies.summaries import SummaryRefused, WantedSummary, summarised, wanted
@@ -36,7 +37,7 @@ from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.watching import Watch
 from trimtab.options import Options, Tokenizer, changed, loaded, made, options_after, settings_of
 from trimtab.redaction import Redact, redacted
-from trimtab.wire import call_of, rebuild, rendering_of, request_of, said_of
+from trimtab.wire import call_of, failed, rebuild, rendering_of, request_of, said_of
 
 
 class Context:
@@ -176,7 +177,7 @@ class Context:
         own = detect(wire, dialect(self.window.settings.dialect))
         if own.is_reply(wire):
             return self._reply(own.read_reply(wire), key)
-        return self._say(own.read(wire), key=key)
+        return self._say(given.whole(own.read(wire)), key=key)
 
     def fail(
         self,
@@ -186,13 +187,15 @@ class Context:
         input: int | None = None,
         requested: int | None = None,
     ) -> None:
-        """Record that the last call ended in an error; `overflow` with a limit teaches it."""
-        given.refuse_failure(kind, limit=limit, input=input, requested=requested)
-        if (call := self.window.awaiting) is None:
-            raise ValueError("no call waits for an outcome that could be an error")
-        told = {"kind": kind, "limit": limit, "input": input, "requested": requested}
-        error = {name: value for name, value in told.items() if value is not None}
-        self.append(Outcome(call=call, status="error", error=error))
+        """Record that the last call ended in an error; what an `overflow` names teaches.
+
+        After one the next request is smaller, whatever it names; CannotFit where it cannot be.
+        """
+        self.append(failed(self.window, kind, limit=limit, input=input, requested=requested))
+        if kind == "overflow":
+            knobs = knobs_from(self.options.context)
+            for edit in after_refusal(self.window, self.budget(), knobs=knobs):
+                self.append(edit)
 
     def watch(self, stream: Iterable[Any] | AsyncIterable[Any]) -> Watch:
         """Pass a stream on and add its reply, with usage, when it ends."""
@@ -208,9 +211,9 @@ class Context:
         said = [redacted(message, self.options.redact) for message in history]
         if system and system != self.window.settings.system:
             self.configure(system=system)
-        known, undone = known_prefix(self.window, said)
-        if undone is not None:
-            self.append(Rewind(to=undone - 1))
+        known, position = known_prefix(self.window, said)
+        if position is not None:
+            self.append(Rewind(to=position))
         self.replay(history[known:])
 
     def replay(self, said: Iterable[Message]) -> None:
@@ -389,6 +392,8 @@ class Context:
         named, known = parse_handle(given.handle(handle)), held(self.window, self.events)[1]
         erases = to_erase(known, named, why, lost=partial(left_memory, self.window))
         for erase in erases:
+            refuse_forgotten(self.window, erase)  # all or nothing
+        for erase in erases:
             self.append(erase)
         self.events[:] = map(eraser(erases), self.events)
 
@@ -424,9 +429,7 @@ class Context:
         base, known = held(self.window, self.events)
         past = [event for event in known if event.seq <= at]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
-        own = self.own(options_after(settings, self.options, earlier=True))
-        counter = self.window.counters.get(settings.counter)
-        own["tokenizer"] = counter.count if counter and own["tokenizer"] else own["tokenizer"]
+        own = self.own(options_after(settings, self.options, earlier=self.window.counters))
         twin = Context.load(past, snapshot=base, **own)
         for body in branch(known[len(past) :], parent=name, at=at):
             twin.append(body)

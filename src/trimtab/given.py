@@ -12,7 +12,7 @@ from typing import Any, cast
 from trimtab.catalog import lookup, resolve
 from trimtab.core.budget import thinking_of
 from trimtab.core.event import Event, Repair, Said, Settings, Size, event_from_json, upgrade
-from trimtab.core.message import Message
+from trimtab.core.message import Message, Opaque
 from trimtab.core.plan import Decision
 from trimtab.core.policies import POLICIES
 from trimtab.core.policies.knobs import GOALS, SUMMARIES, knobs_from
@@ -111,6 +111,17 @@ def _refuse_output(model: str, asked: int | None, entry: Mapping[str, Any]) -> N
         )
 
 
+def whole(message: Message) -> Message:
+    """What was said, unless it is a thought alone: without what it led to it cannot be sent."""
+    thoughts = [isinstance(part, Opaque) and part.thinking for part in message.parts]
+    if message.origin == "openai_responses" and thoughts and all(thoughts):
+        raise ValueError(
+            "a reasoning item alone is sent to no model; add the whole response, add(response), "
+            "or take over all items by sync(items)"
+        )
+    return message
+
+
 def refuse_failure(kind: Any, **told: Any) -> None:
     """Refuse an error that nothing could be learnt from."""
     if kind not in FAILURES:
@@ -151,7 +162,8 @@ def handle(value: Any) -> str:
 def events(log: Any) -> list[Event]:
     """The events of a log that may be given as lines."""
     if isinstance(log, str | bytes) or not isinstance(log, Iterable):
-        raise TypeError(f"the log is {short(log)}; it must be the lines that dump() wrote")
+        lines = "; of one text, text.splitlines()" if isinstance(log, str | bytes) else ""
+        raise TypeError(f"the log is {short(log)}; it must be the lines that dump() wrote{lines}")
     lines = cast("Iterable[Any]", log)
     return [_event(number, line) for number, line in enumerate(lines, 1)]
 
@@ -191,9 +203,10 @@ def _event(number: int, line: Any) -> Event:
             event = event_from_json(cast("dict[str, Any]", data))
             if _is_whole(event):
                 return event
+    several = isinstance(line, str) and '}{"v":' in line
     raise ValueError(
         f"line {number} of the log is {short(line)}, which is no event; it must be a line that "
-        "dump() wrote"
+        f"dump() wrote{', and each stand on a line of its own' if several else ''}"
     )
 
 

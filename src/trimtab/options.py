@@ -16,7 +16,7 @@ from trimtab.core.policies import DEFAULT, POLICIES, preset
 from trimtab.core.policies.knobs import GOALS, SUMMARIES, Goal, Summaries, knobs_from
 from trimtab.core.prompt import RENDERER
 from trimtab.core.recall import TOOLS
-from trimtab.core.tokens import Counter, exact, piecewise, size_of_head
+from trimtab.core.tokens import EXACT, Counter, exact, piecewise, size_of_head
 from trimtab.core.utf8 import whole_pairs_in
 from trimtab.dialects import DIALECTS, dialect
 from trimtab.dialects.dialect import Wire
@@ -183,7 +183,7 @@ def loaded(settings: Settings, **own: Any) -> Options:
     options = options_of(settings, **own)
     if options.tokenizer is None or not settings.counter.startswith(f"{options.counter().name}#"):
         return options
-    name = settings.counter.removeprefix("exact/")
+    name = settings.counter.removeprefix(EXACT)
     return replace(options, tokenizer=_Renamed(count=options.tokenizer, name=name))
 
 
@@ -207,20 +207,27 @@ def changed(
     return options
 
 
-def options_after(settings: Settings, now: Options, *, earlier: bool = False) -> Options:
+def options_after(
+    settings: Settings, now: Options, *, earlier: Mapping[str, Counter] | None = None
+) -> Options:
     """The options under settings that somebody else has set, or that held earlier.
 
-    A policy that is a function is not in the log: for an earlier one the one of now stands in.
+    A policy that is a function is not in the log: for an earlier one the one of now stands in. A
+    tokenizer is not either: an earlier one is among the counters that are known.
     """
-    own = now.policy
+    own, tokenizer = now.policy, now.tokenizer
     known = not isinstance(own, str) and _function_name(own) == settings.policy
-    if not known and not earlier and settings.policy not in POLICIES:
+    if not known and earlier is None and settings.policy not in POLICIES:
         raise ValueError(
             f"the policy is now {settings.policy!r}, a function that is not in the log; load the "
             "log again with policy= that function"
         )
     policy = settings.policy if settings.policy in POLICIES else own
-    return options_of(settings, policy=policy, tokenizer=now.tokenizer, redact=now.redact)
+    if earlier is not None:
+        counter = earlier.get(settings.counter)
+        tokenizer = counter.count if counter else tokenizer
+        tokenizer = tokenizer if settings.counter.startswith(EXACT) else None
+    return options_of(settings, policy=policy, tokenizer=tokenizer, redact=now.redact)
 
 
 def _refuse_limits(options: Options) -> None:
@@ -233,7 +240,7 @@ def _apart(tokenizer: Tokenizer, counters: Mapping[str, Counter]) -> Tokenizer:
     own = _name_of(count)
     taken: dict[int, Tokenizer] = {}
     for known in counters.values():
-        name, _, number = known.name.removeprefix("exact/").partition("#")
+        name, _, number = known.name.removeprefix(EXACT).partition("#")
         if name == own:
             taken[int(number or 1)] = known.count
     same = [number for number, other in taken.items() if other == count]

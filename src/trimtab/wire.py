@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trimtab import given
 from trimtab.core.budget import Budget
-from trimtab.core.event import Call, Event, Said, Settings
+from trimtab.core.event import Call, Event, Outcome, Said, Settings
 from trimtab.core.message import Message
 from trimtab.core.plan import Decision, Plan
 from trimtab.core.prompt import Prompt, Rendering, call_record, marks_for
@@ -60,6 +61,15 @@ def said_of(window: Window, message: Message, *, key: str | None, reply: Reply |
         recalled=is_answer(window, message),
         paused=reply is not None and reply.paused,
     )
+
+
+def failed(window: Window, kind: str, **told: int | None) -> Outcome:
+    """The record of a call that ended in an error, with the tokens that it names."""
+    given.refuse_failure(kind, **told)
+    if (call := window.awaiting) is None:
+        raise ValueError("no call waits for an outcome that could be an error")
+    known = {name: value for name, value in told.items() if value is not None}
+    return Outcome(call=call, status="error", error={"kind": kind, **known})
 
 
 def call_of(

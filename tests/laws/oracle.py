@@ -435,7 +435,9 @@ def had_recall(events: Sequence[Event], edit: Edit) -> bool:
 
 def _same_edit(body: object, edit: Edit) -> bool:
     """An erase may have taken the words of one of them."""
-    return isinstance(body, Edit) and replace(body, text=edit.text) == edit
+    if not isinstance(body, Edit):
+        return False
+    return replace(body, text=edit.text, head=edit.head, tail=edit.tail) == edit
 
 
 def said_as(part: Part, *, note: bool) -> str | None:

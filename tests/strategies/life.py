@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -159,6 +160,8 @@ class Life:
             self.context.add(whole)
 
     def add(self, message: Message, form: int) -> None:
+        if self.dialect == "openai_responses" and any(isinstance(p, Opaque) for p in message.parts):
+            form = 0  # its items come singly, and a thought alone is refused
         for item in wires(message, form, self.dialect):
             self.context.add(item)
         self._note()
@@ -203,7 +206,8 @@ class Life:
             if step.twice:
                 self.context.fail("rate_limit")
             else:
-                self.context.fail("overflow", limit=max(1_000, limit * 9 // 10), input=limit)
+                with suppress(CannotFit):  # what must stay is all there is
+                    self.context.fail("overflow", limit=max(1_000, limit * 9 // 10), input=limit)
             return
         message = self._reply(step)
         if step.reply == "bare":

@@ -143,7 +143,7 @@ def _erased(part: Part) -> Part:
 
 def cut_text(text: str, edit: Edit) -> str:
     """Head, indicator and tail; what is kept is never more than there is."""
-    tail = text[len(text) - edit.tail :] if edit.tail else ""
+    tail = text[-edit.tail :] if edit.tail else ""
     return f"{text[: edit.head]}{edit.text}{tail}"
 
 

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from trimtab.core.edits import ERASED, Handle, erased_message
-from trimtab.core.event import Edit, Erase, Event, Repair, Said
+from trimtab.core.event import Body, Edit, Erase, Event, Repair, Said, Settings
+from trimtab.core.message import ToolCall, ToolResult
+from trimtab.core.search import RECALL_TOOLS
 
 
 def to_erase(
@@ -32,17 +34,46 @@ def to_erase(
                 "log is kept"
             )
     found: list[Erase] = []
+    asked = _Asked()
     for event in events:
-        body = event.body
+        body, copies = event.body, asked.answered(event.body)
         if isinstance(body, Said | Repair) and named.first <= event.seq <= named.last:
             if (named.part or 0) < max(1, len(body.message.parts)):
                 found.append(Erase(message=event.seq, part=named.part, why=why))
-        elif isinstance(body, Said) and body.recalled and event.seq > named.last and found:
-            found.append(Erase(message=event.seq, why=f"may repeat m{named.first}; {why}"))
+        elif found and event.seq > named.last:
+            told = f"may repeat m{named.first}; {why}"
+            found += [Erase(message=event.seq, part=part, why=told) for part in copies]
     if not found:
         part = "" if named.part is None else f".{named.part}"
         raise LookupError(f"nothing was erased: nothing is called m{named.first}{part}")
     return found
+
+
+class _Asked:
+    """What the calls of a log ask for: those of the recall tools are answered by copies."""
+
+    def __init__(self) -> None:
+        self._recall = True
+        """Where no settings are known, they may be on."""
+        self._calls: dict[str, bool] = {}
+        """Whether the last call of an id is one of a recall tool."""
+
+    def answered(self, body: Body) -> list[int | None]:
+        """The parts of the next event that may repeat what was said before; None for all."""
+        if isinstance(body, Settings):
+            self._recall = body.recall
+        if not isinstance(body, Said):
+            return []
+        parts = body.message.parts
+        for part in parts:
+            if isinstance(part, ToolCall):
+                self._calls[part.id] = self._recall and part.name in RECALL_TOOLS
+        copies = [
+            index
+            for index, part in enumerate(parts)
+            if isinstance(part, ToolResult) and self._calls.get(part.call_id, False)
+        ]
+        return [None] if body.recalled or len(copies) == len(parts) > 0 else [*copies]
 
 
 def eraser(erases: Sequence[Erase]) -> Callable[[Event], Event]:
@@ -73,7 +104,7 @@ def scrub(event: Event, first: int, last: int, part: int | None = None) -> Event
             message = erased_message(body.message, part)
             return replace(event, body=replace(body, message=message, sizes=()))
         case Edit() if body.text and _tells(body, first, last, part):
-            return replace(event, body=replace(body, text=ERASED))
+            return replace(event, body=replace(body, text=ERASED, head=0, tail=0))
         case _:
             return event
 

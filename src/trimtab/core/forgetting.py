@@ -61,6 +61,8 @@ def refuse_forgotten(window: Window, body: Body) -> None:
     match body:
         case Rewind() if body.to < window.base.seq:
             raise Forgotten(body.to)
+        case Pin() if body.first == body.last and body.first in window.entries:
+            pass
         case Edit(part=None, op="reveal") | Pin() if 0 < body.first <= window.gone_last:
             raise Forgotten(body.first - 1)
         case Edit(part=int()) if body.first not in window.entries:

@@ -61,9 +61,9 @@ class CannotFit(ValueError):
             then = "Use"
         else:
             what = (
-                "the provider refused the request for its length, and again when it was cut down "
-                f"to {needed:,} tokens at most, output included. Its words: {refusal!r}; the limit "
-                f"that we know of is {limit:,}. What"
+                f"the provider refused the request for its length, at {needed:,} tokens at most by "
+                f"our count, output included. Its words: {refusal!r}; the limit that we know of is "
+                f"{limit:,}. What"
             )
             then = "Set context_window to what the provider really takes; or use"
         larger = f"a larger {source}" if refusal is None and source in _OWN else ""
@@ -118,11 +118,7 @@ def guard(plan: Plan) -> None:
     cut_giants(plan, plan.budget.room)
     if fits():
         return
-    # What was asked for by name stays, if it fits when others go.
-    with plan.if_smaller(), plan.provided(fits):
-        plan.drop_oldest(fits, WHY)
-    with plan.if_smaller():
-        plan.drop_oldest(fits, WHY, unread=True)
+    _drop(plan, fits)
     if fits():
         return
     _mask_older(plan)
@@ -133,6 +129,22 @@ def guard(plan: Plan) -> None:
     plan.shorten_summary(fits, WHY)
     if not fits():
         raise cannot_fit(plan)
+
+
+def _drop(plan: Plan, fits: Callable[[], bool]) -> None:
+    """Oldest groups go until it fits; what was asked for by name stays if others are enough."""
+    before = plan.tokens
+
+    def enough() -> bool:
+        # A drop alone may make it fit, because the count reported for the old prefix no longer
+        # holds: it must save more than the notice of it takes, too.
+        return plan.tokens < before and fits()
+
+    with plan.provided(fits):
+        plan.drop_oldest(enough, WHY)
+    if not fits():
+        with plan.provided(lambda: plan.tokens < before):
+            plan.drop_oldest(enough, WHY, unread=True)
 
 
 def cut_giants(plan: Plan, room: int) -> None:

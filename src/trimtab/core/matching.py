@@ -6,19 +6,34 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 
+from trimtab.core.edits import ERASED, erased_message
 from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.core.recall import erased_by
+from trimtab.core.rounds import Entry
 from trimtab.core.window import Window
 
 
 def known_prefix(window: Window, said: Sequence[Message]) -> tuple[int, int | None]:
-    """How many of the messages are known already, and the first known one that is not there."""
-    known = [entry for entry in window.entries.values() if not entry.repair]
-    matched = 0
-    for entry, message in zip(known, said, strict=False):
-        if not same(entry.message, message):
-            break
-        matched += 1
-    return matched, known[matched].seq if matched < len(known) else None
+    """How many of the messages are known already, and the position to go back to where others
+    are known behind them; with those goes a repair before them."""
+    matched, repair = 0, None
+    for entry in window.entries.values():
+        if entry.repair:
+            repair = repair or entry.seq
+        elif matched < len(said) and _known(window, entry, said[matched]):
+            matched, repair = matched + 1, None
+        else:
+            return matched, (repair or entry.seq) - 1
+    return matched, None
+
+
+def _known(window: Window, entry: Entry, message: Message) -> bool:
+    """Whether it is the same; what was erased here may still be told by whoever sends it again."""
+    parts = range(len(entry.message.parts))
+    gone = [part for part in parts if erased_by(window, entry.seq, part) is not None]
+    for part in [None] if len(gone) == len(parts) > 0 else gone:
+        message = erased_message(message, part)
+    return same(entry.message, message)
 
 
 def continues(window: Window, message: Message) -> bool:
@@ -55,7 +70,8 @@ def _same_json(one: str, other: str) -> bool:
 
 
 def _told(message: Message) -> list[Part]:
-    return [p for p in message.parts if not isinstance(p, Opaque) and p != Text(text="")]
+    unsaid = (Text(text=""), Text(text=ERASED))
+    return [p for p in message.parts if not isinstance(p, Opaque) and p not in unsaid]
 
 
 def _same(one: Part, other: Part) -> bool:

@@ -80,13 +80,14 @@ def recalled(window: Window, handle: str, said: Mapping[int, Message]) -> str:
         message = said.get(named.first)
         if message is None or named.part >= len(message.parts):
             raise nothing_called(handle, window.seq, window.entries, message)
-        _refuse_erased(window, named.first, named.part)
+        _refuse_erased(window, named.first, [named.part])
         return part_text(message.parts[named.part])
     found = {seq: message for seq, message in said.items() if named.first <= seq <= named.last}
     if not found:
         raise nothing_called(handle, window.seq, window.entries)
     if len(found) == 1:
-        _refuse_erased(window, next(iter(found)), None)
+        [(seq, message)] = found.items()
+        _refuse_erased(window, seq, range(len(message.parts)))
     return "\n".join(
         f"[m{seq} {message.role}]\n{_whole(window, seq, message)}" for seq, message in found.items()
     )
@@ -253,10 +254,10 @@ def _texts(window: Window) -> Iterator[tuple[int, str]]:
             yield seq, texts_of(entry.message)
 
 
-def _refuse_erased(window: Window, seq: int, part: int | None) -> None:
-    event = erased_by(window, seq, part)
-    if event is not None:
-        raise Erased(f"m{seq} was erased by event {event} and cannot be recalled")
+def _refuse_erased(window: Window, seq: int, parts: Iterable[int]) -> None:
+    by = [erased_by(window, seq, part) for part in parts]
+    if by and None not in by:
+        raise Erased(f"m{seq} was erased by event {by[0]} and cannot be recalled")
 
 
 def erased_by(window: Window, seq: int, part: int | None) -> int | None:

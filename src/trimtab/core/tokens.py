@@ -74,13 +74,17 @@ BYTES4 = Counter(name="bytes/4", count=bytes4, anchored=0.65, unanchored=1.0, si
 mixtures with dense text (digits, identifiers, other scripts) it missed up to 2.6 times its own."""
 
 
+EXACT = "exact/"
+"""What the names of exact counters begin with."""
+
+
 def exact(name: str, function: Callable[[str], int]) -> Counter:
     """A tokenizer of the user's own, such as `lambda text: len(encoding.encode(text))`.
 
     The hundredth that is left covers what a provider puts around the texts.
     """
     return Counter(
-        name=f"exact/{name}", count=function, anchored=0.01, unanchored=0.01, single=0.01
+        name=f"{EXACT}{name}", count=function, anchored=0.01, unanchored=0.01, single=0.01
     )
 
 

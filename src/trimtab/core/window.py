@@ -215,9 +215,10 @@ class Window:
         """Whether the group holds the newest user message or the active round."""
         return group.index in (len(self.groups) - 1, self.turn_start)
 
-    def unread(self, group: Group) -> bool:
-        """Whether it was revealed and the model has not replied to a call that was made since."""
-        return group.revealed > min(self.sent, self.replied)
+    @property
+    def seen(self) -> int:
+        """The last position that the model has replied to: a call that was made may have failed."""
+        return min(self.sent, self.replied)
 
     def notice(self) -> str:
         """What tells the model that messages were dropped; empty where none were."""
@@ -388,7 +389,7 @@ class Window:
     def _hide(self, seq: int, edit: Edit) -> None:
         for group in self.between(edit.first, edit.last):
             # A span may reach over the newest user message: it names what lies around it.
-            spared = any(group.first <= seq <= group.last for seq in edit.spares)
+            spared = any(group.first <= place <= group.last for place in edit.spares)
             if not (group.pinned or spared or self.protected(group)):
                 self.hide_group(seq, edit, group)
         if edit.op == "summarise":
@@ -470,15 +471,13 @@ class Window:
 
     def _refold(self) -> None:
         """Messages, edits and pins from the base on."""
-        past, sent, version, anchor = self.past, self.sent, self.version, self.anchor
-        started = self.started
+        stays = (self.past, self.sent, self.version, self.anchor, self.started)
         self._clear()
         unfold(self)
-        for event in in_force(past, self.seq):
+        for event in in_force(stays[0], self.seq):
             self.past = []
             self._fold(event)
-        self.past, self.sent, self.version, self.anchor = past, sent, version, anchor
-        self.started = started
+        self.past, self.sent, self.version, self.anchor, self.started = stays
 
     def checkpoint(self) -> Snapshot:
         """Let go of what is hidden, and start from here from now on."""

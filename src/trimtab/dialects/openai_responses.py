@@ -15,6 +15,7 @@ from trimtab.dialects.guess import is_block
 from trimtab.dialects.openai_marks import has_breakpoints, mark_items
 from trimtab.dialects.openai_responses_items import (
     is_message,
+    of_one_kind,
     read_assistant,
     read_result,
     render_assistant,
@@ -169,7 +170,7 @@ def blocks(messages: Sequence[Message]) -> list[Block]:
         bodies += (render_result(result, own) for result in message.results)
         if message.role != "assistant":
             others += _render_input(message, own)
-    return [Block(role="", body=body) for body in [*bodies, *others]]
+    return [Block(role="", body=body) for body in [*of_one_kind(bodies), *others]]
 
 
 def _render_input(message: Message, own: bool) -> list[dict[str, Any]]:

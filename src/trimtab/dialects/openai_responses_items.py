@@ -237,3 +237,33 @@ def render_result(result: ToolResult, own: bool) -> dict[str, Any]:
     call_id = wire_id(result.call_id, ID)
     output = render_content(result.content, media=True)
     return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def of_one_kind(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items with each result of the kind that its call is: one that was masked or erased, or
+    that stands in for one that never came, no longer says which it was."""
+    named = [item for item in items if isinstance(item.get("call_id"), str)]
+    calls = {item["call_id"]: item["type"] for item in named if item.get("type") in CALLS}
+    found = {item["call_id"]: item["type"] for item in named if item.get("type") in RESULTS}
+    if all(kind == f"{calls[name]}_output" for name, kind in found.items() if name in calls):
+        return list(items)
+    apart = {
+        name for name, kind in found.items() if name in calls and kind != f"{calls[name]}_output"
+    }
+    return [_plain(item, calls) if item.get("call_id") in apart else item for item in items]
+
+
+def _plain(item: dict[str, Any], calls: Mapping[str, str]) -> dict[str, Any]:
+    """A call or a result of a pair that does not agree: text, for a call that takes it."""
+    kind = calls[item["call_id"]]
+    kind = kind if kind in _TEXT_CALLS else "function_call"
+    if item["type"] in RESULTS:
+        output = item.get("output", "")
+        is_text = isinstance(output, str) or item["type"].removesuffix("_output") in _TEXT_CALLS
+        text = output if is_text else compact(output)
+        return {"type": f"{kind}_output", "call_id": item["call_id"], "output": text}
+    if item["type"] in _TEXT_CALLS:
+        return item
+    body = rest(item, "type", "id", "status", "call_id") or {}
+    name = item["type"].removesuffix("_call")
+    return {"type": kind, "call_id": item["call_id"], "name": name, "arguments": compact(body)}

@@ -64,9 +64,9 @@ def _pairs(items: Sequence[_Wire]) -> list[str]:
             called.add(call_id)
             waiting[call_id] = index
         elif kind in RESULTS:
-            if call_id in waiting:
+            if call_id in waiting and kind == f"{items[waiting[call_id]].get('type')}_output":
                 del waiting[call_id]
-            elif call_id in called:
+            elif call_id in called and call_id not in waiting:
                 found.append(f"input[{index}]: duplicate output for call_id {call_id}")
             else:
                 found.append(

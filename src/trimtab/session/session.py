@@ -51,6 +51,7 @@ from trimtab.stores.errors import (
     StoreError,
 )
 from trimtab.stores.store import Store
+from trimtab.wire import failed
 
 T = TypeVar("T")
 
@@ -179,7 +180,7 @@ class Session:
 
     async def fail(self, kind: str, **told: int | None) -> None:
         """Record that the last call ended in an error; `overflow` with a limit teaches it."""
-        await self._write(lambda: self._context.fail(kind, **told))
+        await self._write(lambda: self._context.append(failed(self.window, kind, **told)))
 
     async def watch(self, stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
         """Pass a stream on and add its reply, with usage, when it ends."""
@@ -293,7 +294,8 @@ class Session:
             raise ValueError(f"cannot fork at {at}; positions go from 1 to {len(events)}")
         past = events[:at]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
-        own = self._context.own(options_after(settings, self._context.options, earlier=True))
+        earlier = options_after(settings, self._context.options, earlier=self.window.counters)
+        own = self._context.own(earlier)
         for body in branch(events[at:], parent=self.id, at=at):
             past.append(replace(self._context.event(body), seq=len(past) + 1))
         await self.store.append(session, past)

@@ -27,7 +27,8 @@ from tests.replies import (
 from tests.unit.context.start import READ, kinds
 from trimtab import CannotFit, Context, Erased, check
 from trimtab.core.event import Call, Edit, Outcome, Usage
-from trimtab.core.plan import Decision
+from trimtab.core.forgetting import Forgotten
+from trimtab.core.plan import Decision, Plan
 
 
 def test_a_rewind_by_handle_goes_back_to_behind_that_message():
@@ -406,3 +407,65 @@ def test_a_fork_at_what_is_no_position_is_refused(at):
     talk(context, 1)
     with pytest.raises(TypeError, match="it must be a position in the log"):
         context.fork(at=at)
+
+
+def test_an_erasure_that_reaches_into_what_has_left_memory_changes_nothing():
+    """Rounds with thinking are one group, and an erasure could take it apart."""
+    context = claude(recall=True)
+    first = context.add(user("my secret"))
+    for number in range(2):
+        thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+        call = {"type": "tool_use", "id": f"c{number}", "name": "recall", "input": {}}
+        context.add({"role": "assistant", "content": [thought, call]})
+        found = {"type": "tool_result", "tool_use_id": f"c{number}", "content": "my secret"}
+        context.add({"role": "user", "content": [found]})
+    context.checkpoint()
+    before = texts(context.preview().request)
+    with pytest.raises(Forgotten):
+        context.erase(first)
+    assert context.events == []
+    assert texts(context.request()) == before
+
+
+def test_a_fork_from_before_a_tokenizer_was_set_estimates_as_then():
+    context = chat("full")
+    context.add(user("hi"))
+    at, estimates = context.window.seq, context.window.counter.name
+    context.configure(tokenizer=lambda text: len(text.split()))
+    exact = context.window.counter.name
+    later = context.window.seq
+    context.configure(tokenizer=None)
+    for position, counter in ((at, estimates), (later, exact), (None, estimates)):
+        twin = context.fork(at=position)
+        twin.configure(system="Be brief.")
+        assert twin.window.counter.name == counter
+
+
+def test_a_pin_is_taken_off_after_a_checkpoint():
+    context = chat(context_window=3_000, max_output_tokens=200)
+    handle = context.add(user("keep me"))
+    context.pin(handle)
+    talk(context, 20, size=600)
+    context.request()
+    context.checkpoint()
+    context.pin(handle, pinned=False)
+    talk(context, 5, size=600, start=20)
+    assert "keep me" not in texts(context.request())
+
+
+def masks_all(window, budget):
+    plan = Plan(window, budget)
+    for group in window.visible.values():
+        for entry in group.entries():
+            for part in range(len(entry.message.parts)):
+                plan.mask(entry, part, "mine")
+    return plan.decision()
+
+
+def test_no_policy_hides_what_was_asked_last():
+    context = chat(masks_all)
+    talk(context, 3, size=600)
+    context.add(user(prose(600, "the newest")))
+    shown = contents(context.request())
+    assert shown[-1] == prose(600, "the newest")
+    assert prose(600, "question 2") not in shown

@@ -16,7 +16,7 @@ from tests.replies import (
     result,
 )
 from tests.unit.context.start import READ, messages, start
-from trimtab import Context, check
+from trimtab import Context, Erased, check
 from trimtab.core.event import Edit, Pin
 from trimtab.core.message import Message, ToolCall
 
@@ -102,3 +102,15 @@ def test_a_log_that_names_m0_is_read_all_the_same():
     context.append(Edit(op="reveal", first=0, last=0))
     again = Context.load(context.dump())
     assert again.request() == context.request()
+
+
+def test_of_a_message_with_an_erased_part_the_others_are_recalled():
+    context = start("anthropic")
+    blocks = [{"type": "text", "text": text} for text in ("one", "two", "three")]
+    handle = context.add({"role": "user", "content": blocks})
+    context.erase(f"{handle}.1")
+    event = context.window.seq
+    assert context.recall(handle) == f"[{handle} user]\none\n[erased by event {event}]\nthree"
+    context.erase(handle)
+    with pytest.raises(Erased, match=f"{handle} was erased by event"):
+        context.recall(handle)

@@ -25,7 +25,7 @@ from tests.replies import (
     stream,
 )
 from tests.unit.context.start import READ, USAGE, kinds, messages, start
-from trimtab import Context, check
+from trimtab import CannotFit, Context, check
 from trimtab.core.event import Said, Usage
 
 
@@ -260,3 +260,35 @@ def test_a_role_may_be_a_word_of_an_enumeration(made):
     context = made()
     context.add({"role": Role.USER, "content": "hi"})
     assert context.request()["messages"][0]["role"] == "user"
+
+
+@pytest.mark.parametrize("named", [{}, {"input": 9_000, "requested": 500}, {"limit": 190_000}])
+def test_after_an_overflow_the_next_request_is_smaller_whatever_it_names(named):
+    context = chat("full", context_window=200_000, max_output_tokens=500)
+    talk(context, 20, size=2_000)
+    context.add(user("now"))
+    sizes = [len(str(context.request()))]
+
+    def until_nothing_is_left():
+        for _ in range(20):
+            context.fail("overflow", **named)
+            sizes.append(len(str(context.request())))
+
+    with pytest.raises(CannotFit, match="the provider refused the request for its length"):
+        until_nothing_is_left()
+    assert len(sizes) > 3
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == len(sizes)
+    assert contents(context.request())[-1] == "now"
+
+
+def test_a_thought_without_what_it_led_to_is_refused():
+    """It could never be sent, and what it led to would be sent without it."""
+    context = Context("gpt-5", dialect="openai_responses")
+    context.add(user("hi"))
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}
+    call = {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
+    with pytest.raises(ValueError, match="add the whole response"):
+        context.add(thought)
+    context.sync([user("hi"), thought, call])
+    assert context.request()["input"][1:3] == [thought, call]

@@ -112,10 +112,7 @@ def test_what_is_pinned_is_hidden_by_no_policy(policy):
 def long_talk(policy, **options) -> Context:
     """Of thirty questions and answers the first ones are hidden, whatever the policy."""
     context = chat(policy, context_window=16_000, max_output_tokens=500, **options)
-    for number in range(30):
-        context.add(user(prose(2_000, f"question {number}")))
-        context.request()
-        context.add(said(prose(2_000, f"answer {number}")))
+    talk(context, 30, size=2_000)
     context.add(user("And now?"))
     return context
 
@@ -147,10 +144,7 @@ def test_what_cannot_be_shown_costs_nothing_else():
     context.add(user(prose(64_000, "a book")))
     context.request()
     context.add(said("Read."))
-    for number in range(12):
-        context.add(user(prose(2_000, f"question {number}")))
-        context.request()
-        context.add(said(prose(2_000, f"answer {number}")))
+    talk(context, 12, size=2_000)
     context.add(user("And now?"))
     before = texts(context.request())
     assert "messages omitted" in before
@@ -194,10 +188,7 @@ def test_what_cannot_be_shown_is_decided_about_once(more):
     context.add(user(prose(20_000, "a book")))
     context.request()
     context.add(said("Read."))
-    for number in range(4):
-        context.add(user(prose(120, f"question {number}")))
-        context.request()
-        context.add(said(prose(80, f"answer {number}")))
+    talk(context, 4, size=100)
     context.request()
     context.reveal("m2")
     context.add(user(prose(more)))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.conversations import calls, chat, claude, prose, result, said, system, user
+from tests.conversations import calls, chat, claude, contents, prose, result, said, system, user
 from tests.replies import (
     chat_reply,
     claude_reply,
@@ -120,3 +120,40 @@ def test_a_reply_is_not_taken_for_that_of_a_call_of_which_nothing_is_known():
     context.sync([user("hi"), said("Hello."), user(prose(8_000))])
     context.add(chat_reply("ok", tokens=9_000))
     assert context.budget().ratio == 1.0
+
+
+def test_what_was_erased_stays_so_though_the_caller_still_tells_it():
+    context = chat()
+    call = calls("c1", arguments='{"path": "/secret"}')
+    history = [user("secret"), call, result("c1", "secret"), said("a secret, too"), user("go on")]
+    context.sync(history)
+    context.erase("m2-m7")
+    count = len(context.events)
+    context.sync([*history, said("Done."), user("And?")])
+    assert not [event for event in context.events[count:] if isinstance(event.body, Rewind)]
+    assert "secret" not in "\n".join(context.dump())
+    assert contents(context.request())[-2:] == ["Done.", "And?"]
+
+
+def test_of_a_message_with_an_erased_part_the_others_are_still_compared():
+    def told(*said):
+        return {"role": "user", "content": [{"type": "text", "text": text} for text in said]}
+
+    context = claude()
+    context.sync([told("secret", "one"), {"role": "assistant", "content": "Yes?"}])
+    context.erase("m2.0")
+    count = len(context.events)
+    context.sync([told("secret", "one"), {"role": "assistant", "content": "Yes?"}])
+    assert len(context.events) == count
+    context.sync([told("secret", "two"), {"role": "assistant", "content": "Yes?"}])
+    assert any(isinstance(event.body, Rewind) for event in context.events[count:])
+
+
+def test_a_result_that_comes_after_all_takes_the_place_of_the_repair():
+    context = chat()
+    context.sync([user("q"), calls("c1")])
+    context.request()
+    context.add(said("It was interrupted."))
+    whole = [user("q"), calls("c1"), result("c1", "found"), said("Done."), user("next")]
+    context.sync(whole)
+    assert messages(context.request()) == whole

@@ -71,7 +71,7 @@ def test_an_explicit_limit_below_a_learned_one_stays(name):
 
 def test_a_limit_the_provider_taught_is_kept_for_the_next_call():
     context = chat(context_window=200_000)
-    context.add(user("hi"))
+    context.add(user(prose(120_000)))
     context.request()
     context.fail("overflow", limit=32_768, input=40_000)
     assert context.budget().limit == 32_768

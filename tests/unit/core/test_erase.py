@@ -2,8 +2,8 @@ import pytest
 
 from trimtab.core.edits import ERASED, parse_handle
 from trimtab.core.erase import eraser, scrub, to_erase
-from trimtab.core.event import Edit, Erase, Event, Repair, Said, Size
-from trimtab.core.message import Message, Text, ToolCall, text_message
+from trimtab.core.event import Edit, Erase, Event, Repair, Said, Settings, Size
+from trimtab.core.message import Message, Role, Text, ToolCall, ToolResult, text_message
 
 SIZES = (Size(bytes=4, tokens=1),)
 
@@ -28,6 +28,39 @@ def test_a_message_goes_with_every_later_answer_of_the_recall_tools():
     assert named(log, "m3") == [(3, None), (5, None)]
     erases = to_erase(log, parse_handle("m3"), "asked")
     assert [erase.why for erase in erases] == ["asked", "may repeat m3; asked"]
+
+
+def told(seq: int, *parts) -> Event:
+    role: Role = "assistant" if isinstance(parts[0], ToolCall) else "user"
+    return Event(seq=seq, at=1.0, body=Said(message=Message(role=role, parts=parts), sizes=SIZES))
+
+
+def settings(seq: int, *, recall: bool) -> Event:
+    return Event(seq=seq, at=1.0, body=Settings(model="m", dialect="anthropic", recall=recall))
+
+
+def test_answers_of_the_recall_tools_go_wherever_they_stand():
+    """Beside those of others, behind a repair, and when the tools are no longer there."""
+    asks = told(
+        3,
+        ToolCall(id="r", name="recall", arguments="{}"),
+        ToolCall(id="t", name="read", arguments="{}"),
+    )
+    copy, own = (ToolResult(call_id=name, content=(Text(text="secret"),)) for name in ("r", "t"))
+    log = [settings(1, recall=True), said(2), asks, settings(4, recall=False)]
+    assert named([*log, told(5, copy, own)], "m2") == [(2, None), (5, 0)]
+    assert named([*log, told(5, own), told(6, copy)], "m2") == [(2, None), (6, None)]
+
+
+def test_a_tool_of_the_users_own_that_is_called_so_keeps_its_results():
+    asks = told(3, ToolCall(id="r", name="recall", arguments="{}"))
+    own = ToolResult(call_id="r", content=(Text(text="mine"),))
+    assert named([settings(1, recall=False), said(2), asks, told(4, own)], "m2") == [(2, None)]
+    again = [
+        told(5, ToolCall(id="r", name="read", arguments="{}")),
+        told(6, own),
+    ]
+    assert named([settings(1, recall=True), said(2), asks, *again], "m2") == [(2, None)]
 
 
 def test_a_range_and_a_part_are_taken_as_they_are_named():

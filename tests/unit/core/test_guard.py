@@ -254,6 +254,20 @@ def reply(name, tokens, text="ok"):
     }
 
 
+@pytest.mark.parametrize("window", range(1_200, 1_450, 50))
+def test_what_fits_because_a_count_no_longer_holds_is_not_refused(window):
+    """A first message of two letters saves less than the notice of it takes."""
+    context = claude("full", context_window=window, max_output_tokens=100)
+    context.add(user("hi"))
+    context.request()
+    context.add(reply("msg_1", 900, prose(400)))
+    for number in range(3):
+        context.add(user(f"now {number}"))
+        context.request()
+        assert bound(context) <= window
+        context.add(reply(f"msg_{number + 2}", 1_000 + number))
+
+
 def test_a_small_request_does_not_take_back_what_a_larger_one_taught():
     context = claude("full", **SMALL)
     context.add(user("word " * 1_000))

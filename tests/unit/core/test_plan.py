@@ -9,10 +9,20 @@ from trimtab.core.message import Message, ToolCall
 from trimtab.core.plan import Cap, Plan
 from trimtab.core.prompt import seen
 from trimtab.core.tokens import sizes_of
+from trimtab.core.window import Entry
 
 
 def plan_of(context: Context) -> Plan:
     return Plan(context.window, context.budget())
+
+
+def of_one_result() -> tuple[Plan, Entry]:
+    """The plan of a conversation with one large result, and its entry."""
+    context = chat("full")
+    context.add(user("go"))
+    use(context, "c1", prose(20_000))
+    [entry] = [e for e in context.window.entries.values() if e.message.results]
+    return plan_of(context), entry
 
 
 def edit_of(op, first, last, **fields) -> Edit:
@@ -20,22 +30,14 @@ def edit_of(op, first, last, **fields) -> Edit:
 
 
 def test_a_placeholder_is_neither_masked_nor_cut_again():
-    context = chat("full")
-    context.add(user("go"))
-    use(context, "c1", prose(20_000))
-    [entry] = [e for e in context.window.entries.values() if e.message.results]
-    plan = plan_of(context)
+    plan, entry = of_one_result()
     assert plan.mask(entry, 0, "once")
     assert not plan.mask(entry, 0, "twice")
     assert not plan.truncate(entry, 0, Cap(amount=1), "twice")
 
 
 def test_a_part_is_not_counted_from_the_end():
-    context = chat("full")
-    context.add(user("go"))
-    use(context, "c1", prose(20_000))
-    [entry] = [e for e in context.window.entries.values() if e.message.results]
-    plan = plan_of(context)
+    plan, entry = of_one_result()
     plan.adopt([edit_of("mask", entry.seq, entry.seq, part=-1, text="gone")])
     assert plan.decision().edits == ()
     plan.adopt([edit_of("mask", entry.seq, entry.seq, part=0, text="gone")])

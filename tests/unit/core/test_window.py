@@ -206,7 +206,7 @@ def test_a_rewind_to_behind_a_rewind_undoes_it():
 
 def test_what_the_provider_taught_outlives_a_rewind():
     context = chat()
-    context.add(user("one"))
+    context.add(user(prose(200_000)))
     context.request()
     context.fail("overflow", limit=32_768)
     context.rewind(1)
@@ -308,6 +308,18 @@ def test_erased_results_stay_paired():
     request = context.request()
     assert check(request) == []
     assert results(request) == ["[erased]"]
+
+
+@pytest.mark.parametrize("strategy", ["head", "tail", "both"])
+def test_of_an_erased_result_that_was_cut_one_word_is_left(strategy):
+    caps = {"max_tool_result_tokens": 50, "tool_result_truncation": strategy}
+    context = chat("full", context=caps)
+    context.add(user("go"))
+    use(context, "c1", prose(600))
+    assert "truncated" in results(context.request())[0]
+    context.erase("m4")
+    assert results(context.request()) == ["[erased]"]
+    assert results(Context.load(context.dump()).request()) == ["[erased]"]
 
 
 def test_retention_destroys_all_before_a_position():

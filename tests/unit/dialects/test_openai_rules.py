@@ -190,6 +190,15 @@ RESPONSES = {
             {"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"},
         ),
     ),
+    "an output is of another kind than its call": (
+        "No tool call found for function call output with call_id c1.",
+        responses(
+            USER,
+            {"type": "custom_tool_call", "call_id": "c1", "name": "f", "input": ""},
+            output(),
+        ),
+        responses(item(), output()),
+    ),
     "arguments are no string": (
         "input[0].arguments",
         responses(item(arguments={}), output()),

@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from trimtab.core.budget import Budget
-from trimtab.core.guard import CannotFit, guard
+from trimtab.core.event import Edit
+from trimtab.core.guard import CannotFit, cannot_fit, guard
 from trimtab.core.plan import Cap, Decision, Plan
 from trimtab.core.policies.knobs import Knobs
 from trimtab.core.policies.steps import mask_older
@@ -43,10 +44,23 @@ def aggressive(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
     return plan.decision()
 
 
+def after_refusal(window: Window, budget: Budget, *, knobs: Knobs) -> tuple[Edit, ...]:
+    """The edits that it takes for the next request to be another than the one that was refused:
+    none where a limit that was learned, or less output, makes it so. CannotFit where none would."""
+    plan, last = Plan(window, budget), window.last_call
+    less_output = last is not None and budget.max_output < last.body.max_output
+    if less_output or plan.bound() > budget.most_input:
+        return ()
+    edits = aggressive(window, budget, knobs=knobs).edits
+    if not edits:
+        raise cannot_fit(plan, refusal="overflow")
+    return edits
+
+
 def drop_half(plan: Plan) -> None:
     """The oldest half of what is seen; a cut inside of a group moves before it."""
-    kept = plan.messages // 2
-    with plan.if_smaller():
+    kept, before = plan.messages // 2, plan.tokens
+    with plan.provided(lambda: plan.tokens < before):
         for group in plan.groups():
             if plan.messages - group.messages < kept:
                 return

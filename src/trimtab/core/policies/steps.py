@@ -54,10 +54,10 @@ def cap_history(plan: Plan, tokens: int) -> None:
     """Drop oldest groups until what stands before the newest user message is within the cap."""
     limit = min(tokens, plan.budget.available) if tokens else plan.budget.available
     window, start, asked = plan.window, plan.window.turn_start, 0
-    if window.revealed > min(window.sent, window.replied):
+    if window.revealed > window.seen:
         # What was revealed comes on top until it was read: nothing else goes for it, nor when the
         # guard lets it go again and a notice stands there.
-        unread = [g for g in plan.groups() if g.index < start and window.unread(g)]
+        unread = [g for g in plan.groups() if g.index < start and plan.unread(g)]
         asked = sum(map(plan.group_bytes, unread))
 
     def enough() -> bool:
@@ -104,12 +104,10 @@ def mask_older(plan: Plan, knobs: Knobs, keep: int, why: str) -> None:
 
 def maskable(plan: Plan, knobs: Knobs) -> list[Result]:
     """Visible results, oldest first, that a policy may mask: seen by the model, not exempt."""
-    # Sent is not seen: a call may have failed, and the model has not read what it held.
-    seen = min(plan.window.sent, plan.window.replied)
     return [
         result
         for result in plan.window.results.values()
-        if max(result.seq, result.entry.revealed) <= seen
+        if max(result.seq, result.entry.revealed) <= plan.window.seen
         and not result.entry.pinned
         and not plan.hides(result.entry.round.group)
         and not knobs.tools.get(result.tool, _COMMON).exempt
@@ -126,7 +124,7 @@ def older_groups(plan: Plan, keep: int) -> list[Group]:
     kept = 0
     older: list[Group] = []
     for group in reversed(list(plan.groups())):
-        if kept >= keep and plan.may_hide(group) and not plan.window.unread(group):
+        if kept >= keep and plan.may_hide(group) and not plan.unread(group):
             older.append(group)
         kept += group.messages
     return older[::-1]
