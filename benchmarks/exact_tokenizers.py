@@ -11,13 +11,16 @@ import importlib
 import importlib.metadata
 import os
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 Count = Callable[[str], int]
 
 
+@cache
 def available() -> dict[str, Count]:
+    """By family; loaded once in a process, since some take seconds."""
     found: dict[str, Count] = {}
     for load in (_openai, _tekken, _claude, _folder):
         try:

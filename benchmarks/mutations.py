@@ -20,8 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-ROUNDS = 4
-"""Searches of 50 lives each that a fault must survive to count as a survivor."""
+ROUNDS = 10
+"""Searches of 50 lives each that a fault must survive to count as a survivor: 500 lives, as many as
+each law is tried on by default."""
 PATIENCE = 120
 """Seconds for one search; a fault that makes it run on is caught, too."""
 

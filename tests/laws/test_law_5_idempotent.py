@@ -20,6 +20,7 @@ from tests.strategies.logs import (
     Squeeze,
     Step,
     Touch,
+    Turn,
     Words,
     setups,
     steps,
@@ -87,6 +88,16 @@ FOUND: dict[str, tuple[Setup, list[Step]]] = {
             Say(words=Words(unit="🙂🚀", size=1_500)),
             Squeeze(times=2),
             Loop(rounds=2, width=3, words=LONG),
+        ],
+    ),
+    "results of a loop that is one group, some sent and some cut now": (
+        Setup(policy="auto", goal="cost", dialect="openai_chat", model="gpt-4o", window=60_000),
+        [
+            Say(words=Words(size=6_000)),
+            Touch(what="pin"),
+            Loop(rounds=1, width=1, words=SHORT, opaque=True),
+            Turn(calls=("a",)),
+            Loop(rounds=4, width=3, words=Words(size=20_000)),
         ],
     ),
 }

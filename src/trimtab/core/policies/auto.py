@@ -244,14 +244,14 @@ def outlook(plan: Plan, ordered: list[Result], low: int, *, whole: bool = True) 
     older = summarisable(plan) if whole and removed < need else []
     if older:
         # Masked results leave their calls behind; whole groups leave nothing.
-        removed = min(need, max(removed, sum(group.tokens for group in older)))
+        removed = min(need, max(removed, sum(map(plan.group_tokens, older))))
     first = 0 if older else min((r.entry.round.group.index for r in chosen), default=0)
     behind = 0
     for group in reversed(plan.window.visible.values()):
         if group.index < first:
             break
         if group.first <= plan.window.sent:
-            behind += group.tokens
+            behind += plan.group_tokens(group)
     return Outlook(
         ordered=ordered,
         chosen=chosen,
