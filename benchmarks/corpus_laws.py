@@ -1,6 +1,6 @@
 """Recorded conversations, call by call, under every preset: is each request valid, does it fit?
 
-    TRIMTAB_CORPUS=… python -m benchmarks.corpus_laws [--quick] [--json] [--jobs N]
+    TRIMTAB_CORPUS=… python -m benchmarks.corpus_laws [--quick] [--json] [--jobs N] [--skip N]
 
 Before each assistant message of a record one request is asked for. It is checked by the dialect's
 own rules (`trimtab.check`), by a check of the pairs that shares no code with the library, for
@@ -30,6 +30,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from benchmarks import corpus, exact_tokenizers, harness
@@ -103,19 +104,19 @@ def replay(task: Task) -> Tallies:
     }
 
 
-def tasks(lanes: tuple[Lane, ...], *, quick: bool) -> Iterator[Task]:
-    for conversation in corpus.conversations(each=QUICK if quick else None):
+def tasks(lanes: tuple[Lane, ...], *, quick: bool, skip: int) -> Iterator[Task]:
+    for conversation in islice(corpus.conversations(each=QUICK if quick else None), skip, None):
         taken = (lane for lane in lanes if quick or corpus.falls_in(conversation, lane.one_in))
         yield conversation, tuple(taken)
 
 
-def run(lanes: tuple[Lane, ...], *, quick: bool, jobs: int) -> tuple[int, Tallies]:
+def run(lanes: tuple[Lane, ...], *, quick: bool, jobs: int, skip: int) -> tuple[int, Tallies]:
     """How many conversations there were, and what was found."""
     whole: Tallies = {}
     number = 0
     begun = time.monotonic()
     with multiprocessing.Pool(jobs) if jobs > 1 else _Inline() as pool:
-        for tallies in pool.imap_unordered(replay, tasks(lanes, quick=quick)):
+        for tallies in pool.imap_unordered(replay, tasks(lanes, quick=quick, skip=skip)):
             number += 1
             for key, tally in tallies.items():
                 whole.setdefault(key, Tally()).add(tally)
@@ -199,13 +200,16 @@ def show(report: harness.Report) -> None:
 def main() -> int:
     parser = harness.parser(__doc__)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument(
+        "--skip", type=int, default=0, help="conversations at the start to leave out"
+    )
     asked = parser.parse_args()
     there = exact_tokenizers.available()
     lanes = tuple(lane for lane in LANES if lane.family in there)
     missing = None if lanes else "neither rs-bpe nor mistral-common is installed"
     if why := harness.no_corpus() or missing:
         return harness.skip(why, as_json=asked.json)
-    number, whole = run(lanes, quick=asked.quick, jobs=asked.jobs)
+    number, whole = run(lanes, quick=asked.quick, jobs=asked.jobs, skip=asked.skip)
     report = harness.head(("rs-bpe", "mistral-common"))
     report["sample"] = {
         "conversations": number,

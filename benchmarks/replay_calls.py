@@ -16,7 +16,7 @@ from benchmarks import pair_check, wire_forms
 from benchmarks.corpus import Conversation
 from trimtab import CannotFit, Context, check
 from trimtab.core.event import Edit
-from trimtab.testing.counting import RequestCounter
+from trimtab.testing.counting import PRIMING, RequestCounter
 
 Wire = Mapping[str, Any]
 SHOWN = 200
@@ -92,6 +92,8 @@ class Replay:
         )
         self._sent: Sequence[Wire] = ()
         self._known = 0
+        self._front: tuple[Wire, int] = {}, 0
+        self._counted: dict[int, tuple[Wire, int]] = {}
 
     def run(self) -> Tally:
         for step in wire_forms.steps(self.messages, self.start, self.lane.dialect):
@@ -130,7 +132,7 @@ class Replay:
         for wrong in self._violations(request, index):
             counts["violations"] += 1
             self._fail(index, wrong)
-        used = self.exact.total(self.exact.pieces(request, self.lane.dialect))
+        used = self._used(request)
         sent = self.context.window.last_call
         assert sent is not None
         room = self.window - sent.body.max_output
@@ -138,6 +140,21 @@ class Replay:
         counts["over_bound"] += used > sent.body.bound
         self.tally.utilisation += used / room
         return used
+
+    def _used(self, request: Wire) -> int:
+        """Its exact count; what the request before has as the same object is not counted again."""
+        key = "input" if self.lane.dialect == "openai_responses" else "messages"
+        front = {**request, key: []}
+        if front != self._front[0]:
+            self._front = front, self._tokens(front)
+        before, self._counted = self._counted, {}
+        for message in request[key]:
+            known = before.get(id(message)) or (message, self._tokens({key: [message]}))
+            self._counted[id(message)] = known
+        return PRIMING + self._front[1] + sum(self._counted[id(each)][1] for each in request[key])
+
+    def _tokens(self, request: Wire) -> int:
+        return sum(piece.tokens for piece in self.exact.pieces(request, self.lane.dialect))
 
     def _violations(self, request: Wire, index: int) -> list[str]:
         """What a provider would refuse, and what our own laws forbid."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from trimtab import Context
 
 Wire = dict[str, Any]
 
+NOTICE = re.compile(r"\[conversation truncated — [^]]*\]")
 PROSE = "The quick brown fox jumps over the lazy dog and then goes home to sleep. "
 
 
@@ -86,7 +88,16 @@ def talk(context: Context, turns: int, size: int = 40, start: int = 0) -> None:
 
 
 def contents(request: Mapping[str, Any]) -> list[Any]:
-    return [message.get("content") for message in request["messages"]]
+    """What each message says; a notice stands apart from what the user said behind it."""
+    out: list[Any] = []
+    for message in request["messages"]:
+        content = message.get("content")
+        notice = NOTICE.match(content) if isinstance(content, str) else None
+        if notice is not None and content[notice.end() :].startswith("\n\n"):
+            out += [notice[0], content[notice.end() + 2 :]]
+        else:
+            out.append(content)
+    return out
 
 
 def results(request: Mapping[str, Any]) -> list[Any]:

@@ -45,6 +45,12 @@ _VENDORS = re.compile(r"^(?:[a-z][a-z-]*\.)+")
 _FURTHER_VERSION = re.compile(r"-\d{1,2}(?![0-9a-z])(?!-\d{2}(?![0-9a-z]))")
 """`-7`, but neither `-20250514`, `-0324`, `-17b` nor the day `-06-05`."""
 _OPENAI = re.compile(r"(?:^|[/.:])(?:gpt-|chatgpt|o\d)")
+_RESPONSES_ONLY = re.compile(
+    r"(?:gpt-\d|o\d).*-(?:pro|codex|cyber|rosalind|deep-research)(?![a-z])"
+    r"|gpt-(?:daybreak|rosalind)-|codex-mini|computer-use-preview"
+)
+"""OpenAI's own that Chat Completions does not serve. Behind a path (`vendor/model`) is somebody
+else's server, which may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,9 +128,9 @@ def lookup(model: str) -> Entry | None:
     names = _readings(model)
     for name in names:
         if name in catalog:
-            return catalog[name]
+            return _as_served(model, catalog[name])
     forms = [known for known in catalog for name in names if _is_form_of(name, known)]
-    return catalog[max(forms, key=len)] if forms else None
+    return _as_served(model, catalog[max(forms, key=len)]) if forms else None
 
 
 def resolve(model: str, entry: Mapping[str, Any] | None = None) -> Entry:
@@ -156,21 +162,27 @@ def cheap_model(model: str) -> str:
     return name if prices[0] and prices[1] and prices[1] < prices[0] else model
 
 
+def _as_served(model: str, entry: Entry) -> Entry:
+    only = entry.dialect == "openai_chat" and _RESPONSES_ONLY.match(model.strip().lower())
+    return replace(entry, dialect="openai_responses") if only else entry
+
+
 def _guess(model: str) -> Entry:
     lowered = model.lower()
     window = default_context_window(model)
     dialect, param = None, "max_tokens"
     if "claude" in lowered:
         dialect = "anthropic"
-    elif _OPENAI.search(lowered):
+    elif _OPENAI.search(lowered) or _RESPONSES_ONLY.match(lowered.strip()):
         dialect, param = "openai_chat", "max_completion_tokens"
-    return Entry(
+    guessed = Entry(
         name=model,
         context_window=window,
         input_limit=window,
         dialect=dialect,
         output_param=param,
     )
+    return _as_served(model, guessed)
 
 
 def _override(found: Entry, values: Mapping[str, Any]) -> Entry:

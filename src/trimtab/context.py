@@ -14,11 +14,11 @@ from trimtab.core.branching import branch, held
 from trimtab.core.budget import Budget
 from trimtab.core.calls import budget_of
 from trimtab.core.edits import parse_handle
-from trimtab.core.erase import eraser, to_erase
+from trimtab.core.erase import Erasing, eraser
 from trimtab.core.event import Body, Call, Edit, Event, Outcome, Pin, Rewind, Settings, dump
 from trimtab.core.forgetting import left_memory, refuse_forgotten
 from trimtab.core.guard import CannotFit, guarded
-from trimtab.core.ledger import Ledger, Preview, ledger_of
+from trimtab.core.ledger import Ledger, Preview, ledger_of, preview_of
 from trimtab.core.matching import continues, known_prefix
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Decision, Plan, Policy, Span
@@ -168,7 +168,7 @@ class Context:
         if key is not None and key in self.window.keys:
             return f"m{self.window.keys[key]}"
         if isinstance(item, Message):
-            return self._say(item, key=key)
+            return self._say(given.message(item), key=key)
         if isinstance(item, str):
             raise TypeError('a text has no role; add {"role": "user", "content": …}')
         if isinstance(item, list):
@@ -194,7 +194,7 @@ class Context:
         self.append(failed(self.window, kind, limit=limit, input=input, requested=requested))
         if kind == "overflow":
             knobs = knobs_from(self.options.context)
-            for edit in after_refusal(self.window, self.budget(), knobs=knobs):
+            for edit in after_refusal(self.window, self.budget(), knobs=knobs).edits:
                 self.append(edit)
 
     def watch(self, stream: Iterable[Any] | AsyncIterable[Any]) -> Watch:
@@ -310,7 +310,7 @@ class Context:
         request = twin.request(stream=stream, volatile=volatile)
         new = [event.body for event in twin.events if event.seq > self.window.seq]
         edits = tuple(body for body in new if isinstance(body, Edit))
-        return Preview(request=request, report=twin.report(volatile), edits=edits)
+        return preview_of(twin.window, request, twin.report(volatile), edits)
 
     def own(self, options: Options | None = None) -> dict[str, Any]:
         """What is ours and not in the log: the keyword arguments by which it is loaded again."""
@@ -390,7 +390,7 @@ class Context:
     def erase(self, handle: str, *, why: str = "") -> None:
         """Destroy the payload of a message or a part, here and in all that was made from it."""
         named, known = parse_handle(given.handle(handle)), held(self.window, self.events)[1]
-        erases = to_erase(known, named, why, lost=partial(left_memory, self.window))
+        erases = Erasing(named, why, known).found(lost=partial(left_memory, self.window))
         for erase in erases:
             refuse_forgotten(self.window, erase)  # all or nothing
         for erase in erases:

@@ -12,12 +12,13 @@ from typing import Any, cast
 from trimtab.catalog import lookup, resolve
 from trimtab.core.budget import thinking_of
 from trimtab.core.event import Event, Repair, Said, Settings, Size, event_from_json, upgrade
-from trimtab.core.message import Message, Opaque
+from trimtab.core.message import Message, Opaque, message_from_json, message_to_json
 from trimtab.core.plan import Decision
 from trimtab.core.policies import POLICIES
 from trimtab.core.policies.knobs import GOALS, SUMMARIES, knobs_from
 from trimtab.core.utf8 import whole_pairs
 from trimtab.dialects import detect, dialect, read_history, to_wire
+from trimtab.dialects.plain import is_object
 
 FAILURES = (
     *("overflow", "malformed", "rate_limit", "overloaded", "server"),
@@ -41,7 +42,10 @@ WRITTEN = {
 
 
 def options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as they were given, each looked at; a mapping that is None is an empty one."""
+    """Options as they were given, each looked at; a mapping that is None is an empty one.
+
+    What is nested is a copy: what the caller goes on to change is not what was set.
+    """
     empty: dict[str, Any] = {}
     out = {
         name: empty if value is None and name in _MAPPINGS else value
@@ -50,9 +54,7 @@ def options(given: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in out.items():
         if (check := _CHECKS.get(name)) is not None:
             check(name, value)
-        if name in _NESTED:
-            _refuse_deep(name, value)
-    return out
+    return {name: _own(name, value) if name in _NESTED else value for name, value in out.items()}
 
 
 def refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
@@ -122,6 +124,11 @@ def whole(message: Message) -> Message:
     return message
 
 
+def message(value: Message) -> Message:
+    """A message made by hand, as a copy that is nobody else's; refused where JSON cannot say it."""
+    return message_from_json(to_wire(message_to_json(value)))
+
+
 def refuse_failure(kind: Any, **told: Any) -> None:
     """Refuse an error that nothing could be learnt from."""
     if kind not in FAILURES:
@@ -162,8 +169,8 @@ def handle(value: Any) -> str:
 def events(log: Any) -> list[Event]:
     """The events of a log that may be given as lines."""
     if isinstance(log, str | bytes) or not isinstance(log, Iterable):
-        lines = "; of one text, text.splitlines()" if isinstance(log, str | bytes) else ""
-        raise TypeError(f"the log is {short(log)}; it must be the lines that dump() wrote{lines}")
+        how = "; of one text, text.splitlines()" if isinstance(log, str | bytes) else ""
+        raise TypeError(f"the log is {short(log)}; it must be the lines that dump() wrote{how}")
     lines = cast("Iterable[Any]", log)
     return [_event(number, line) for number, line in enumerate(lines, 1)]
 
@@ -176,8 +183,7 @@ def history(messages: Any, default: str) -> tuple[tuple[Message, ...], list[Mess
     except (TypeError, ValueError) as error:
         index, wrong = _unreadable(messages, default) or (None, error)
         place = "messages" if index is None else f"messages[{index}]"
-        kind = TypeError if isinstance(wrong, TypeError) else ValueError
-        raise kind(f"{place}: {wrong}") from error
+        raise _placed(place, wrong) from error
 
 
 def decision(value: Any, policy: str) -> Decision:
@@ -246,11 +252,28 @@ def _unreadable(messages: Sequence[Any], default: str) -> tuple[int, Exception] 
     return None
 
 
-def _refuse_deep(name: str, value: Any) -> None:
+def _own(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, Mapping):
+        return _copied(name, value)
+    listed = enumerate(cast("Sequence[Any]", value))
+    return tuple(_copied(f"{name}[{index}]", each) for index, each in listed)
+
+
+def _copied(name: str, value: Any) -> Any:
+    """As JSON has it; what is no object at all is refused by whoever reads it."""
     try:
-        to_wire({name: value})
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+        if isinstance(value, Message):
+            return message(value)
+        return to_wire(value) if is_object(value) else value
+    except (TypeError, ValueError) as error:
+        raise _placed(name, error) from None
+
+
+def _placed(place: str, error: Exception) -> Exception:
+    kind = TypeError if isinstance(error, TypeError) else ValueError
+    return kind(f"{place}: {error}")
 
 
 def _wrong(name: str, value: Any, right: str) -> str:
@@ -295,6 +318,19 @@ def _policy(name: str, value: Any) -> None:
         raise TypeError(_wrong(name, value, right))
 
 
+def _tokenizer(name: str, value: Any) -> None:
+    right = "a function from a text to the number of its tokens"
+    _function(name, value, right=right)
+    if value is None:
+        return
+    count = value(_TRIED)
+    if isinstance(count, bool) or not isinstance(count, int):
+        such = "lambda text: len(encoding.encode(text))"
+        raise TypeError(
+            f"{name} returned {short(count)} for {_TRIED!r}; it must be {right}, such as {such}"
+        )
+
+
 def _function(name: str, value: Any, *, right: str) -> None:
     if value is not None and not callable(value):
         raise TypeError(_wrong(name, value, right))
@@ -324,6 +360,7 @@ def _params(name: str, value: Any) -> None:
             )
 
 
+_TRIED = "Hello."
 _MAPPINGS = ("context", "params", "entry")
 _NESTED = (*_MAPPINGS, "system", "tools", "selected")
 _CHECKS: Mapping[str, Callable[[str, Any], object]] = {
@@ -341,7 +378,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "params": _params,
     "recall": _flag,
     "entry": partial(_mapping, such="{'context_window': 32_000}"),
-    "tokenizer": partial(_function, right="a function from a text to the number of its tokens"),
+    "tokenizer": _tokenizer,
     "redact": partial(_function, right="a function from a text to a text"),
 }
 """By an option's name; those that are missing are looked at where they are used."""

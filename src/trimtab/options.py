@@ -59,7 +59,7 @@ class Options:
     entry: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of the user's own for the model's catalog entry."""
     tokenizer: Tokenizer | None = None
-    """An exact counter in place of the estimate."""
+    """An exact counter in place of the estimate, for this model."""
     redact: Redact | None = None
     """What takes out of a text what must not be kept."""
 
@@ -190,12 +190,14 @@ def loaded(settings: Settings, **own: Any) -> Options:
 def changed(
     options: Options, changes: Mapping[str, Any], counters: Mapping[str, Counter]
 ) -> Options:
-    """The options with some of them changed; with the model goes what follows from it.
+    """The options with some of them changed; with the model go its entry, dialect and tokenizer.
 
     `counters` are those that the log so far was counted with, by name.
     """
     given.refuse_unknown(changes, [option.name for option in fields(Options)])
-    options = replace(options, **given.options(changes))
+    before, options = options, replace(options, **given.options(changes))
+    if options.model != before.model and "tokenizer" not in changes:
+        options = replace(options, tokenizer=None)
     if "model" in changes and "entry" not in changes:
         options = replace(options, entry={})
     if "model" in changes and "dialect" not in changes:
@@ -213,7 +215,8 @@ def options_after(
     """The options under settings that somebody else has set, or that held earlier.
 
     A policy that is a function is not in the log: for an earlier one the one of now stands in. A
-    tokenizer is not either: an earlier one is among the counters that are known.
+    tokenizer is not either: an earlier one is among the counters that are known, and ours counts
+    for another model only where it was set for that, too.
     """
     own, tokenizer = now.policy, now.tokenizer
     known = not isinstance(own, str) and _function_name(own) == settings.policy
@@ -227,6 +230,8 @@ def options_after(
         counter = earlier.get(settings.counter)
         tokenizer = counter.count if counter else tokenizer
         tokenizer = tokenizer if settings.counter.startswith(EXACT) else None
+    elif settings.model != now.model and settings.counter != now.counter().name:
+        tokenizer = None
     return options_of(settings, policy=policy, tokenizer=tokenizer, redact=now.redact)
 
 

@@ -12,7 +12,7 @@ from trimtab.core.budget import Budget
 from trimtab.core.event import Call, Event, Outcome, Said, Settings
 from trimtab.core.message import Message
 from trimtab.core.plan import Decision, Plan
-from trimtab.core.prompt import Prompt, Rendering, call_record, marks_for
+from trimtab.core.prompt import Block, Prompt, Rendering, call_record, marks_for
 from trimtab.core.recall import is_answer
 from trimtab.core.tokens import Counter, sizes_of
 from trimtab.core.window import Window
@@ -27,7 +27,11 @@ class RequestChanged(ValueError):
 def rendering_of(settings: Settings) -> Rendering:
     """An empty rendering in the settings' dialect."""
     wire = dialect(settings.dialect)
-    return Rendering(wire.blocks, system_notices=wire.system_notices)
+
+    def render(messages: Sequence[Message]) -> list[Block]:
+        return wire.blocks(messages, settings.renderer)
+
+    return Rendering(render, system_notices=wire.system_notices, join=wire.join)
 
 
 def request_of(settings: Settings, rendering: Rendering, call: Call) -> dict[str, Any]:
@@ -44,6 +48,7 @@ def request_of(settings: Settings, rendering: Rendering, call: Call) -> dict[str
         stream=call.stream,
         volatile=call.volatile,
         selected=settings.selected,
+        renderer=settings.renderer,
     )
     return dialect(settings.dialect).request(prompt)
 

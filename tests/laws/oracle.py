@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.laws.wires import plain
+from trimtab.core.edits import ERASED
 from trimtab.core.erase import scrub
 from trimtab.core.event import (
     Call,
@@ -151,6 +152,8 @@ def sendable(message: Message) -> Message:
 
 
 def _cut(text: str, edit: Edit) -> str:
+    if edit.text == ERASED:
+        return ERASED
     return text[: edit.head] + edit.text + (text[-edit.tail :] if edit.tail else "")
 
 

@@ -13,7 +13,7 @@ from trimtab.core.window import Window
 
 _PLAIN = (
     *("seq", "version", "sent", "calls", "last_call", "call_version", "awaiting", "last_reply"),
-    *("last_usage", "used", "ratio", "weighed", "anchor", "learned_limit", "settings"),
+    *("last_usage", "used", "paid", "ratio", "weighed", "anchor", "learned_limit", "settings"),
     *("erased", "note", "replied"),
     *("bytes", "tokens", "messages", "turn_start", "turn_bytes", "turn_tokens"),
     *("summary", "summary_by", "cold", "epoch", "settings_by"),

@@ -91,7 +91,7 @@ def stands_for_nothing(piece: Piece) -> bool:
 def newest_is_there(life: Life, request: dict[str, Any]) -> None:
     told = tell(life.events)
     now = life.context.window.settings
-    found = pieces(request, now, life.last_call.volatile)
+    found = pieces(request, now, life.last_call.volatile, told.front(now.recall))
     due = list(told.rounds[-1].seqs) if told.rounds else []
     if told.newest_user is not None and told.newest_user not in due:
         due.insert(0, told.newest_user)

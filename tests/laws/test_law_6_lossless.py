@@ -97,7 +97,8 @@ def nothing_is_lost(life: Life, request: dict[str, Any]) -> None:
 def handles_lead_there(life: Life, told: Told, request: dict[str, Any]) -> None:
     """The notice on the wire leads to all that was dropped, and each cut to its own text."""
     if gone := told.dropped():
-        found = pieces(request, life.context.window.settings, life.last_call.volatile)
+        now = life.context.window.settings
+        found = pieces(request, now, life.last_call.volatile, told.front(now.recall))
         [named] = filter(None, (NOTICE.fullmatch(piece.text) for piece in found))
         a_range_comes_back(life, named["handle"], gone)
     for (seq, part), edit in told.edits.items():

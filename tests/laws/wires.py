@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trimtab.core.event import Settings
@@ -27,8 +27,14 @@ class Piece:
     id: str = ""
 
 
-def pieces(request: Wire, settings: Settings, volatile: str | None = None) -> list[Piece]:
-    """All that stands behind the head, without the volatile tail and the opening filler."""
+def pieces(
+    request: Wire, settings: Settings, volatile: str | None = None, front: Sequence[str] = ()
+) -> list[Piece]:
+    """All that stands behind the head, without the volatile tail and the opening filler.
+
+    Summary and notice, which are `front`, are pieces of their own where a wire says them in one
+    text with each other or with what the user said.
+    """
     if "input" in request:
         skip = 0 if "instructions" in request else len(settings.system)
         found = [piece for item in request["input"][skip:] for piece in _item(item)]
@@ -39,11 +45,27 @@ def pieces(request: Wire, settings: Settings, volatile: str | None = None) -> li
     else:
         messages = request["messages"][len(settings.system) :]
         found = [piece for message in messages for piece in _chat(message)]
+        found = _parted(found, "\n\n".join(front), front)
     if volatile is not None:
         assert found, "the volatile tail is not in the request"
         assert found[-1].text == volatile, "the volatile tail is not the last thing said"
         found.pop()
     return found
+
+
+def _parted(found: list[Piece], joined: str, front: Sequence[str]) -> list[Piece]:
+    if not front or not found or not found[0].text.startswith(joined):
+        return found
+    first = found[0]
+    apart = [replace(first, text=text) for text in front]
+    said = first.text.removeprefix(joined)
+    if said.startswith("\n\n"):
+        apart.append(replace(first, text=said.removeprefix("\n\n")))
+    else:
+        assert not said, f"{said[:40]!r} is not parted from summary and notice"
+        # A message without a word says nothing behind them.
+        apart.append(replace(first, text=""))
+    return [*apart, *found[1:]]
 
 
 def texts_of(content: Any) -> str:

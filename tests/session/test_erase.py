@@ -168,6 +168,35 @@ async def test_an_erasure_meets_another_writer_and_is_made_again(store):
     assert first.window.seq == 4
 
 
+async def test_what_was_asked_before_tells_which_answers_are_copies(store):
+    session = await Session.create(store, "s", **options(recall=True))
+    await session.add(user("Look."))
+    asked = (tool_use("a", "read"), tool_use("b", "search_history"), tool_use("c", "list"))
+    await session.add({"role": "assistant", "content": list(asked)})
+    handle = await session.add(answers(a=NEEDLE))
+    await session.add(answers(b=f"[{handle}] {NEEDLE}", c="a file"))
+    await session.erase(handle)
+    kept = str([event async for event in store.events("s")])
+    assert NEEDLE not in kept
+    assert "a file" in kept
+
+
+async def test_a_tool_of_the_users_own_that_is_called_recall_keeps_its_results(store):
+    session = await Session.create(store, "s", **options(recall=False))
+    handle = await session.add(user("My secret."))
+    await session.add({"role": "assistant", "content": [tool_use("a", "recall")]})
+    await session.add(answers(a="the brakes of 2024"))
+    await session.erase(handle)
+    assert "the brakes of 2024" in str(await session.request())
+
+
+def answers(**told):
+    content = [
+        {"type": "tool_result", "tool_use_id": call, "content": text} for call, text in told.items()
+    ]
+    return {"role": "user", "content": content}
+
+
 async def test_a_deleted_session_leaves_nothing(place):
     store = await place.open()
     worker, _ = await spread(store)

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.agents import Clock
-from tests.conversations import user
+from tests.conversations import prose, user
 from tests.laws.picture import outlook
 from tests.replies import DIALECTS, MODELS, REPLY, result, stream
 from tests.session.working import Worker, bodies, edits, options, text
@@ -178,12 +178,26 @@ async def test_an_error_of_the_provider_is_kept_and_teaches_its_limit(place):
     session = await Session.create(await place.open(), "s", **options(context_window=None))
     await session.add(user("Hi."))
     await session.request()
-    await session.fail("overflow", limit=5_000, input=6_000)
+    await session.failed("overflow", limit=5_000, input=6_000)
     again = await reopened(place, session, Clock())
     assert again.budget().limit == 5_000
     with pytest.raises(ValueError, match="no call waits"):
         await again.fail("overflow")
     await again.store.close()
+
+
+async def test_after_an_overflow_the_next_request_is_smaller(place):
+    session = await Session.create(await place.open(), "s", **options(context_window=200_000))
+    for number in range(20):
+        await session.add(user(prose(2_000, f"question {number}")))
+        await session.add({"role": "assistant", "content": f"answer {number}"})
+    await session.add(user("now"))
+    before = len(str(await session.request()))
+    await session.fail("overflow")
+    assert len(str(await session.request())) < before
+    with pytest.raises(TypeError, match="max_limit"):
+        await session.fail("overflow", **{"max_limit": 5_000})
+    await session.store.close()
 
 
 async def test_another_model_other_tools_and_another_prompt_hold_after_a_restart(place):

@@ -84,7 +84,7 @@ def test_every_entry_is_consistent_and_survives_json(name):
     assert 0 < entry.input_limit <= entry.context_window
     assert 0 < entry.max_output <= entry.context_window
     assert entry.tokenizer is None or entry.tokenizer in token_weights.WEIGHTS
-    assert entry.dialect in {"anthropic", "openai_chat"}
+    assert entry.dialect in {"anthropic", "openai_chat", "openai_responses"}
     assert entry.soft_window is None or entry.soft_window < entry.context_window
     assert (entry.cache_style == "none") == (entry.cache_read == 1.0)
     if entry.cache_style != "none":
@@ -153,6 +153,45 @@ def test_an_unknown_model_is_assumed_uncached_and_of_no_known_tokenizer():
 def test_the_dialect_of_an_unknown_model_is_guessed_from_its_name(name, dialect, param):
     entry = resolve(name)
     assert (entry.dialect, entry.output_param) == (dialect, param)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "o1-pro",
+        "o3-pro",
+        "o3-pro-2025-06-10",
+        "gpt-5-pro",
+        "gpt-5.5-pro-2026-04-23",
+        "gpt-6-pro",
+        "gpt-5-codex",
+        "gpt-5.1-codex-mini",
+        "GPT-5.3-Codex",
+        "gpt-5.6-codex",
+        "gpt-5.6-cyber",
+        "gpt-daybreak-red-latest",
+        "codex-mini-latest",
+        "computer-use-preview",
+        "o3-deep-research",
+        "o4-mini-deep-research-2025-06-26",
+    ],
+)
+def test_what_chat_completions_does_not_serve_is_called_in_responses(name):
+    entry = resolve(name)
+    assert (entry.dialect, entry.output_param) == ("openai_responses", "max_completion_tokens")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["o1", "o3", "o4-mini", "gpt-5", "gpt-5.1-chat-latest", "gpt-5.6-sol", "gpt-4o", "gpt-5-prosa"],
+)
+def test_what_both_of_openai_s_apis_serve_stays_in_chat_completions(name):
+    assert resolve(name).dialect == "openai_chat"
+
+
+@pytest.mark.parametrize("name", ["openai/o3-pro", "openrouter/openai/gpt-5-codex"])
+def test_at_somebody_else_s_server_such_a_model_stays_in_chat_completions(name):
+    assert resolve(name).dialect == "openai_chat"
 
 
 def test_the_users_values_come_before_the_catalogs():

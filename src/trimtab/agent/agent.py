@@ -219,7 +219,8 @@ def _instead(written: Model, model: str, dialect: str) -> Model:
     """Another model in place of the one in the file, with what holds for both."""
     if model == written.name:
         return written
-    if resolve(model).dialect not in (None, dialect):
+    theirs = resolve(model).dialect
+    if theirs is not None and (theirs == "anthropic") != (dialect == "anthropic"):
         # Another maker's: neither the address nor the key nor the limits are its own.
         return Model(name=model, timeout=written.timeout)
     return written.model_copy(update={"name": model, "context_window": None})

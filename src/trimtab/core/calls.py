@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trimtab.core.budget import Budget, budget_for
 from trimtab.core.event import Attempt, Call, Event, Fork, Outcome, Sent, Settings, Turn, added
+from trimtab.core.prices import cost_of
 from trimtab.core.tokens import MAXIMUM_RATIO
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def call_ended(window: Window, body: Outcome) -> None:
         window.cache.hear(usage, int(window.settings.entry.get("cache_minimum", 0)))
         window.last_usage = usage
         window.used = added(window.used, usage)
+        paid = cost_of(usage, window.settings.entry)
+        window.paid = None if window.paid is None or paid is None else window.paid + paid
         _calibrate(window, usage.input)
     elif isinstance(counted, int) and known:
         _calibrate(window, counted)

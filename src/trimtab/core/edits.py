@@ -142,7 +142,10 @@ def _erased(part: Part) -> Part:
 
 
 def cut_text(text: str, edit: Edit) -> str:
-    """Head, indicator and tail; what is kept is never more than there is."""
+    """Head, indicator and tail; what is kept is never more than there is, nothing of what is
+    erased."""
+    if edit.text == ERASED:
+        return ERASED
     tail = text[-edit.tail :] if edit.tail else ""
     return f"{text[: edit.head]}{edit.text}{tail}"
 

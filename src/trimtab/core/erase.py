@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from trimtab.core.edits import ERASED, Handle, erased_message
@@ -12,53 +12,57 @@ from trimtab.core.message import ToolCall, ToolResult
 from trimtab.core.search import RECALL_TOOLS
 
 
-def to_erase(
-    events: Sequence[Event],
-    named: Handle,
-    why: str,
-    *,
-    lost: Callable[[int], bool] = lambda _: False,
-) -> list[Erase]:
+class Erasing:
     """What must be destroyed for a handle: what it names, and answers that may repeat it.
 
-    What a rewind has undone is among it: a later one could bring it back. An answer of the recall
-    tools is a copy, so all that came later go; what they copied from stays. LookupError where it
-    names nothing, or what is `lost`, by its position, from here: whoever wants something destroyed
-    must not believe that it was.
+    It hears a whole log, event by event: what was asked before tells what an answer is. What a
+    rewind has undone is among it: a later one could bring it back. An answer of the recall tools is
+    a copy, so all that came later go; what they copied from stays.
     """
-    here = {event.seq for event in events}
-    for seq in range(max(1, named.first), named.last + 1):
-        if seq not in here and lost(seq):
-            raise LookupError(
-                f"nothing was erased: position {seq} is no longer in memory; erase it where the "
-                "log is kept"
-            )
-    found: list[Erase] = []
-    asked = _Asked()
-    for event in events:
-        body, copies = event.body, asked.answered(event.body)
-        if isinstance(body, Said | Repair) and named.first <= event.seq <= named.last:
-            if (named.part or 0) < max(1, len(body.message.parts)):
-                found.append(Erase(message=event.seq, part=named.part, why=why))
-        elif found and event.seq > named.last:
-            told = f"may repeat m{named.first}; {why}"
-            found += [Erase(message=event.seq, part=part, why=told) for part in copies]
-    if not found:
-        part = "" if named.part is None else f".{named.part}"
-        raise LookupError(f"nothing was erased: nothing is called m{named.first}{part}")
-    return found
 
-
-class _Asked:
-    """What the calls of a log ask for: those of the recall tools are answered by copies."""
-
-    def __init__(self) -> None:
+    def __init__(self, named: Handle, why: str, events: Iterable[Event] = ()) -> None:
+        self._named, self._why = named, why
+        self._found: list[Erase] = []
+        self._here: set[int] = set()
+        """The positions among those named that were heard."""
+        self._end = 0
+        """The last position that was heard."""
         self._recall = True
-        """Where no settings are known, they may be on."""
-        self._calls: dict[str, bool] = {}
-        """Whether the last call of an id is one of a recall tool."""
+        """Where no settings are known, the tools may be on."""
+        self._looked_up: set[str] = set()
+        """Ids whose last call is one of a recall tool."""
+        for event in events:
+            self.hear(event)
 
-    def answered(self, body: Body) -> list[int | None]:
+    def hear(self, event: Event) -> None:
+        """Take the next event of the log."""
+        body, named, self._end = event.body, self._named, event.seq
+        copies = self._copies(body)
+        if named.first <= event.seq <= named.last:
+            self._here.add(event.seq)
+            parts = len(body.message.parts) if isinstance(body, Said | Repair) else 0
+            if isinstance(body, Said | Repair) and (named.part or 0) < max(1, parts):
+                self._found.append(Erase(message=event.seq, part=named.part, why=self._why))
+        elif self._found:
+            told = f"may repeat m{named.first}; {self._why}"
+            self._found += [Erase(message=event.seq, part=part, why=told) for part in copies]
+
+    def found(self, *, lost: Callable[[int], bool] = lambda _: False) -> list[Erase]:
+        """All of it. LookupError where the handle names nothing, or what is `lost`, by its
+        position, from here: whoever wants something destroyed must not believe that it was."""
+        named = self._named
+        for seq in range(max(1, named.first), min(named.last, self._end) + 1):
+            if seq not in self._here and lost(seq):
+                raise LookupError(
+                    f"nothing was erased: position {seq} is no longer in memory; erase it where "
+                    "the log is kept"
+                )
+        if not self._found:
+            part = "" if named.part is None else f".{named.part}"
+            raise LookupError(f"nothing was erased: nothing is called m{named.first}{part}")
+        return self._found
+
+    def _copies(self, body: Body) -> list[int | None]:
         """The parts of the next event that may repeat what was said before; None for all."""
         if isinstance(body, Settings):
             self._recall = body.recall
@@ -67,11 +71,13 @@ class _Asked:
         parts = body.message.parts
         for part in parts:
             if isinstance(part, ToolCall):
-                self._calls[part.id] = self._recall and part.name in RECALL_TOOLS
+                self._looked_up.discard(part.id)
+                if self._recall and part.name in RECALL_TOOLS:
+                    self._looked_up.add(part.id)
         copies = [
             index
             for index, part in enumerate(parts)
-            if isinstance(part, ToolResult) and self._calls.get(part.call_id, False)
+            if isinstance(part, ToolResult) and part.call_id in self._looked_up
         ]
         return [None] if body.recalled or len(copies) == len(parts) > 0 else [*copies]
 
@@ -104,7 +110,7 @@ def scrub(event: Event, first: int, last: int, part: int | None = None) -> Event
             message = erased_message(body.message, part)
             return replace(event, body=replace(body, message=message, sizes=()))
         case Edit() if body.text and _tells(body, first, last, part):
-            return replace(event, body=replace(body, text=ERASED, head=0, tail=0))
+            return replace(event, body=replace(body, text=ERASED))
         case _:
             return event
 

@@ -20,8 +20,8 @@ MESSAGE_CHARS = 1_000
 """Of one message that are looked at."""
 LINE_CHARS = 160
 """Of one line that are kept."""
-
-
+BEGINNING = 40
+"""Of a line that tell what it is about."""
 FIRST = 4
 """A share: of so many tokens of a summary one is for what the user said first, as the task is and
 what holds for all of it."""
@@ -60,25 +60,50 @@ def extract(
     return kept
 
 
-def _best_lines(lines: Sequence[str], counter: Counter, max_tokens: int) -> str:
-    """What the user said first, in its share of the tokens, and the newest of all else."""
-    kept: set[int] = set()
-    room = max_tokens // FIRST
-    for index in (index for index, line in enumerate(lines) if line.startswith(USER)):
-        size = counter.count(lines[index] + "\n")
-        if size > room:
-            break
-        room -= size
-        kept.add(index)
-    room += max_tokens - max_tokens // FIRST
-    for index in reversed([index for index in range(len(lines)) if index not in kept]):
-        room -= counter.count(lines[index] + "\n")
-        if room < 0:
-            break
-        kept.add(index)
+def _best_lines(lines: list[str], counter: Counter, max_tokens: int) -> str:
+    """The newest lines; where they leave out what the user said first, that in its share of the
+    tokens and the newest of all else."""
+    sizes = [counter.count(line + "\n") for line in lines]
+    kept = _newest(sizes, range(len(lines)), max_tokens)
+    users = [index for index, line in enumerate(lines) if line.startswith(USER)]
+    if users and users[0] not in kept:
+        room = max_tokens // FIRST
+        lines[users[0]] = _beginning(lines[users[0]], counter, room)
+        sizes[users[0]] = counter.count(lines[users[0]] + "\n")
+        first: list[int] = []
+        for index in users:
+            if sizes[index] > room:
+                break
+            room -= sizes[index]
+            first.append(index)
+        others = [index for index in range(len(lines)) if index not in first]
+        kept = {*first, *_newest(sizes, others, max_tokens - max_tokens // FIRST + room)}
     if not kept:
         return newest_lines("\n".join(lines), counter, max_tokens)
     return "\n".join(lines[index] for index in sorted(kept))
+
+
+def _newest(sizes: Sequence[int], among: Sequence[int], room: int) -> set[int]:
+    """The last of the lines that fit."""
+    kept: set[int] = set()
+    for index in reversed(among):
+        room -= sizes[index]
+        if room < 0:
+            break
+        kept.add(index)
+    return kept
+
+
+def _beginning(line: str, counter: Counter, max_tokens: int) -> str:
+    """As much of a line's start as fits; all of it where that would be too little to tell."""
+    if counter.count(line + "\n") <= max_tokens:
+        return line
+    low, high = 0, len(line) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = counter.count(f"{line[:middle]}…\n") <= max_tokens
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return f"{line[:low]}…" if low >= BEGINNING else line
 
 
 def newest_lines(text: str, counter: Counter, max_tokens: int) -> str:

@@ -42,7 +42,7 @@ REWINDS = 256
 
 _PLAIN = (
     *("version", "epoch", "sent", "calls", "cold", "learned_limit", "ratio", "call_version"),
-    *("awaiting", "recounted", "overflowed", "started"),
+    *("awaiting", "recounted", "overflowed", "started", "paid"),
 )
 """What a snapshot takes from a window as it is."""
 

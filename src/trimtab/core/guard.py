@@ -60,10 +60,10 @@ class CannotFit(ValueError):
             )
             then = "Use"
         else:
+            words = f" Its words: {refusal!r}." if refusal else ""
             what = (
                 f"the provider refused the request for its length, at {needed:,} tokens at most by "
-                f"our count, output included. Its words: {refusal!r}; the limit that we know of is "
-                f"{limit:,}. What"
+                f"our count, output included.{words} The limit that we know of is {limit:,}. What"
             )
             then = "Set context_window to what the provider really takes; or use"
         larger = f"a larger {source}" if refusal is None and source in _OWN else ""
@@ -143,7 +143,7 @@ def _drop(plan: Plan, fits: Callable[[], bool]) -> None:
     with plan.provided(fits):
         plan.drop_oldest(enough, WHY)
     if not fits():
-        with plan.provided(lambda: plan.tokens < before):
+        with plan.provided(lambda: plan.tokens < before or fits()):
             plan.drop_oldest(enough, WHY, unread=True)
 
 

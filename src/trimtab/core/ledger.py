@@ -192,6 +192,17 @@ class Preview:
     """Where its tokens would go."""
     edits: tuple[Edit, ...]
     """What would be hidden first."""
+    cost: float | None
+    """US dollars of its input at list prices, if a cache has nothing of it; None where a price is
+    not known."""
+
+
+def preview_of(
+    window: Window, request: Mapping[str, Any], report: Ledger, edits: tuple[Edit, ...]
+) -> Preview:
+    """The preview of a request that was made of the window."""
+    cost = cost_of(Usage(input=report.used), window.settings.entry)
+    return Preview(request=request, report=report, edits=edits, cost=cost)
 
 
 def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
@@ -221,7 +232,7 @@ def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
         last_usage=window.last_usage,
         total_usage=window.used,
         calls=window.calls,
-        cost=cost_of(window.used, window.settings.entry),
+        cost=window.paid if window.used.input else cost_of(window.used, window.settings.entry),
         summaries=window.summaries,
     )
 

@@ -66,8 +66,9 @@ class Span:
     """The last message."""
     position: int | None = None
     """The log's length when the range was named, by which later changes in it are noticed."""
-    tells: int | None = None
-    """The first message of which the summary tells that is to be carried on; None without one."""
+    tells: tuple[int, int] | None = None
+    """The first and the last message of which the summary tells that is to be carried on; None
+    without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,17 +72,23 @@ class Prompt:
     """Text for this call alone, behind the last cache mark."""
     selected: int = 0
     """How many of the tools are selected for one turn: those before them are worth caching."""
+    renderer: int = RENDERER
+    """The version that it is rendered by."""
 
 
 Render = Callable[[Sequence[Message]], list[Block]]
 """A dialect's way to turn one round into blocks."""
 
+Join = Callable[[str, Block], Block]
+"""A dialect's way to put a text before a user's message, in one with it."""
+
 
 class Rendering:
     """The blocks of a window, kept from call to call and extended by what is new."""
 
-    def __init__(self, render: Render, *, system_notices: bool) -> None:
+    def __init__(self, render: Render, *, system_notices: bool, join: Join | None) -> None:
         self._render = render
+        self._join = join
         self._notice_role: Role = "system" if system_notices else "user"
         self._start((-1, -1))
 
@@ -93,7 +99,8 @@ class Rendering:
         self.starts: dict[int, int] = {}
         """By position of a round's first message: the index of its first block."""
         self.pieces: list[tuple[Round | None, int, bytes]] = []
-        """In order: each round, or None for summary and notice; its blocks; their digests."""
+        """In order: each round, or None for summary and notice where they stand for themselves; its
+        blocks; their digests. Where summary and notice are joined to a round, it is the first."""
         self._hash = hashlib.sha256()
 
     def update(self, window: Window) -> None:
@@ -102,16 +109,34 @@ class Rendering:
         if self._made_of != made_of or self._is_stale():
             self._start(made_of)
             self._hash.update(head_digest(window))
-            for message in front_messages(window, self._notice_role):
-                self._extend(None, _rendered(self._render([message])))
             rounds = [part for group in window.visible.values() for part in group.rounds]
+            rounds = self._lead(window, rounds)
         else:
             rounds = [p for p in window.rounds[self._rounds :] if p.group.hidden is None]
         for part in rounds:
-            if part.rendered is None:
-                part.rendered = _rendered(self._render(round_messages(part)))
-            self._extend(part, part.rendered)
+            self._extend(part, self._kept(part))
         self._rounds, self._sent = len(window.rounds), window.sent
+
+    def _lead(self, window: Window, rounds: list[Round]) -> list[Round]:
+        """Put summary and notice first; gives the rounds that are still to come."""
+        join = self._join if window.settings.renderer > 2 else None
+        front = front_messages(window, "user" if join else self._notice_role)
+        if join is not None and front:
+            text = "\n\n".join(message.text for message in front)
+            blocks = self._kept(rounds[0])[0] if rounds else []
+            if blocks and blocks[0].role == "user":
+                self._extend(rounds[0], _rendered([join(text, blocks[0]), *blocks[1:]]))
+                return rounds[1:]
+            front = [text_message("user", text)]
+        for message in front:
+            self._extend(None, _rendered(self._render([message])))
+        return rounds
+
+    def _kept(self, part: Round) -> tuple[list[Block], bytes]:
+        """A round's blocks with their digests, rendered where they are not yet."""
+        if part.rendered is None:
+            part.rendered = _rendered(self._render(round_messages(part)))
+        return part.rendered
 
     def _is_stale(self) -> bool:
         """Whether a round has changed that was rendered before it was sent."""
@@ -170,7 +195,7 @@ def call_record(settings_params: Mapping[str, Any], call: Call) -> dict[str, Any
 
 
 def front_messages(window: Window, role: Role) -> list[Message]:
-    """What stands before the first kept message: the summary, then the notice in its role.
+    """What is told before the first kept message: the summary, then the notice in its role.
 
     A summary repeats what users and tools have said: it must not speak as the system does.
     """

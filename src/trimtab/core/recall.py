@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
@@ -30,6 +31,7 @@ MAX_CHARS = 8_000
 NOTHING = "(nothing found)"
 NEAR = 3
 """Messages that are named where a handle names none."""
+_LINES = re.compile(r"(\d+)?\s*(?:(-|–|:|to)\s*(\d+)?)?", re.IGNORECASE)
 
 TOOLS: tuple[Mapping[str, Any], ...] = (
     {
@@ -99,7 +101,8 @@ def named_in(window: Window, handle: str) -> Handle:
     said = _said(window, named)
     message = said.get(named.first) if named.part is not None else None
     known = message is None or (named.part or 0) < len(message.parts)
-    if named.first < 1 or (named.first > window.gone_last and not (said and known)):
+    here = named.first <= window.gone_last or (said and known)
+    if not (here and 1 <= named.first <= named.last):
         raise nothing_called(handle, window.seq, window.entries, message)
     return named
 
@@ -112,6 +115,11 @@ def nothing_called(
     `last` is the newest position, `known` are those of messages.
     """
     named = parse_handle(handle)
+    if named.last < named.first:
+        right = f"m{named.last}-m{named.first}"
+        return LookupError(
+            f"nothing is called {handle}: a range goes from the lower to the higher, {right}"
+        )
     if message is not None:
         most = len(message.parts) - 1
         return LookupError(f"nothing is called {handle}; the last part is m{named.first}.{most}")
@@ -164,7 +172,7 @@ def refuse_others(call: ToolCall) -> None:
 
 
 def arguments_of(call: ToolCall) -> dict[str, str]:
-    """What a call of a recall tool asks for; what it leaves out is empty."""
+    """What a call of a recall tool asks for; what it leaves out, or says to be null, is empty."""
     try:
         given: Any = json.loads(call.arguments or "{}")
     except RecursionError:
@@ -172,19 +180,18 @@ def arguments_of(call: ToolCall) -> dict[str, str]:
     if not isinstance(given, dict):
         raise ValueError("a recall tool takes an object of arguments")  # noqa: TRY004 - of JSON
     named = cast("dict[str, Any]", given)
-    return {key: str(named.get(key, "")) for key in ("query", "handle", "lines", "grep")}
+    keys = ("query", "handle", "lines", "grep")
+    return {key: "" if (value := named.get(key)) is None else str(value) for key in keys}
 
 
 def excerpt(text: str, lines: str = "", grep: str = "", *, limit: int = MAX_CHARS) -> str:
     """The lines asked for, within the limit; what is left out is said."""
     numbered = list(enumerate(text.splitlines(), 1))
     if lines:
-        first, _, last = lines.partition("-")
-        low = int(first) if first.strip().isdigit() else 1
-        high = (
-            int(last) if last.strip().isdigit() else (low if not last and first else len(numbered))
-        )
-        numbered = [(n, line) for n, line in numbered if low <= n <= high]
+        span = _span(lines, len(numbered))
+        if not span:
+            return "(no such lines; write 10-40)"
+        numbered = [(n, line) for n, line in numbered if n in span]
     if grep:
         holds = matching(grep)
         numbered = [(n, line) for n, line in numbered if holds(line)]
@@ -193,6 +200,16 @@ def excerpt(text: str, lines: str = "", grep: str = "", *, limit: int = MAX_CHAR
         return out or "(no such lines)"
     total = len(text.splitlines())
     return f"{out[:limit]}\n[cut at {limit} characters of {len(out)}; {total} lines, ask for some]"
+
+
+def _span(lines: str, total: int) -> range:
+    """The numbers that `10-40`, `10` or `10-` name; empty where they are no such words."""
+    match = _LINES.fullmatch(lines.strip())
+    if match is None or not (match[1] or match[3]):
+        return range(0)
+    low = int(match[1] or 1)
+    high = int(match[3]) if match[3] else (max(low, total) if match[2] else low)
+    return range(low, high + 1)
 
 
 def is_answer(window: Window, message: Message) -> bool:

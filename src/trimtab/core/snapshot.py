@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-VERSION = 4
+VERSION = 5
 """Of the stored shape. Unlike an event's, an old one is not upgraded: it is left unused."""
 
 

@@ -102,6 +102,7 @@ class Window:
         self.last_usage: Usage | None = None
         self.used = Usage(input=0)
         """All that was reported so far, added up."""
+        self.paid: float | None = 0.0
         self.learned_limit: int | None = None
         self.ratio = 1.0
         """Reported input over our estimate, at the last call that reported."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from trimtab.core.event import Usage
 from trimtab.core.message import Message, Role, Text, ToolResult
-from trimtab.core.prompt import Block, Prompt
+from trimtab.core.prompt import RENDERER, Block, Join, Prompt
 from trimtab.dialects.anthropic_marks import mark
 from trimtab.dialects.anthropic_parts import read_part, render_part, write_part
 from trimtab.dialects.anthropic_rules import check as check
@@ -21,6 +21,7 @@ from trimtab.dialects.tools import write_tools as tools_in
 
 name: str = "anthropic"
 system_notices: bool = False
+join: Join | None = None
 
 _START = "(conversation start)"
 _ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -124,7 +125,7 @@ def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_anthropic)
 
 
-def blocks(messages: Sequence[Message]) -> list[Block]:
+def blocks(messages: Sequence[Message], _renderer: int = RENDERER) -> list[Block]:
     """Results are put right behind the calls: Anthropic wants them first in the user message."""
     said: list[Block] = []
     results: list[Block] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from trimtab.dialects.anthropic_marks import MOST
 from trimtab.dialects.anthropic_parts import ID, LONGEST_NAME, THINKING
-from trimtab.dialects.shapes import as_dict, as_int, as_list, objects
+from trimtab.dialects.shapes import as_dict, as_int, as_list, bare, objects
 
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
 _FOREIGN = (
@@ -26,11 +26,22 @@ _FOREIGN = (
     "stream_options",
 )
 """Parameters of OpenAI's APIs."""
+_CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
+_HOSTED = ("server_tool_use", "mcp_tool_use")
 _Wire = Mapping[str, Any]
+
+
+def claude_version(model: str) -> tuple[int, int] | None:
+    """`(4, 5)` for `claude-sonnet-4-5-20250929`; None for what is no Claude."""
+    found = _CLAUDE.search(model)
+    return None if found is None else (int(found[1]), int(found[2] or 0))
 
 
 def check(request: _Wire) -> list[str]:
     found = _parameters(request)
+    if wrong := bare(request.get("messages")):
+        told = (f"messages.{index}: Input should be a valid dictionary" for index in wrong)
+        return [*found, *told]
     messages = objects(request.get("messages"))
     if not messages:
         return [*found, "messages: at least one message is required"]
@@ -39,6 +50,7 @@ def check(request: _Wire) -> list[str]:
     for index, content in enumerate(contents):
         found += _texts(messages[index], content, index, last=index == len(messages) - 1)
     found += _pairs(messages, contents)
+    found += _ending(request, messages, contents)
     found += _thinking(request, messages, contents)
     found += _tools(request)
     return found + _marks(request, contents)
@@ -185,6 +197,26 @@ def _result(
             "message."
         )
     return found
+
+
+def _ending(
+    request: _Wire, messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
+) -> list[str]:
+    """Models from 4.6 on go on with no reply but one that paused for a tool of the provider's."""
+    version = claude_version(str(request.get("model")))
+    index = len(messages) - 1
+    if messages[index].get("role") != "assistant" or version is None or version < (4, 6):
+        return []
+    while index >= 0 and messages[index].get("role") == "assistant":
+        if any(block.get("type") in _HOSTED for block in contents[index]):
+            return []
+        index -= 1
+    return [
+        (
+            "This model does not support assistant message prefill. The conversation must end "
+            "with a user message."
+        )
+    ]
 
 
 def _thinking(

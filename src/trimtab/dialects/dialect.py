@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from trimtab.core.event import Usage
 from trimtab.core.message import Message
-from trimtab.core.prompt import Block, Prompt
+from trimtab.core.prompt import RENDERER, Block, Join, Prompt
 
 Wire = Mapping[str, Any]
 
@@ -64,6 +64,12 @@ class Dialect(Protocol):
         """Whether a message of the system role may stand among the others."""
         ...
 
+    @property
+    def join(self) -> Join | None:
+        """How summary and notice become one with a user's message behind them, from renderer 3 on;
+        None where they stand for themselves, in the roles that `system_notices` says."""
+        ...
+
     def read(self, wire: Wire) -> Message:
         """One wire message or item."""
         ...
@@ -100,9 +106,9 @@ class Dialect(Protocol):
         """
         ...
 
-    def blocks(self, messages: Sequence[Message]) -> list[Block]:
+    def blocks(self, messages: Sequence[Message], renderer: int = RENDERER, /) -> list[Block]:
         """One round rendered: a single message, or an assistant's calls, their results in call
-        order, then what else was said."""
+        order, then what else was said. What an older `renderer` has sent is rendered as it did."""
         ...
 
     def request(self, prompt: Prompt) -> dict[str, Any]:

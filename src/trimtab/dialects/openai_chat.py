@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from trimtab.core.event import Usage
 from trimtab.core.message import Media, Message, Opaque, Part, Role, Text, ToolCall, ToolResult
-from trimtab.core.prompt import Block, Prompt
+from trimtab.core.prompt import RENDERER, Block, Prompt
 from trimtab.dialects.contents import content_of, listed, named, parts_of, without_role
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING, wire_id
@@ -190,7 +190,7 @@ def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_openai_chat)
 
 
-def blocks(messages: Sequence[Message]) -> list[Block]:
+def blocks(messages: Sequence[Message], _renderer: int = RENDERER) -> list[Block]:
     """One assistant message, then the results, then the rest: calls must be answered at once."""
     said: dict[str, Any] | None = None
     results: list[Block] = []
@@ -258,6 +258,17 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     if calls:
         out["tool_calls"] = calls
     return out
+
+
+def join(text: str, block: Block) -> Block:
+    """The text as the first of the message: many chat templates refuse a system message that is not
+    the first of all, and two messages of the user's in a row."""
+    said = block.body.get("content") or ""
+    if isinstance(said, str):
+        content = f"{text}\n\n{said}" if said else text
+    else:
+        content = [{"type": "text", "text": text}, *said]
+    return Block(role=block.role, body={**block.body, "content": content})
 
 
 def _listed(content: Any) -> list[Any]:

@@ -17,7 +17,8 @@ from trimtab.dialects.foreign import (
 )
 from trimtab.dialects.shapes import as_dict, compact, rest
 
-ID = re.compile(r".{1,40}", re.DOTALL)
+LONGEST_ID = 40
+ID = re.compile(rf".{{1,{LONGEST_ID}}}", re.DOTALL)
 LONGEST_NAME = 64
 _URLS: Mapping[str, MediaKind] = {"image_url": "image", "video_url": "video"}
 _FORMATS = {

@@ -6,32 +6,50 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trimtab.dialects.shapes import as_dict, as_list, objects
+from trimtab.dialects.openai_chat_parts import LONGEST_ID, LONGEST_NAME
+from trimtab.dialects.openai_names import too_long, wrong_name
+from trimtab.dialects.shapes import as_dict, as_list, bare, objects
 
 _OPENAI = re.compile(r"(?:^|/)(?:gpt-(?!oss)|chatgpt|o\d)")
-"""Models of whom it is known who serves them; some other servers do take `thinking`."""
+"""Models of whom it is known who serves them; some other servers do take `thinking`, and make
+longer ids themselves."""
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_SPEAKERS = ("system", "developer", "user")
 _Wire = Mapping[str, Any]
 
 
 def check(request: _Wire) -> list[str]:
+    if wrong := bare(request.get("messages")):
+        return [f"Invalid type for 'messages[{index}]': expected an object." for index in wrong]
     messages = objects(request.get("messages"))
     if not messages:
         return ["messages: [] is too short, at least one message is required"]
     found: list[str] = []
     for index, message in enumerate(messages):
-        if message.get("role") not in _ROLES:
-            found.append(
-                f"messages[{index}].role: {message.get('role')!r} is not one of {', '.join(_ROLES)}"
-            )
-        if message.get("role") == "assistant":
-            found += _assistant(message, f"messages[{index}]")
-    return found + _pairs(messages) + _tools(request) + _parameters(request)
+        found += _message(message, f"messages[{index}]")
+    return found + _pairs(messages) + _tools(request) + _of_openai_alone(request, messages)
 
 
-def _parameters(request: _Wire) -> list[str]:
-    known = _OPENAI.search(str(request.get("model")))
-    return ["Unknown parameter: 'thinking'."] if known and "thinking" in request else []
+def _message(message: _Wire, where: str) -> list[str]:
+    role = message.get("role")
+    if role == "assistant":
+        return _assistant(message, where)
+    if role not in _ROLES:
+        return [f"{where}.role: {role!r} is not one of {', '.join(_ROLES)}"]
+    if role in _SPEAKERS and not isinstance(message.get("content"), str | list):
+        return [f"{where}.content: expected a string or a list"]
+    return []
+
+
+def _of_openai_alone(request: _Wire, messages: Sequence[_Wire]) -> list[str]:
+    if not _OPENAI.search(str(request.get("model"))):
+        return []
+    found = ["Unknown parameter: 'thinking'."] if "thinking" in request else []
+    for index, message in enumerate(messages):
+        for number, call in enumerate(objects(message.get("tool_calls"))):
+            where = f"messages[{index}].tool_calls[{number}].id"
+            found += too_long(call.get("id"), LONGEST_ID, where)
+    return found
 
 
 def _assistant(message: _Wire, where: str) -> list[str]:
@@ -44,22 +62,23 @@ def _assistant(message: _Wire, where: str) -> list[str]:
     if not calls and not said and (content is None or content == []):
         found.append(f"{where}.content: expected a string, got null (there are no tool_calls)")
     for number, call in enumerate(objects(calls)):
-        kind, key = (
-            ("custom", "input")
-            if call.get("type") == "custom"
-            else (
-                "function",
-                "arguments",
-            )
-        )
-        body = as_dict(call.get(kind)) or {}
-        place = f"{where}.tool_calls[{number}]"
-        if not isinstance(body.get(key), str):
-            found.append(f"{place}.{kind}.{key}: expected a string")
-        if not body.get("name"):
-            found.append(f"{place}.{kind}.name: a name is required")
-        if not call.get("id"):
-            found.append(f"{place}.id: an id is required")
+        found += _call(call, f"{where}.tool_calls[{number}]")
+    return found
+
+
+def _call(call: _Wire, where: str) -> list[str]:
+    custom = call.get("type") == "custom"
+    kind, key = ("custom", "input") if custom else ("function", "arguments")
+    body = as_dict(call.get(kind)) or {}
+    found: list[str] = []
+    if not isinstance(body.get(key), str):
+        found.append(f"{where}.{kind}.{key}: expected a string")
+    if not body.get("name"):
+        found.append(f"{where}.{kind}.name: a name is required")
+    else:
+        found += wrong_name(body["name"], LONGEST_NAME, f"{where}.{kind}.name")
+    if not call.get("id"):
+        found.append(f"{where}.id: an id is required")
     return found
 
 
@@ -118,19 +137,23 @@ def _tools(request: _Wire) -> list[str]:
     tools = as_list(request.get("tools"))
     if tools is not None and not tools:
         found.append("tools: [] is too short, leave it out instead")
-    seen: set[str] = set()
+    seen: list[Any] = []
     for index, tool in enumerate(objects(tools)):
         kind = tool.get("type")
         if not isinstance(kind, str):
             found.append(f"Missing required parameter: 'tools[{index}].type'.")
-        body = as_dict(tool.get("function")) or as_dict(tool.get("custom"))
-        if body is None and kind in ("function", "custom"):
-            found.append(f"Missing required parameter: 'tools[{index}].{kind}'.")
-        name = None if body is None else body.get("name")
-        if body is not None and not name:
+        key = "custom" if as_dict(tool.get("custom")) is not None else "function"
+        body = as_dict(tool.get(key))
+        if body is None:
+            if kind in ("function", "custom"):
+                found.append(f"Missing required parameter: 'tools[{index}].{kind}'.")
+            continue
+        name = body.get("name")
+        if not name:
             found.append(f"tools[{index}]: a name is required")
-        if name in seen:
+        elif name in seen:
             found.append(f"tools[{index}]: duplicate name {name}")
-        if name is not None:
-            seen.add(name)
+        else:
+            found += wrong_name(name, LONGEST_NAME, f"tools[{index}].{key}.name")
+            seen.append(name)
     return found

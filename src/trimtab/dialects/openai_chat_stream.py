@@ -15,7 +15,7 @@ class _Choice:
         self.rest: dict[str, Any] = {}
         self.message: dict[str, Any] = {"role": "assistant", "content": None}
         self.pieces: dict[str, list[str]] = {}
-        self.calls: dict[int, dict[str, Any]] = {}
+        self.calls: dict[int, list[dict[str, Any]]] = {}
 
     def feed(self, choice: Mapping[str, Any]) -> None:
         for key, value in choice.items():
@@ -37,7 +37,7 @@ class _Choice:
         if not isinstance(index, int):
             # Some servers leave the index out: an id then begins the next call.
             index = len(self.calls) - (0 if fragment.get("id") or not self.calls else 1)
-        call = self.calls.setdefault(index, {})
+        call = self._held(index, fragment)
         for key, value in fragment.items():
             body = as_dict(value)
             if body is not None and key in ("function", "custom"):
@@ -50,12 +50,30 @@ class _Choice:
             elif key != "index" and value is not None:
                 call[key] = value
 
+    def _held(self, index: int, fragment: Mapping[str, Any]) -> dict[str, Any]:
+        """The call that a fragment belongs to. Some servers give all calls one index: another id
+        with a name begins the next one."""
+        calls = self.calls.setdefault(index, [{}])
+        called = fragment.get("id")
+        for call in reversed(calls):
+            if called and call.get("id") == called:
+                return call
+        if called and calls[-1].get("id") and _name_in(fragment):
+            calls.append({})
+        return calls[-1]
+
     def whole(self) -> dict[str, Any]:
         texts = {key: "".join(pieces) for key, pieces in self.pieces.items()}
         message = {**self.message, **texts}
         if self.calls:
-            message["tool_calls"] = [_whole_call(self.calls[i]) for i in sorted(self.calls)]
+            calls = [call for index in sorted(self.calls) for call in self.calls[index]]
+            message["tool_calls"] = [_whole_call(call) for call in calls]
         return {**self.rest, "message": message}
+
+
+def _name_in(fragment: Mapping[str, Any]) -> Any:
+    body = as_dict(fragment.get("function")) or as_dict(fragment.get("custom")) or {}
+    return body.get("name")
 
 
 def _whole_call(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from trimtab.core.event import Usage
 from trimtab.core.message import Media, Message, Opaque, Role, Text, ToolCall, ToolResult
-from trimtab.core.prompt import Block, Prompt
+from trimtab.core.prompt import RENDERER, Block, Join, Prompt
 from trimtab.dialects.contents import content_of, parts_of, without_role
 from trimtab.dialects.dialect import Reply, Wire
 from trimtab.dialects.foreign import NOTHING
@@ -25,6 +25,7 @@ from trimtab.dialects.openai_responses_items import (
     write_result,
 )
 from trimtab.dialects.openai_responses_parts import read_part, render_content, write_part
+from trimtab.dialects.openai_responses_rules import ENCRYPTED, reasons
 from trimtab.dialects.openai_responses_rules import check as check
 from trimtab.dialects.openai_responses_stream import gather as gather
 from trimtab.dialects.shapes import as_dict, as_int, as_list, objects, rest
@@ -33,8 +34,8 @@ from trimtab.dialects.tools import write_tools as tools_in
 
 name: str = "openai_responses"
 system_notices: bool = True
+join: Join | None = None
 
-_ENCRYPTED = "reasoning.encrypted_content"
 _ITEM: Mapping[str, Any] = {"item": True}
 _ROLES: Mapping[str, Role] = {"user": "user", "system": "system"}
 
@@ -159,7 +160,7 @@ def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_openai_responses)
 
 
-def blocks(messages: Sequence[Message]) -> list[Block]:
+def blocks(messages: Sequence[Message], renderer: int = RENDERER) -> list[Block]:
     said = [message for message in messages if message.role == "assistant"]
     bodies = render_assistant(said) if said else []
     others: list[dict[str, Any]] = []
@@ -170,7 +171,9 @@ def blocks(messages: Sequence[Message]) -> list[Block]:
         bodies += (render_result(result, own) for result in message.results)
         if message.role != "assistant":
             others += _render_input(message, own)
-    return [Block(role="", body=body) for body in [*of_one_kind(bodies), *others]]
+    if renderer > 2:
+        bodies = of_one_kind(bodies)
+    return [Block(role="", body=body) for body in [*bodies, *others]]
 
 
 def _render_input(message: Message, own: bool) -> list[dict[str, Any]]:
@@ -187,10 +190,10 @@ def _render_input(message: Message, own: bool) -> list[dict[str, Any]]:
 def request(prompt: Prompt) -> dict[str, Any]:
     out = {"store": False, **prompt.params, "model": prompt.model}
     out[prompt.output_param] = prompt.max_output
-    if not out["store"]:
+    if not out["store"] and _wants_reasoning(prompt):
         # Nothing is kept over there, so the reasoning must come back with each reply.
         asked = as_list(prompt.params.get("include")) or []
-        out["include"] = asked if _ENCRYPTED in asked else [*asked, _ENCRYPTED]
+        out["include"] = asked if ENCRYPTED in asked else [*asked, ENCRYPTED]
     if prompt.tools:
         out["tools"] = list(prompt.tools)
     marked = has_breakpoints(prompt.model)
@@ -207,6 +210,15 @@ def request(prompt: Prompt) -> dict[str, Any]:
     if prompt.stream:
         out["stream"] = True
     return out
+
+
+def _wants_reasoning(prompt: Prompt) -> bool:
+    """Whether it is to come back: models without any refuse to be asked. Of one that is not known
+    the caller's own `include` tells more."""
+    if prompt.renderer < 3:
+        return True
+    known = reasons(prompt.model)
+    return prompt.params.get("include") is None if known is None else known
 
 
 def _one_text(system: Sequence[Message]) -> str | None:

@@ -14,7 +14,8 @@ from trimtab.dialects.openai_responses_parts import read_part, render_content, w
 from trimtab.dialects.shapes import as_dict, as_list, compact, objects, rest
 
 ORIGIN = "openai_responses"
-ID = re.compile(r".{1,64}", re.DOTALL)
+LONGEST_ID = 64
+ID = re.compile(rf".{{1,{LONGEST_ID}}}", re.DOTALL)
 LONGEST_NAME = 64
 _Wire = Mapping[str, Any]
 
@@ -242,15 +243,21 @@ def render_result(result: ToolResult, own: bool) -> dict[str, Any]:
 def of_one_kind(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The items with each result of the kind that its call is: one that was masked or erased, or
     that stands in for one that never came, no longer says which it was."""
-    named = [item for item in items if isinstance(item.get("call_id"), str)]
+    named = [item for item in items if _is_paired(item)]
     calls = {item["call_id"]: item["type"] for item in named if item.get("type") in CALLS}
     found = {item["call_id"]: item["type"] for item in named if item.get("type") in RESULTS}
-    if all(kind == f"{calls[name]}_output" for name, kind in found.items() if name in calls):
-        return list(items)
     apart = {
         name for name, kind in found.items() if name in calls and kind != f"{calls[name]}_output"
     }
-    return [_plain(item, calls) if item.get("call_id") in apart else item for item in items]
+    return [
+        _plain(item, calls) if _is_paired(item) and item["call_id"] in apart else item
+        for item in items
+    ]
+
+
+def _is_paired(item: _Wire) -> bool:
+    """Whether it is a call or a result with an id; what else a provider sends is its own."""
+    return item.get("type") in (*CALLS, *RESULTS) and isinstance(item.get("call_id"), str)
 
 
 def _plain(item: dict[str, Any], calls: Mapping[str, str]) -> dict[str, Any]:

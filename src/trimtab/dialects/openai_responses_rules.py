@@ -2,31 +2,63 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trimtab.dialects.openai_responses_items import CALLS, RESULTS, is_message, side
-from trimtab.dialects.shapes import objects
+from trimtab.dialects.openai_names import too_long, wrong_name
+from trimtab.dialects.openai_responses_items import (
+    CALLS,
+    LONGEST_ID,
+    LONGEST_NAME,
+    RESULTS,
+    is_message,
+    side,
+)
+from trimtab.dialects.shapes import as_list, bare, objects
 
+ENCRYPTED = "reasoning.encrypted_content"
+_REASONS = re.compile(r"(?:^|[/:.])(?:o\d|codex-|gpt-(?:[5-9]|\d\d)(?!.*-chat))")
+_ANSWERS = re.compile(r"(?:^|[/:.])(?:gpt-[34]|chatgpt-4|gpt-5-chat)")
+"""Models that answer at once."""
 _ROLES = ("user", "assistant", "system", "developer")
 _Wire = Mapping[str, Any]
 
 
+def reasons(model: str) -> bool | None:
+    """Whether a model of OpenAI's thinks before it answers; None where the name does not tell."""
+    if _ANSWERS.search(model.lower()):
+        return False
+    return True if _REASONS.search(model.lower()) else None
+
+
 def check(request: _Wire) -> list[str]:
+    return _parameters(request) + _input(request) + _tools(request)
+
+
+def _parameters(request: _Wire) -> list[str]:
     found = ["Unknown parameter: 'thinking'."] if "thinking" in request else []
-    return found + _input(request) + _tools(request)
+    asked = ENCRYPTED in (as_list(request.get("include")) or [])
+    if asked and reasons(str(request.get("model"))) is False:
+        found.append("Encrypted content is not supported with this model.")
+    return found
 
 
 def _input(request: _Wire) -> list[str]:
     given = request.get("input")
     if isinstance(given, str) and given:
         return []
+    if wrong := bare(given):
+        return [f"Invalid type for 'input[{index}]': expected an object." for index in wrong]
     items = objects(given)
     if not items and not request.get("previous_response_id"):
         return ["input: at least one item is required"]
     found: list[str] = []
     for index, item in enumerate(items):
         found += _shape(item, f"input[{index}]")
+    if reasons(str(request.get("model"))) is not None:
+        # Other servers make longer ids themselves.
+        found += _ids(items)
     if not request.get("previous_response_id"):
         found += _pairs(items)
     return found + _reasoning(items)
@@ -40,15 +72,28 @@ def _shape(item: _Wire, where: str) -> list[str]:
             return [f"{where}.content: expected a string or a list"]
         return []
     kind = item.get("type")
-    if kind == "function_call":
-        return [
-            f"{where}.{key}: expected a string"
-            for key in ("call_id", "name", "arguments")
-            if not isinstance(item.get(key), str)
-        ]
+    if kind in CALLS:
+        return _call(item, where)
     if kind == "function_call_output" and not isinstance(item.get("output"), str | list):
         return [f"{where}.output: expected a string or a list"]
     return []
+
+
+def _call(item: _Wire, where: str) -> list[str]:
+    found: list[str] = []
+    if item["type"] == "function_call":
+        keys = ("call_id", "name", "arguments")
+        wrong = [key for key in keys if not isinstance(item.get(key), str)]
+        found += (f"{where}.{key}: expected a string" for key in wrong)
+    if isinstance(item.get("name"), str):
+        found += wrong_name(item["name"], LONGEST_NAME, f"{where}.name")
+    return found
+
+
+def _ids(items: Sequence[_Wire]) -> list[str]:
+    calls = [index for index, item in enumerate(items) if item.get("type") in CALLS]
+    told = (too_long(items[i].get("call_id"), LONGEST_ID, f"input[{i}].call_id") for i in calls)
+    return [each for found in told for each in found]
 
 
 def _pairs(items: Sequence[_Wire]) -> list[str]:
@@ -110,5 +155,7 @@ def _tools(request: _Wire) -> list[str]:
                 found.append(f"tools[{index}].name: a name is required")
             elif name in seen:
                 found.append(f"tools[{index}].name: duplicate name {name}")
+            else:
+                found += wrong_name(name, LONGEST_NAME, f"tools[{index}].name")
             seen.add(str(name))
     return found

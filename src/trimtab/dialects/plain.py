@@ -2,51 +2,102 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from reprlib import repr as short
 from typing import Any, cast
 
 DEEPEST = 200
 """Levels of lists and objects in one another; JSON writers give up at about a thousand."""
 _PARSED = ("parsed", "parsed_arguments", "parsed_output")
+_Pairs = Mapping[Any, Any]
+_Path = tuple[Any, ...]
+"""The last key and the path before it: only what is refused has it written out."""
 
 
 def to_wire(value: Any) -> dict[str, Any]:
     """An SDK's object, or a mapping that may hold some, as a dict that is nobody else's.
 
     Fields that the server did not send stay out, so that what goes back is what came. Raises
-    ValueError for what is nested deeper than anybody could send.
+    ValueError for what is nested deeper than anybody could send, and TypeError or ValueError for
+    what JSON cannot say, with its place.
     """
-    plain = _plain(value, DEEPEST)
+    plain = _plain(value, DEEPEST, ()) if is_object(value) else None
     if not isinstance(plain, dict):
         raise TypeError(f"expected a mapping or an SDK object, got {type(value).__name__}")
     return cast("dict[str, Any]", plain)
 
 
-def _plain(value: Any, room: int) -> Any:
-    if value is None or isinstance(value, str | int | float | type):
-        return value  # a class has the attributes of its objects, and not their values
+def is_object(value: Any) -> bool:
+    """Whether it is a mapping or an SDK's object."""
+    if isinstance(value, type):
+        return False  # a class has the attributes of its objects, and not their values
+    named = hasattr(value, "model_fields_set") or hasattr(value, "to_dict")
+    return named or isinstance(value, Mapping)
+
+
+def _plain(value: Any, room: int, path: _Path) -> Any:
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        raise ValueError(f"{_place(path)} is {value}; it must be a finite number")
     if not room:
         raise ValueError(f"more than {DEEPEST} lists and objects lie in one another; nest fewer")
     if isinstance(value, Mapping):
-        pairs = cast("Mapping[str, Any]", value).items()
-        return {key: _plain(inner, room - 1) for key, inner in pairs}
+        pairs = [(_key(key, path), inner) for key, inner in cast("_Pairs", value).items()]
+        return {key: _plain(inner, room - 1, (key, path)) for key, inner in pairs}
     if isinstance(value, list | tuple):
-        return [_plain(inner, room - 1) for inner in cast("list[Any]", value)]
+        listed = enumerate(cast("list[Any]", value))
+        return [_plain(inner, room - 1, (index, path)) for index, inner in listed]
+    if isinstance(value, type):
+        raise TypeError(_wrong(value, path, "JSON, and a class is none: give its schema"))
     if hasattr(value, "model_fields_set"):
-        return _plain_model(value, room - 1)
+        return _plain_model(value, room - 1, path)
     if hasattr(value, "to_dict"):
-        return _plain(value.to_dict(), room - 1)
-    return value.isoformat() if hasattr(value, "isoformat") else value
+        return _plain(value.to_dict(), room - 1, path)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if is_dataclass(value):
+        named = ((field.name, getattr(value, field.name)) for field in fields(value))
+        return {name: _plain(inner, room - 1, (name, path)) for name, inner in named}
+    right = "JSON: a text, a number, True, False, None, a list or a mapping"
+    raise TypeError(_wrong(value, path, right))
 
 
-def _plain_model(model: Any, room: int) -> dict[str, Any]:
+def _plain_model(model: Any, room: int, path: _Path) -> dict[str, Any]:
     """Field by field: a model's own dump would take what an SDK parsed for what the server sent."""
     kind = cast("Any", type(model))
-    parsed = _PARSED if kind.__name__.startswith("Parsed") else ()
+    on_top = kind.__name__.startswith("Parsed") or ".lib." in kind.__module__
     out: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
-        if name in model.model_fields_set and name not in parsed:
-            out[field.alias or name] = _plain(getattr(model, name), room)
+        if name in model.model_fields_set and not (on_top and name in _PARSED):
+            out[field.alias or name] = _plain(getattr(model, name), room, (name, path))
     for name, value in cast("dict[str, Any]", model.model_extra or {}).items():
-        out[name] = _plain(value, room)
+        out[name] = _plain(value, room, (name, path))
     return out
+
+
+def _key(key: Any, path: _Path) -> str:
+    """The key as JSON writes it; a number is a text there, and sorted as one."""
+    if isinstance(key, str):
+        return key
+    if key is None or isinstance(key, int | float):
+        return json.dumps(key)
+    raise TypeError(f"{_place(path)} has the key {short(key)}; it must be a text")
+
+
+def _wrong(value: Any, path: _Path, right: str) -> str:
+    return f"{_place(path)} is {short(value)}; it must be {right}"
+
+
+def _place(path: _Path) -> str:
+    """Such as `content[0].meta`."""
+    told = ""
+    while path:
+        key, path = path
+        told = (f"[{key}]" if isinstance(key, int) else f".{key}") + told
+    return told.removeprefix(".") or "it"

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, cast
 
+_BARE = (str, int, float, list, tuple)
+
 
 def as_dict(value: Any) -> dict[str, Any] | None:
     """The value where it is a JSON object."""
@@ -21,6 +23,12 @@ def objects(value: Any) -> list[dict[str, Any]]:
     """The objects of an array; empty where it is no array."""
     items = as_list(value) or []
     return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
+
+
+def bare(value: Any) -> list[int]:
+    """Where an array holds what is no object; one of an SDK's is."""
+    entries = enumerate(as_list(value) or [])
+    return [index for index, each in entries if each is None or isinstance(each, _BARE)]
 
 
 def as_int(value: Any) -> int:

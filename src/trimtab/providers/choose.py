@@ -114,7 +114,7 @@ def provider_for(
     Chat Completions.
     """
     server = None if provider is None else server_of(provider)
-    known = dialect or (server.dialect if server else resolve(model).dialect)
+    known = dialect or _spoken(model, server)
     if known not in (None, *DIALECTS):
         raise ValueError(f"no dialect is called {known!r}; choose one of {', '.join(DIALECTS)}")
     server = server or _unnamed(model, known, base_url, environ)
@@ -131,6 +131,13 @@ def provider_for(
     if known == "openai_responses":
         return OpenAIResponses(api_key=key, base_url=url, timeout=timeout)
     return OpenAIChat(api_key=key, base_url=url, timeout=timeout)
+
+
+def _spoken(model: str, server: Server | None) -> str | None:
+    known = resolve(model).dialect
+    # Some models of OpenAI's are served by its newer API only.
+    newer = server is PROVIDERS["openai"] and known == "openai_responses"
+    return known if server is None or newer else server.dialect
 
 
 def server_of(provider: str) -> Server:

@@ -200,16 +200,17 @@ class _Walk:
     def _prompt(self, call: Call) -> tuple[list[Piece], list[int]]:
         """The prompt as pieces, and the pieces after which it is marked."""
         window, rendering = self._context.window, self._context.rendering
-        if window.version != self._version:
+        is_new = window.version != self._version
+        if is_new:
             head = Piece(digest=head_digest(window), tokens=window.settings.head.tokens, blocks=1)
             self._pieces, self._version = [head], window.version
         for part, blocks, digest in rendering.pieces[len(self._pieces) - 1 :]:
             tokens = sum(entry.tokens for entry in part.entries) if part else 0
             self._pieces.append(Piece(digest=digest, tokens=tokens, blocks=blocks))
-        front = [i for i, piece in enumerate(rendering.pieces) if piece[0] is None]
-        if front and self._pieces[front[0] + 1].tokens == 0:
-            size = window.front.tokens
-            self._pieces[front[0] + 1] = replace(self._pieces[front[0] + 1], tokens=size)
+        if is_new and len(self._pieces) > 1:
+            # Summary and notice are the first piece, or stand at the beginning of it.
+            first = self._pieces[1]
+            self._pieces[1] = replace(first, tokens=first.tokens + window.front.tokens)
         ends: dict[int, int] = {-1: 0}
         total = 0
         for index, piece in enumerate(self._pieces[1:], 1):

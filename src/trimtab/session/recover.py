@@ -61,7 +61,7 @@ class Recovery:
     async def after(self, session: Session, failure: Failure) -> None:
         """Do what can be done so that the call may be made again; raises where nothing can."""
         assumed, limit = session.budget().limit, failure.limit
-        await session.fail(
+        await session.failed(
             failure.kind, limit=failure.limit, input=failure.input, requested=failure.requested
         )
         position = session.window.seq

@@ -19,18 +19,21 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from trimtab.context import Context
 from trimtab.core.branching import branch
 from trimtab.core.budget import Budget
 from trimtab.core.edits import parse_handle
-from trimtab.core.erase import eraser, to_erase
+from trimtab.core.erase import Erasing, eraser
 from trimtab.core.event import Attempt, Body, Event, Settings, Turn
 from trimtab.core.forgetting import Forgotten
 from trimtab.core.ledger import Ledger, Preview
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Policy, Span
+from trimtab.core.policies.aggressive import after_refusal
+from trimtab.core.policies.knobs import knobs_from
 from trimtab.core.policies.results import WantedResult
 from trimtab.core.policies.summaries import WantedSummary
 from trimtab.core.window import Window
@@ -57,9 +60,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("trimtab.session")
 
-_NOT_SET = ("tokenizer", "redact", "clock")
-"""Options of `Context` that are not in the log."""
-_GIVEN_AGAIN = ("policy", *_NOT_SET)
+_NOT_SET = ("redact", "clock")
+"""Options of `Context` that nothing in the log tells of."""
+_GIVEN_AGAIN = ("policy", "tokenizer", *_NOT_SET)
 """Options that `open` takes: they are not, or not whole, in the log."""
 
 
@@ -178,8 +181,25 @@ class Session:
                         return self._context.render()
                     await self._catch_up()
 
-    async def fail(self, kind: str, **told: int | None) -> None:
-        """Record that the last call ended in an error; `overflow` with a limit teaches it."""
+    async def fail(
+        self,
+        kind: str,
+        *,
+        limit: int | None = None,
+        input: int | None = None,
+        requested: int | None = None,
+    ) -> None:
+        """Record that the last call ended in an error; what an `overflow` names teaches.
+
+        After one the next request is smaller, whatever it names; CannotFit where it cannot be.
+        """
+        await self.failed(kind, limit=limit, input=input, requested=requested)
+        if kind == "overflow":
+            knobs = knobs_from(self.options.context)
+            await self.apply_policy(partial(after_refusal, knobs=knobs))
+
+    async def failed(self, kind: str, **told: int | None) -> None:
+        """Only record an error, for those who see to the next request themselves."""
         await self._write(lambda: self._context.append(failed(self.window, kind, **told)))
 
     async def watch(self, stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
@@ -311,9 +331,10 @@ class Session:
         async with self._lock:
             while True:
                 await self._be_sure()
-                span = (named.first, None)
-                later = [event async for event in self.store.events(self.id, [span])]
-                erases = to_erase(later, named, why)
+                erasing = Erasing(named, why)
+                async for event in self.store.events(self.id):
+                    erasing.hear(event)
+                erases = erasing.found()
                 events = [self._context.event(body, n) for n, body in enumerate(erases)]
                 self._unsure = True
                 try:

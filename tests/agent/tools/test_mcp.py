@@ -13,7 +13,7 @@ from tests.agent.tools.asking import Person, block, box, call, failure, invocati
 from tests.agent.tools.serving import STDIO, Http
 from tests.agent.tools.test_process import alive, until
 from trimtab.agent.permissions import REFUSED
-from trimtab.agent.tools import mcp_server
+from trimtab.agent.tools import mcp_server, mcp_stdio
 from trimtab.agent.tools.mcp import names_of
 from trimtab.agent.tools.unusable import ToolUnusable
 from trimtab.core.message import Media, Text
@@ -288,3 +288,21 @@ def test_without_the_package_the_way_to_get_it_is_said():
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     last = ran.stderr.splitlines()[-1]
     assert last.endswith("tools.ws: mcp_types is not installed: pip install 'trimtab[mcp]'")
+
+
+async def test_a_program_that_is_given_no_grace_is_fetched_all_the_same(tmp_path, monkeypatch):
+    async def cut_off(_):
+        raise OSError("cut off")
+
+    monkeypatch.setattr(mcp_stdio, "_end", cut_off)
+    life = mcp_stdio.Life()
+
+    async def connect():
+        command = ("sleep", "1000")
+        async with mcp_stdio.stdio(command, cwd=tmp_path, env=os.environ, life=life):
+            pass
+
+    with pytest.raises(ExceptionGroup):
+        await connect()
+    assert life.process is not None
+    assert life.process.returncode == -signal.SIGKILL

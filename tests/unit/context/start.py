@@ -17,7 +17,7 @@ USAGE = Usage(input=100, output=7, cache_read=50)
 
 def start(dialect, **options):
     given: dict[str, Any] = {"clock": ticking(), **options}
-    return Context(MODELS[dialect], dialect=dialect, **given)
+    return Context(given.pop("model", MODELS[dialect]), dialect=dialect, **given)
 
 
 def kinds(context):

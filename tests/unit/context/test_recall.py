@@ -55,10 +55,25 @@ def test_a_recall_is_answered_and_the_answer_added(dialect):
         ({"handle": "m2.0"}, "alpha\nbeta\ngamma delta"),
         ({"handle": "m2.0", "lines": "2"}, "beta"),
         ({"handle": "m2.0", "lines": "2-3"}, "beta\ngamma delta"),
+        ({"handle": "m2.0", "lines": "2-"}, "beta\ngamma delta"),
+        ({"handle": "m2.0", "lines": "-2"}, "alpha\nbeta"),
+        ({"handle": "m2.0", "lines": "2:3"}, "beta\ngamma delta"),
+        ({"handle": "m2.0", "lines": "2 to 3"}, "beta\ngamma delta"),
+        ({"handle": "m2.0", "lines": " 2 – 9 "}, "beta\ngamma delta"),
+        ({"handle": "m2.0", "lines": 2}, "beta"),
+        ({"handle": "m2.0", "lines": None}, "alpha\nbeta\ngamma delta"),
+        ({"handle": "m2.0", "lines": "9-"}, "(no such lines)"),
+        ({"handle": "m2.0", "lines": [2, 3]}, "(no such lines; write 10-40)"),
+        ({"handle": "m2.0", "lines": "3-2"}, "(no such lines; write 10-40)"),
+        ({"handle": "m2.0", "lines": "the last"}, "(no such lines; write 10-40)"),
         ({"handle": "m2.0", "grep": "A$"}, "alpha\nbeta\ngamma delta"),
         ({"handle": "m2.0", "grep": "delta"}, "gamma delta"),
         ({"handle": "m2.0", "grep": "("}, "(no such lines)"),
         ({"handle": "m99"}, "[nothing is called m99; positions go up to m3]"),
+        (
+            {"handle": "m3-m2"},
+            "[nothing is called m3-m2: a range goes from the lower to the higher, m2-m3]",
+        ),
         ({"handle": "it"}, "['it' is not a handle; handles look like m12.0, m12 or m3-m50]"),
     ],
 )
@@ -92,6 +107,20 @@ def test_nothing_is_called_m0(verb, handle):
     count = len(context.events)
     with pytest.raises(LookupError, match="positions go up to m4"):
         getattr(context, verb)(handle)
+    assert len(context.events) == count
+
+
+@pytest.mark.parametrize("verb", ["recall", "pin", "reveal"])
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_range_that_is_turned_round_names_nothing(verb, gone):
+    context = chat("full")
+    talk(context, 2)
+    if gone:
+        context.append(Edit(op="drop", first=2, last=4))
+        context.checkpoint()
+    count = len(context.events)
+    with pytest.raises(LookupError, match="from the lower to the higher, m2-m4"):
+        getattr(context, verb)("m4-m2")
     assert len(context.events) == count
 
 

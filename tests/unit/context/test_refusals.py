@@ -58,8 +58,8 @@ OPTIONS = [
     Wrong({"summaries": "good"}, "unknown summaries 'good'; choose one of extractive, manual"),
     Wrong({"params": {"a": DEEP}}, "params: more than 200 lists and objects lie in one another"),
     Wrong({"entry": {"name": DEEP}}, "entry: more than 200 lists and objects lie in one another"),
-    Wrong({"tools": [{**READ, "input_schema": {"a": DEEP}}]}, "tools: more than 200 lists and"),
-    Wrong({"system": [{"type": "text", "text": "x", "a": DEEP}]}, "system: more than 200 lists"),
+    Wrong({"tools": [{**READ, "input_schema": {"a": DEEP}}]}, "tools[0]: more than 200 lists and"),
+    Wrong({"system": [{"type": "text", "text": "x", "a": DEEP}]}, "system[0]: more than 200 lists"),
     Wrong({"recall": "no"}, "recall is 'no'; it must be True or False"),
     *(
         Wrong({"params": {"seed": 1, key: 1}}, f"params holds {key!r}, which Trimtab {use} instead")

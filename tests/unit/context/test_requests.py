@@ -77,12 +77,12 @@ def test_a_streamed_chat_request_asks_for_its_usage():
 
 
 def test_a_response_is_not_stored_and_brings_its_reasoning_back():
-    context = start("openai_responses", max_output_tokens=100)
+    context = start("openai_responses", model="gpt-5", max_output_tokens=100)
     context.add(user("hi"))
     assert context.request() == snapshot(
         {
             "store": False,
-            "model": "gpt-4o",
+            "model": "gpt-5",
             "max_output_tokens": 100,
             "include": ["reasoning.encrypted_content"],
             "input": [{"role": "user", "content": "hi"}],

@@ -3,7 +3,19 @@
 import pytest
 
 from tests.conversations import calls as called
-from tests.conversations import chat, claude, prose, result, results, said, talk, texts, use, user
+from tests.conversations import (
+    chat,
+    claude,
+    contents,
+    prose,
+    result,
+    results,
+    said,
+    talk,
+    texts,
+    use,
+    user,
+)
 from trimtab import Context
 from trimtab.core.event import Edit
 from trimtab.core.plan import Decision, Plan
@@ -132,10 +144,10 @@ def test_what_was_dropped_or_summarised_is_in_the_next_request(policy):
 
 def test_nothing_goes_for_what_was_revealed_where_it_fits():
     context = long_talk("layered", max_input_tokens=100_000)
-    before = [message["content"] for message in context.request()["messages"]]
+    before = contents(context.request())
     assert "messages omitted" in before[0]
     context.reveal("m2")
-    shown = [message["content"] for message in context.request()["messages"]]
+    shown = contents(context.request())
     assert shown[1:] == [prose(2_000, "question 0"), *before[1:]]
 
 

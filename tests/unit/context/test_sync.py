@@ -9,9 +9,10 @@ from tests.replies import (
     chat_reply,
     claude_reply,
 )
-from tests.unit.context.start import messages
+from tests.unit.context.start import blocks, messages
 from trimtab import fit
 from trimtab.core.event import Rewind
+from trimtab.core.message import Message, Text, ToolResult
 
 
 def test_sync_appends_what_is_new_and_nothing_else():
@@ -147,6 +148,162 @@ def test_of_a_message_with_an_erased_part_the_others_are_still_compared():
     assert len(context.events) == count
     context.sync([told("secret", "two"), {"role": "assistant", "content": "Yes?"}])
     assert any(isinstance(event.body, Rewind) for event in context.events[count:])
+
+
+def block(text):
+    return {"type": "text", "text": text}
+
+
+def by_user(*blocks):
+    return {"role": "user", "content": [*blocks]}
+
+
+def by_claude(*blocks):
+    return {"role": "assistant", "content": [*blocks]}
+
+
+def rewinds(context):
+    return [event for event in context.events if isinstance(event.body, Rewind)]
+
+
+def last_of(context, role):
+    return max(seq for seq, e in context.window.entries.items() if e.message.role == role)
+
+
+THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+
+
+@pytest.mark.parametrize("resent", [[], [THOUGHT]])
+def test_what_was_erased_beside_a_thought_stays_so_when_the_thought_is_left_out(resent):
+    context = claude()
+    context.sync([user("hi"), by_claude(THOUGHT, block("the password is 4711"), block("Bye."))])
+    context.erase(f"m{last_of(context, 'assistant')}.1")
+    told = by_claude(*resent, block("the password is 4711"), block("Bye."))
+    context.sync([user("hi"), told, user("And now?")])
+    assert not rewinds(context)
+    assert "4711" not in "\n".join(context.dump())
+    assert "Bye." in str(context.request())
+
+
+def test_another_text_beside_an_erased_one_is_still_a_difference_without_the_thought():
+    context = claude()
+    context.sync([user("hi"), by_claude(THOUGHT, block("secret"), block("Bye."))])
+    context.erase(f"m{last_of(context, 'assistant')}.1")
+    context.sync([user("hi"), by_claude(block("secret"), block("Wait."))])
+    assert len(rewinds(context)) == 1
+
+
+def test_a_new_question_is_not_taken_for_an_erased_one_that_was_answered():
+    context = chat()
+    context.sync([user("my card is 4711"), said("ok")])
+    context.erase("m2")
+    context.sync([user("What is the capital of France?")])
+    assert contents(context.request()) == ["What is the capital of France?"]
+    assert "4711" not in "\n".join(context.dump())
+
+
+def test_a_new_question_after_a_repair_takes_its_place_too():
+    context = chat()
+    context.sync([user("go"), calls("c1")])
+    context.request()
+    context.sync([user("go"), calls("c1"), user("my card is 4711"), said("ok")])
+    context.erase(f"m{last_of(context, 'user')}")
+    context.sync([user("go"), calls("c1"), user("Stop.")])
+    shown = contents(context.request())
+    assert (shown[0], shown[-1]) == ("go", "Stop.")
+    assert "[erased]" not in shown
+
+
+def test_an_erased_message_that_was_not_answered_stays_erased_when_it_is_told_again():
+    context = chat()
+    context.sync([user("my card is 4711")])
+    context.erase("m2")
+    count = len(context.events)
+    context.sync([user("my card is 4711")])
+    assert len(context.events) == count
+
+
+def test_an_erased_result_is_known_by_its_call_though_it_is_the_last_one_told():
+    context = chat()
+    history = [user("go"), calls("c1"), result("c1", "secret")]
+    context.sync([*history, said("Done.")])
+    context.erase(f"m{last_of(context, 'tool')}")
+    context.sync(history)
+    assert "secret" not in "\n".join(context.dump())
+    assert contents(context.request()) == ["go", None, "[erased]"]
+
+
+def picture(data):
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    return {"type": "image", "source": source}
+
+
+def found(*blocks, **more):
+    return by_user({"type": "tool_result", "tool_use_id": "c", "content": [*blocks], **more})
+
+
+def looked(path):
+    return {"type": "search_result", "source": path, "title": "t", "content": [block("x")]}
+
+
+USE = by_claude({"type": "tool_use", "id": "c", "name": "look", "input": {}})
+MARK = {"cache_control": {"type": "ephemeral"}}
+STORED = {"type": "image", "source": {"type": "file", "file_id": "f1"}}
+OTHER = {"type": "image", "source": {"type": "file", "file_id": "f2"}}
+DIFFERENT = {
+    "another picture": (found(block("x"), picture("aaaa")), found(block("x"), picture("bbbb"))),
+    "no picture": (found(block("x"), picture("aaaa")), found(block("x"))),
+    "another file": (found(STORED), found(OTHER)),
+    "failed": (found(block("x")), found(block("x"), is_error=True)),
+    "another source": (found(looked("/a")), found(looked("/b"))),
+    "another document": (by_user(looked("/a"), block("q")), by_user(looked("/b"), block("q"))),
+    "no document": (by_user(looked("/a"), block("q")), by_user(block("q"))),
+}
+
+
+@pytest.mark.parametrize("why", DIFFERENT)
+def test_what_the_model_would_see_otherwise_is_a_difference(why):
+    one, other = DIFFERENT[why]
+    context = claude()
+    context.sync([user("go"), USE, one, by_claude(block("Seen."))])
+    context.sync([user("go"), USE, other, by_claude(block("Seen."))])
+    assert len(rewinds(context)) == 1
+    assert ("user", other["content"][0]) in blocks(context.request())
+
+
+@pytest.mark.parametrize(
+    "one", [found(looked("/a")), by_user(looked("/a"), block("q")), found(STORED)]
+)
+def test_a_cache_mark_that_moves_is_no_difference(one):
+    marked = json.loads(json.dumps(one))
+    inner = marked["content"][0]
+    for each in (inner, *inner.get("content", [])):
+        if each["type"] in ("search_result", "image", "tool_result"):
+            each.update(MARK)
+    context = claude()
+    context.sync([user("go"), USE, one])
+    context.sync([user("go"), USE, marked, by_claude(block("Seen."))])
+    assert not rewinds(context)
+
+
+def test_what_a_history_lost_on_its_way_through_chat_is_no_difference():
+    """A result there is a text, and nothing says that the tool failed."""
+    context = claude()
+    context.sync([user("go"), USE, found(block("broken"), picture("aaaa"), is_error=True)])
+    call = calls("c", tool="look")
+    context.sync([user("go"), call, result("c", "broken"), said("Seen.")])
+    assert not rewinds(context)
+
+
+def test_a_result_made_by_hand_that_failed_is_the_same_in_a_dialect_that_cannot_say_so():
+    context = chat()
+    context.add(user("go"))
+    context.add(calls("c"))
+    text = Text(text="broken")
+    failed = ToolResult(call_id="c", content=(text,), is_error=True)
+    context.add(Message(role="tool", parts=(failed,)))
+    context.sync([user("go"), calls("c"), result("c", "broken"), said("Seen.")])
+    assert not rewinds(context)
 
 
 def test_a_result_that_comes_after_all_takes_the_place_of_the_repair():

@@ -1,7 +1,7 @@
 import pytest
 
 from trimtab.core.edits import ERASED, parse_handle
-from trimtab.core.erase import eraser, scrub, to_erase
+from trimtab.core.erase import Erasing, eraser, scrub
 from trimtab.core.event import Edit, Erase, Event, Repair, Said, Settings, Size
 from trimtab.core.message import Message, Role, Text, ToolCall, ToolResult, text_message
 
@@ -19,15 +19,18 @@ def edit(seq: int, op, first: int, last: int, part: int | None = None) -> Event:
     )
 
 
+def erases(events, handle: str) -> list[Erase]:
+    return Erasing(parse_handle(handle), "asked", events).found()
+
+
 def named(events, handle: str) -> list[tuple[int, int | None]]:
-    return [(e.message, e.part) for e in to_erase(events, parse_handle(handle), "asked")]
+    return [(e.message, e.part) for e in erases(events, handle)]
 
 
 def test_a_message_goes_with_every_later_answer_of_the_recall_tools():
     log = [said(1), said(2, recalled=True), said(3), said(4), said(5, recalled=True)]
     assert named(log, "m3") == [(3, None), (5, None)]
-    erases = to_erase(log, parse_handle("m3"), "asked")
-    assert [erase.why for erase in erases] == ["asked", "may repeat m3; asked"]
+    assert [erase.why for erase in erases(log, "m3")] == ["asked", "may repeat m3; asked"]
 
 
 def told(seq: int, *parts) -> Event:
@@ -74,7 +77,7 @@ def test_a_range_and_a_part_are_taken_as_they_are_named():
 def test_what_is_not_there_cannot_be_erased(handle):
     log = [said(3), edit(4, "drop", 3, 3), said(5, recalled=True)]
     with pytest.raises(LookupError, match=f"nothing was erased: nothing is called {handle}"):
-        to_erase(log, parse_handle(handle), "asked")
+        erases(log, handle)
 
 
 def test_the_payload_goes_and_position_time_and_key_stay():

@@ -101,3 +101,22 @@ def test_what_the_user_said_first_stays_in_a_quarter_of_the_tokens():
     assert sum(line.startswith("- user: ") for line in lines) == 3
     assert lines[-1] == "- assistant: Later 19."
     assert BYTES4.count(text) <= 100
+
+
+def test_of_a_first_line_that_is_longer_than_its_share_the_beginning_stays():
+    task = "Never touch invoices_2019. " + "All tests must stay green. " * 5
+    said = [text_message("user", task)]
+    said += [text_message("assistant", f"Step {number} is done.") for number in range(50)]
+    said += [text_message("user", "Go on.")]
+    lines = extract("", said, BYTES4, max_tokens=100).splitlines()
+    assert lines[0].startswith("- user: Never touch invoices_2019. All")
+    assert lines[0].endswith("…")
+    assert lines[-1] == "- user: Go on."
+    assert BYTES4.count("\n".join(lines)) <= 100
+
+
+def test_a_first_line_is_whole_where_all_behind_it_has_room():
+    said = [text_message("user", "Fix the parser, and keep all tests green.")]
+    assert extract("- one\n- two", said, BYTES4, max_tokens=16) == (
+        "- two\n- user: Fix the parser, and keep all tests green."
+    )

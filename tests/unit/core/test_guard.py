@@ -23,6 +23,7 @@ from trimtab import CannotFit, Context, check
 from trimtab.core.calls import FEW
 from trimtab.core.event import Edit, Outcome, Usage
 from trimtab.core.message import Media, Message, Text, ToolCall, ToolResult
+from trimtab.core.plan import Decision
 from trimtab.core.policies import POLICIES
 
 SMALL: dict[str, Any] = {"context_window": 4_000, "max_output_tokens": 500}
@@ -266,6 +267,19 @@ def test_what_fits_because_a_count_no_longer_holds_is_not_refused(window):
         context.request()
         assert bound(context) <= window
         context.add(reply(f"msg_{number + 2}", 1_000 + number))
+
+
+def test_what_was_asked_for_by_name_goes_where_it_fits_then():
+    """It saves less than its notice takes, but the count that was reported no longer holds."""
+    context = chat(lambda window, budget: Decision(), context_window=2_000, system=prose(2_600))
+    for message in (user("a"), said("b"), user("q")):
+        context.add(message)
+    context.append(Edit(op="drop", first=2, last=3, why="once"))
+    context.reveal("m2-m3")
+    context.request()
+    context.fail("overflow", input=1_800)
+    context.request()
+    assert bound(context) <= 2_000
 
 
 def test_a_small_request_does_not_take_back_what_a_larger_one_taught():

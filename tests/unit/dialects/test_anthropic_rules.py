@@ -31,6 +31,8 @@ def request(*messages, **keys):
     return {"model": "m", "max_tokens": 2_000, "messages": list(messages), **keys}
 
 
+SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {}}
+REMOTE = {"type": "mcp_tool_use", "id": "mcp_1", "name": "f", "server_name": "s", "input": {}}
 MARK = {"cache_control": {"type": "ephemeral"}}
 THINKING = {"type": "thinking", "thinking": "hm", "signature": "s"}
 ENABLED = {"thinking": {"type": "enabled", "budget_tokens": 1024}}
@@ -127,6 +129,31 @@ CASES = {
         "trailing whitespace",
         request(user(), assistant(text("so "))),
         request(user(), assistant(text("so "), text("then"))),
+    ),
+    "a newer model is to continue a reply": (
+        "does not support assistant message prefill",
+        request(user(), assistant(text()), model="claude-opus-4-6"),
+        request(user(), assistant(text()), model="claude-sonnet-4-5-20250929"),
+    ),
+    "a reply of a newer model did not pause": (
+        "does not support assistant message prefill",
+        request(user(), assistant(text()), model="claude-opus-5"),
+        request(user(), assistant(SEARCH, text()), model="claude-opus-5"),
+    ),
+    "a reply in several messages did not pause": (
+        "does not support assistant message prefill",
+        request(user(), assistant(SEARCH), user(), assistant(text()), model="claude-opus-5"),
+        request(user(), assistant(SEARCH), assistant(text()), model="claude-opus-5"),
+    ),
+    "a reply did not pause for a remote tool": (
+        "does not support assistant message prefill",
+        request(user(), assistant(text()), model="claude-opus-5"),
+        request(user(), assistant(REMOTE, text()), model="claude-opus-5"),
+    ),
+    "an entry is no object": (
+        "messages.1: Input should be a valid dictionary",
+        request(user(), "hi"),
+        request(user(), user()),
     ),
     "there are five cache marks": (
         "maximum of 4 blocks with cache_control may be provided. Found 5",

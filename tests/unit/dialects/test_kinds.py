@@ -2,8 +2,11 @@
 
 import pytest
 
+from trimtab import Context
 from trimtab.core.edits import erased_message
+from trimtab.core.event import Call
 from trimtab.core.message import Message, Text, ToolResult
+from trimtab.core.prompt import RENDERER
 from trimtab.dialects import dialect
 
 responses = dialect("openai_responses")
@@ -50,3 +53,36 @@ def test_the_result_of_an_erased_call_is_of_the_kind_that_is_left():
     assert [item["type"] for item in items] == ["function_call", "function_call_output"]
     assert "computer_screenshot" in items[1]["output"]
     assert responses.check({"model": "gpt-5", "input": items}) == []
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        {"type": "of_tomorrow", "call_id": ["c1"]},
+        {"type": "of_tomorrow", "call_id": "c1"},
+        {"id": "i1", "call_id": "c1"},
+    ],
+)
+def test_what_is_neither_call_nor_result_goes_on_as_it_came(strange):
+    items = [CUSTOM, strange]
+    result = Message(role="tool", parts=(ToolResult(call_id="c1", content=(Text(text="rows"),)),))
+    [message] = responses.read_history(items)
+    sent = [block.body for block in responses.blocks([message, result])]
+    assert sent == [*items, answered("custom_tool_call", "rows")]
+
+
+@pytest.mark.parametrize(
+    ("renderer", "kind"), [(2, "function_call_output"), (RENDERER, "custom_tool_call_output")]
+)
+def test_a_result_that_an_older_renderer_sent_is_rebuilt_as_it_was(renderer, kind):
+    begun = Context("gpt-5", dialect="openai_responses").dump()
+    context = Context.load(
+        [line.replace(f'"renderer":{RENDERER}', f'"renderer":{renderer}') for line in begun]
+    )
+    context.add({"role": "user", "content": "How many rows?"})
+    context.add(CUSTOM)
+    context.add({"role": "user", "content": "Stop."})
+    sent = context.request()
+    assert [item.get("type") for item in sent["input"]] == [None, "custom_tool_call", kind, None]
+    [call] = [event.seq for event in context.events if isinstance(event.body, Call)]
+    assert Context.load(context.dump()).rebuild(call) == sent

@@ -24,6 +24,10 @@ def chat(*messages, **keys):
     return {"messages": list(messages), **keys}
 
 
+def calls_named(name):
+    return calling(call() | {"function": {"name": name, "arguments": "{}"}})
+
+
 def function(name="f"):
     return {"type": "function", "function": {"name": name}}
 
@@ -120,6 +124,66 @@ CHAT = {
         "Unknown parameter: 'thinking'.",
         chat(USER, model="gpt-4o", thinking={"type": "enabled"}),
         chat(USER, model="glm-4.6", thinking={"type": "enabled"}),
+    ),
+    "an entry is no object": (
+        "Invalid type for 'messages[1]': expected an object.",
+        chat(USER, "hi"),
+        chat(USER, USER),
+    ),
+    "no entry is an object": (
+        "Invalid type for 'messages[0]': expected an object.",
+        chat(None),
+        chat(USER),
+    ),
+    "a user says nothing": (
+        "messages[0].content: expected a string or a list",
+        chat({"role": "user"}),
+        chat({"role": "user", "content": ""}),
+    ),
+    "a developer's content is no text": (
+        "messages[0].content",
+        chat({"role": "developer", "content": {"type": "text", "text": "x"}}),
+        chat({"role": "developer", "content": [{"type": "text", "text": "x"}]}),
+    ),
+    "a system prompt is null": (
+        "messages[0].content",
+        chat({"role": "system", "content": None}, USER),
+        chat({"role": "system", "content": "x"}, USER),
+    ),
+    "a call's name has other letters": (
+        "Invalid 'messages[1].tool_calls[0].function.name': string does not match pattern.",
+        chat(USER, calls_named("a.b"), answer()),
+        chat(USER, calls_named("a_B-9"), answer()),
+    ),
+    "a call's name is too long": (
+        "Invalid 'messages[1].tool_calls[0].function.name': string too long.",
+        chat(USER, calls_named("f" * 65), answer()),
+        chat(USER, calls_named("f" * 64), answer()),
+    ),
+    "a call's id is too long": (
+        "Invalid 'messages[1].tool_calls[0].id': string too long.",
+        chat(USER, calling(call("c" * 41)), answer("c" * 41), model="gpt-4o"),
+        chat(USER, calling(call("c" * 40)), answer("c" * 40), model="gpt-4o"),
+    ),
+    "another server's ids are sent to OpenAI": (
+        "tool_calls[0].id': string too long",
+        chat(USER, calling(call("c" * 46)), answer("c" * 46), model="gpt-4o"),
+        chat(USER, calling(call("c" * 46)), answer("c" * 46), model="llama3"),
+    ),
+    "a tool's name has other letters": (
+        "Invalid 'tools[0].function.name': string does not match pattern.",
+        chat(USER, tools=[function("a b")]),
+        chat(USER, tools=[function("a-b")]),
+    ),
+    "a custom tool's name is too long": (
+        "Invalid 'tools[0].custom.name': string too long.",
+        chat(USER, tools=[{"type": "custom", "custom": {"name": "f" * 65}}]),
+        chat(USER, tools=[{"type": "custom", "custom": {"name": "f" * 64}}]),
+    ),
+    "a tool's name is no text": (
+        "Invalid 'tools[0].function.name': string does not match pattern.",
+        chat(USER, tools=[{"type": "function", "function": {"name": ["f"]}}]),
+        chat(USER, tools=[function()]),
     ),
     "a tool has no name": (
         "tools[0]: a name",
@@ -233,6 +297,46 @@ RESPONSES = {
         "Unknown parameter: 'thinking'.",
         responses(USER, thinking={"type": "enabled"}),
         responses(USER, reasoning={"effort": "low"}),
+    ),
+    "an entry is no object": (
+        "Invalid type for 'input[1]': expected an object.",
+        responses(USER, ["hi"]),
+        responses(USER, USER),
+    ),
+    "reasoning is asked of a model without any": (
+        "Encrypted content is not supported with this model.",
+        responses(USER, model="gpt-4o", include=["reasoning.encrypted_content"]),
+        responses(USER, model="gpt-5", include=["reasoning.encrypted_content"]),
+    ),
+    "a model without reasoning is asked for more than it has": (
+        "Encrypted content is not supported with this model.",
+        responses(USER, model="gpt-5-chat-latest", include=["reasoning.encrypted_content"]),
+        responses(USER, model="gpt-5-chat-latest", include=["file_search_call.results"]),
+    ),
+    "a call's name has other letters": (
+        "Invalid 'input[0].name': string does not match pattern.",
+        responses(item(name="a.b"), output()),
+        responses(item(name="a_b"), output()),
+    ),
+    "a call's name is too long": (
+        "Invalid 'input[0].name': string too long.",
+        responses(item(name="f" * 65), output()),
+        responses(item(name="f" * 64), output()),
+    ),
+    "a call's id is too long": (
+        "Expected a string with maximum length 64, but got a string with length 65 instead.",
+        responses(item("c" * 65), output("c" * 65), model="gpt-5"),
+        responses(item("c" * 64), output("c" * 64), model="gpt-5"),
+    ),
+    "another server's ids are sent to OpenAI": (
+        "Invalid 'input[0].call_id': string too long.",
+        responses(item("c" * 77), output("c" * 77), model="gpt-4o"),
+        responses(item("c" * 77), output("c" * 77), model="llama3"),
+    ),
+    "a tool's name has other letters": (
+        "Invalid 'tools[0].name': string does not match pattern.",
+        responses(USER, tools=[{"type": "function", "name": "a.b"}]),
+        responses(USER, tools=[{"type": "function", "name": "a-b"}]),
     ),
     "a tool has no name": (
         "tools[0].name",

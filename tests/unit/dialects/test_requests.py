@@ -97,12 +97,13 @@ def test_a_responses_request_is_whole():
             responses,
             talk(responses, "one", "two"),
             system=responses.read_system("be brief"),
+            model="o3",
             params={"include": ["file_search_call.results"], "input": "mine"},
             marks=(-1, 0),
         )
     )
     assert said == {
-        "model": "some-model",
+        "model": "o3",
         "max_output_tokens": 100,
         "store": False,
         "include": ["file_search_call.results", "reasoning.encrypted_content"],

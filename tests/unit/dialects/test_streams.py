@@ -282,6 +282,53 @@ def test_a_custom_call_and_calls_without_an_index_are_gathered():
     ]
 
 
+@pytest.mark.parametrize(
+    ("pieces", "calls"),
+    [
+        pytest.param(
+            [
+                {"id": "c1", "function": {"name": "f", "arguments": '{"a":'}},
+                {"function": {"arguments": "1}"}},
+                {"id": "c2", "function": {"name": "f", "arguments": "{}"}},
+                {"id": "c3", "custom": {"name": "g", "input": "x"}},
+                {"custom": {"input": "y"}},
+            ],
+            [("c1", "f", '{"a":1}'), ("c2", "f", "{}"), ("c3", "g", "xy")],
+            id="every call has an id",
+        ),
+        pytest.param(
+            [
+                {"id": "c1", "function": {"name": "f", "arguments": "{"}},
+                {"id": "c2", "function": {"name": "f", "arguments": "["}},
+                {"id": "c1", "function": {"name": "f", "arguments": "}"}},
+                {"id": "c2", "function": {"arguments": "]"}},
+            ],
+            [("c1", "f", "{}"), ("c2", "f", "[]")],
+            id="each fragment says its id again",
+        ),
+        pytest.param(
+            [
+                {"id": "", "function": {"name": "f", "arguments": "{"}},
+                {"id": "c1", "function": {"name": "f", "arguments": ""}},
+                {"id": "c2", "function": {"name": None, "arguments": "}"}},
+            ],
+            [("c2", "f", "{}")],
+            id="an id comes late, and another without a name",
+        ),
+    ],
+)
+def test_calls_that_share_an_index_are_told_apart_by_id_and_name(pieces, calls):
+    events = [fragment(0, **piece) for piece in pieces]
+    events += [
+        fragment(1, id="c9", function={"name": "h", "arguments": "{}"}),
+        chunk({}, finish_reason="tool_calls"),
+    ]
+    reply = gathered("openai_chat", events)
+    assert reply is not None
+    made = dialect("openai_chat").read_reply(reply).message.calls
+    assert [(call.id, call.name, call.arguments) for call in made] == [*calls, ("c9", "h", "{}")]
+
+
 @pytest.mark.parametrize("kind", ["response.completed", "response.incomplete"])
 def test_a_response_is_gathered_from_its_last_event(kind):
     events = [

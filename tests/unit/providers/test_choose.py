@@ -88,6 +88,15 @@ def test_the_responses_api_is_taken_where_it_is_asked_for():
     assert provider.dialect == "openai_responses"
 
 
+@pytest.mark.parametrize("provider", [None, "openai"])
+def test_the_responses_api_is_taken_for_models_that_no_other_serves(provider):
+    made = provider_for("gpt-5-pro", provider=provider, api_key="k", environ={})
+    assert type(made) is OpenAIResponses
+    assert (
+        type(provider_for("o3-pro", provider="openrouter", api_key="k", environ={})) is OpenAIChat
+    )
+
+
 @pytest.mark.parametrize(
     ("model", "variable"),
     [

@@ -34,7 +34,7 @@ def test_what_the_policy_wants_is_summarised_at_the_size_that_is_asked_for():
     assert PROMPT_TOKENS + shown < read < PROMPT_TOKENS + 1.5 * shown
     assert write_summary(context, forced=False) == (0, 0)
     context.add(user("And now?"))
-    assert len(context.request()["messages"]) == 12
+    assert len(context.request()["messages"]) == 11
 
 
 def test_a_summary_is_billed_once_with_what_was_read_and_written_for_it():

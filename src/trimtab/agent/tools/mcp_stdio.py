@@ -91,7 +91,10 @@ async def stdio(
             try:
                 await _end(process)
             finally:
-                kill_group(process)
+                if kill_group(process):
+                    # It ends at once, and must be fetched before the event loop is gone.
+                    with anyio.move_on_after(GRACE, shield=True):
+                        await process.wait()
                 transport.close()
                 for stream in (to_client, from_server, to_server, from_client):
                     stream.close()

@@ -232,7 +232,7 @@ async def _cost(talk: Talk, rest: str) -> None:
         ("output", f"{used.output:,} tokens"),
     ]
     if ledger.cost is not None:
-        rows.append(("cost", f"${ledger.cost:.4f} at the list prices of {ledger.model}"))
+        rows.append(("cost", f"${ledger.cost:.4f} at list prices"))
     else:
         rows.append(("cost", f"not known: the catalog has no price for {ledger.model}"))
     for name, value in rows:

@@ -11,8 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from trimtab.core.budget import Budget
-from trimtab.core.event import Edit
-from trimtab.core.guard import CannotFit, cannot_fit, guard
+from trimtab.core.guard import CannotFit, cannot_fit, guard, guarded
 from trimtab.core.plan import Cap, Decision, Plan
 from trimtab.core.policies.knobs import Knobs
 from trimtab.core.policies.steps import mask_older
@@ -44,17 +43,20 @@ def aggressive(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
     return plan.decision()
 
 
-def after_refusal(window: Window, budget: Budget, *, knobs: Knobs) -> tuple[Edit, ...]:
+def after_refusal(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
     """The edits that it takes for the next request to be another than the one that was refused:
     none where a limit that was learned, or less output, makes it so. CannotFit where none would."""
     plan, last = Plan(window, budget), window.last_call
-    less_output = last is not None and budget.max_output < last.body.max_output
-    if less_output or plan.bound() > budget.most_input:
-        return ()
-    edits = aggressive(window, budget, knobs=knobs).edits
-    if not edits:
-        raise cannot_fit(plan, refusal="overflow")
-    return edits
+    output = min(budget.max_output, budget.limit - plan.bound())
+    try:
+        if guarded(window, budget, ()) or (last is not None and output < last.body.max_output):
+            return Decision()
+    except CannotFit:
+        return Decision()  # which is said where the request is made again
+    decision = aggressive(window, budget, knobs=knobs)
+    if not decision.edits:
+        raise cannot_fit(plan, refusal="")
+    return decision
 
 
 def drop_half(plan: Plan) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trimtab.core.event import Edit
-from trimtab.core.extract import extract, newest_lines
+from trimtab.core.extract import extract
 from trimtab.core.fidelity import list_room, with_list
 from trimtab.core.message import Message, words_of_part
 from trimtab.core.plan import Decision, Plan, Span
@@ -110,7 +110,9 @@ def extractive(
         lines = max_tokens // 2 if max_names else max_tokens
         names = min(max_names, (max_tokens - lines) // NAME_TOKENS)
         text = extract(body, messages, counter, max_tokens=lines, max_names=names)
-        text = newest_lines(text, counter, max_tokens)
+        while names and counter.count(text) > max_tokens:
+            names //= 2
+            text = extract(body, messages, counter, max_tokens=lines, max_names=names)
     if max_names and not listed:
         return text
     replaced = sum(plan.group_tokens(group) for group in older) + size_before(plan.window, prior)
@@ -160,7 +162,7 @@ def wanted(window: Window, decision: Decision, *, forced: bool = False) -> Wante
     groups = [group for group in window.between(span.first, span.last) if group.hidden is None]
     tokens = sum(group.tokens for group in groups) + size_before(window, window.summary)
     prior, listed = window.summary.text if window.summary else "", decision.list_tokens
-    tells = window.summary.first if window.summary else None
+    tells = (window.summary.first, window.summary.last) if window.summary else None
     return WantedSummary(
         messages=tuple(entry.message for group in groups for entry in group.entries()),
         prior=prior,
@@ -199,12 +201,12 @@ def _rewritten(window: Window, span: Span) -> bool:
     """Whether messages that the text tells of were undone or destroyed after it was asked for, or
     the summary that it carries on is no longer in force."""
     since = window.seq if span.position is None else span.position
-    begin = span.first
+    begin, end = span.first, span.last
     if span.tells is not None:
-        if window.summary is None or window.summary.first > span.tells:
+        if window.summary is None or window.summary.first > span.tells[0]:
             return True
-        begin = min(begin, span.tells)
-    undone = any(at > since and to < span.last for at, to in window.rewinds)
+        begin, end = min(begin, span.tells[0]), max(end, span.tells[1])
+    undone = any(at > since and to < end for at, to in window.rewinds)
     return undone or any(
-        at > since and first <= span.last and begin <= last for first, last, _, at in window.erased
+        at > since and first <= end and begin <= last for first, last, _, at in window.erased
     )

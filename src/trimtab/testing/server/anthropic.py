@@ -7,10 +7,11 @@ from typing import Any, cast
 
 from trimtab.catalog import Entry, lookup
 from trimtab.dialects import dialect
+from trimtab.dialects.anthropic_rules import claude_version
 from trimtab.testing.counting import listed, mark_of
 from trimtab.testing.pairing import unpaired
 from trimtab.testing.seals import broken
-from trimtab.testing.server.options import Options, claude_version
+from trimtab.testing.server.options import Options
 from trimtab.testing.server.parameters import ANTHROPIC, ANTHROPIC_COUNT, BLOCKS
 from trimtab.testing.server.refusals import anthropic as refused
 
@@ -47,7 +48,6 @@ def examine(request: Wire, options: Options, *, counting: bool = False) -> None:
         raise refused(wrong)
     if (wrong := unpaired(request, "anthropic")) is not None:
         raise refused(f"messages: {wrong}")
-    _examine_ending(request)
     _examine_thinking(request, options)
     _examine_marks(request)
 
@@ -71,18 +71,6 @@ def _examine_message(index: int, message: Wire) -> None:
                 f"messages.{index}.content.{number}: Input tag {block.get('type')!r} found "
                 "using 'type' does not match any of the expected tags"
             )
-
-
-def _examine_ending(request: Wire) -> None:
-    """Models from 4.6 on, and all that think, do not go on with what is put into their mouth."""
-    if listed(request["messages"])[-1].get("role") != "assistant":
-        return
-    version = claude_version(request["model"])
-    if version is not None and version >= (4, 6):
-        raise refused(
-            "This model does not support assistant message prefill. The conversation must end "
-            "with a user message."
-        )
 
 
 def thinks(request: Wire) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +11,6 @@ from trimtab.core.tokens import piecewise
 
 Template = Literal["open", "strict"]
 TOKENIZERS = ("o200k_base", "cl100k_base", "estimate")
-_CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +77,3 @@ def _vocabulary(name: str) -> Callable[[str], int]:
 
     openai: Any = importlib.import_module("rs_bpe.bpe").openai
     return getattr(openai, name)().count
-
-
-def claude_version(model: str) -> tuple[int, int] | None:
-    """`(4, 5)` for `claude-sonnet-4-5-20250929`; None for what is no Claude."""
-    found = _CLAUDE.search(model)
-    return None if found is None else (int(found[1]), int(found[2] or 0))

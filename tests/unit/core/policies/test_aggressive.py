@@ -3,6 +3,7 @@
 import pytest
 
 from tests.conversations import calls, chat, prose, result, said, talk, user
+from trimtab import CannotFit
 from trimtab.core.plan import Plan
 from trimtab.core.policies.aggressive import drop_half
 
@@ -28,3 +29,31 @@ def test_where_each_message_stands_for_itself_the_greater_half_goes(messages, le
     plan = Plan(context.window, context.budget())
     drop_half(plan)
     assert plan.messages == left
+
+
+def shrinking(context, tries, **named):
+    """The sizes of requests that are refused again and again, and what output they ask for."""
+    sizes = []
+    for _ in range(tries):
+        size = len(str(context.request()["messages"]))
+        sizes.append((size, context.window.last_call.body.max_output))
+        context.fail("overflow", **named)
+    return sizes
+
+
+def test_what_is_refused_although_less_output_was_asked_for_already_is_cut():
+    context = chat("full", context_window=8_192)
+    talk(context, 10, size=900)
+    context.add(user("now"))
+    sizes = shrinking(context, 4, input=6_500)
+    assert sizes[1] < sizes[0], "less output comes first"
+    assert sizes[1][0] == sizes[0][0]
+    assert sizes[2][0] < sizes[1][0]
+    assert len(set(sizes)) == len(sizes)
+
+
+def test_what_cannot_be_cut_is_not_tried_for_ever():
+    context = chat("layered", context_window=8_192, system=prose(28_000))
+    context.add(user("hi"))
+    with pytest.raises(CannotFit, match="the provider refused the request for its length"):
+        shrinking(context, 9)

@@ -232,10 +232,11 @@ def test_the_history_is_cut_to_20000_tokens_oldest_first():
     talk(context, 50, size=2_000)
     context.add(user("now"))
     request = context.request()
-    kept = [m for m in request["messages"] if m["role"] != "system"]
-    assert kept[-1]["content"] == "now"
-    assert quarter(sum(len(m["content"]) for m in kept[:-1])) <= 20_000
-    assert kept[-2]["content"].startswith("answer 49\n")
+    notice, *kept = contents(request)
+    assert "omitted" in notice
+    assert kept[-1] == "now"
+    assert quarter(sum(len(text) for text in kept[:-1])) <= 20_000
+    assert kept[-2].startswith("answer 49\n")
     assert len(kept) == 40
 
 
@@ -249,12 +250,13 @@ def test_the_notice_counts_the_messages_that_are_gone():
 
 
 def test_the_notice_has_the_system_role_where_the_dialect_allows_it():
-    context = chat(system="Be brief.", context={"max_history_tokens": 100})
+    context = chat(
+        dialect="openai_responses", system="Be brief.", context={"max_history_tokens": 100}
+    )
     talk(context, 3, size=300)
     context.add(user("now"))
-    assert context.request()["messages"] == snapshot(
+    assert context.request()["input"] == snapshot(
         [
-            {"role": "system", "content": "Be brief."},
             {"role": "system", "content": "[conversation truncated — 5 older messages omitted]"},
             {"role": "assistant", "content": prose(300, "answer 2")},
             {"role": "user", "content": "now"},
@@ -327,7 +329,7 @@ def test_a_round_of_the_history_goes_whole_or_not_at_all():
     context.request()
     context.add(said(prose(800)))
     context.add(user("now"))
-    assert [m["role"] for m in context.request()["messages"]] == ["system", "assistant", "user"]
+    assert [m["role"] for m in context.request()["messages"]] == ["user", "assistant", "user"]
 
 
 def test_a_newest_message_larger_than_the_cap_is_still_sent():
@@ -349,8 +351,8 @@ def test_the_oldest_rounds_of_the_turn_are_dropped_as_a_last_resort():
     for number in range(12):
         request = use(context, f"c{number}", prose(7_000))
     assert quarter(context.window.bytes) <= context.budget().available
-    said_before = [m["content"] for m in request["messages"] if m["role"] in ("user", "assistant")]
-    assert said_before[:5] == [
+    assert contents(request)[:6] == [
+        "[conversation truncated — 6 older messages omitted]",
         prose(40, "question 0"),
         prose(40, "answer 0"),
         prose(40, "question 1"),
