@@ -7,7 +7,7 @@ own rules (`trimtab.check`), by a check of the pairs that shares no code with th
 being an extension of the request before it unless something was edited, and for holding the newest
 user message and the active round; then it is counted exactly (`trimtab.testing.counting` says what
 that is), the count is reported back as the reply's usage, and the recorded reply is added. System
-messages at the start are the head.
+messages at the start are the head. An interrupt ends the run with the report of what was done.
 
 The lanes: `chat` is Chat Completions counted by o200k; `anthropic` is the Messages API counted by
 tekken, which stands for a family of its own; `responses` is a sample in OpenAI's other format. They
@@ -27,9 +27,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -111,11 +113,14 @@ def tasks(lanes: tuple[Lane, ...], *, quick: bool, skip: int) -> Iterator[Task]:
 
 
 def run(lanes: tuple[Lane, ...], *, quick: bool, jobs: int, skip: int) -> tuple[int, Tallies]:
-    """How many conversations there were, and what was found."""
+    """How many conversations there were, and what was found until they end or it is interrupted."""
     whole: Tallies = {}
     number = 0
     begun = time.monotonic()
-    with multiprocessing.Pool(jobs) if jobs > 1 else _Inline() as pool:
+    with (
+        _processes(jobs) if jobs > 1 else _Inline() as pool,
+        suppress(KeyboardInterrupt),
+    ):
         for tallies in pool.imap_unordered(replay, tasks(lanes, quick=quick, skip=skip)):
             number += 1
             for key, tally in tallies.items():
@@ -127,6 +132,11 @@ def run(lanes: tuple[Lane, ...], *, quick: bool, jobs: int, skip: int) -> tuple[
                 f"{number} conversations, {calls:,} calls, {wrong} failures, {spent:.0f} s"
             )
     return number, whole
+
+
+def _processes(jobs: int) -> Any:
+    """Processes that an interrupt does not reach: it is for whoever gathers what they find."""
+    return multiprocessing.Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN))
 
 
 class _Inline:

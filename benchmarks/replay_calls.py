@@ -8,7 +8,7 @@ not react to what is hidden.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,8 @@ SHOWN = 200
 """Characters of an error that a report keeps."""
 PLACEHOLDER = "[result masked — ~1000 tokens removed]"
 """As short as a text that is hidden can get."""
+FRONTS = ("[Summary of the earlier conversation", "[conversation truncated")
+"""What may stand before a user's message, in one with it."""
 STAND_INS = ("[truncated: kept", "[result masked")
 
 
@@ -248,5 +250,18 @@ def _holds(block: Wire, text: str) -> bool:
         said = said[0].get("text") if said else None
     if not isinstance(said, str):
         return False
+    return any(_is(told, text) for told in _behind_front(said))
+
+
+def _behind_front(said: str) -> Iterator[str]:
+    """The text, and what may be the message behind a summary and a notice."""
+    yield said
+    at = said.find("\n\n") if said.startswith(FRONTS) else -1
+    while at >= 0:
+        yield said[at + 2 :]
+        at = said.find("\n\n", at + 1)
+
+
+def _is(said: str, text: str) -> bool:
     kept = min((at for mark in STAND_INS if (at := said.find(mark)) >= 0), default=-1)
     return said == text or (kept >= 0 and text.startswith(said[:kept].rstrip("\n")))

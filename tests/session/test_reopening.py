@@ -196,7 +196,7 @@ async def test_after_an_overflow_the_next_request_is_smaller(place):
     await session.fail("overflow")
     assert len(str(await session.request())) < before
     with pytest.raises(TypeError, match="max_limit"):
-        await session.fail("overflow", **{"max_limit": 5_000})
+        await session.fail("overflow", max_limit=5_000)  # pyright: ignore[reportCallIssue] - told
     await session.store.close()
 
 
