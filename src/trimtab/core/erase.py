@@ -40,8 +40,8 @@ class Erasing:
         copies = self._copies(body)
         if named.first <= event.seq <= named.last:
             self._here.add(event.seq)
-            parts = len(body.message.parts) if isinstance(body, Said | Repair) else 0
-            if isinstance(body, Said | Repair) and (named.part or 0) < max(1, parts):
+            parts = max(1, len(body.message.parts)) if isinstance(body, Said | Repair) else 0
+            if (named.part or 0) < parts:
                 self._found.append(Erase(message=event.seq, part=named.part, why=self._why))
         elif self._found:
             told = f"may repeat m{named.first}; {self._why}"

@@ -8,7 +8,7 @@ their results began.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from trimtab.core.message import Message, Text, ToolCall, ToolResult, words_of_part
 from trimtab.core.tokens import Counter
@@ -63,31 +63,33 @@ def extract(
 def _best_lines(lines: list[str], counter: Counter, max_tokens: int) -> str:
     """The newest lines; where they leave out what the user said first, that in its share of the
     tokens and the newest of all else."""
-    sizes = [counter.count(line + "\n") for line in lines]
-    kept = _newest(sizes, range(len(lines)), max_tokens)
+
+    def size(index: int) -> int:
+        return counter.count(lines[index] + "\n")
+
+    kept = _newest(size, range(len(lines)), max_tokens)
     users = [index for index, line in enumerate(lines) if line.startswith(USER)]
     if users and users[0] not in kept:
         room = max_tokens // FIRST
         lines[users[0]] = _beginning(lines[users[0]], counter, room)
-        sizes[users[0]] = counter.count(lines[users[0]] + "\n")
         first: list[int] = []
         for index in users:
-            if sizes[index] > room:
+            if size(index) > room:
                 break
-            room -= sizes[index]
+            room -= size(index)
             first.append(index)
         others = [index for index in range(len(lines)) if index not in first]
-        kept = {*first, *_newest(sizes, others, max_tokens - max_tokens // FIRST + room)}
+        kept = {*first, *_newest(size, others, max_tokens - max_tokens // FIRST + room)}
     if not kept:
         return newest_lines("\n".join(lines), counter, max_tokens)
     return "\n".join(lines[index] for index in sorted(kept))
 
 
-def _newest(sizes: Sequence[int], among: Sequence[int], room: int) -> set[int]:
+def _newest(size: Callable[[int], int], among: Sequence[int], room: int) -> set[int]:
     """The last of the lines that fit."""
     kept: set[int] = set()
     for index in reversed(among):
-        room -= sizes[index]
+        room -= size(index)
         if room < 0:
             break
         kept.add(index)
