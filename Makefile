@@ -1,8 +1,16 @@
 # Run inside a virtual environment, or say which interpreter: make test PYTHON=.venv/bin/python
 PYTHON ?= python
 BIN = $(dir $(shell command -v $(PYTHON)))
+# One process more than there are cores: many tests wait for a disk or for a process they started.
+JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+PYTEST = $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
+# What imports the standard library alone, and is tested with nothing but pytest and Hypothesis.
+CORE = tests/adversary tests/laws tests/unit/context tests/unit/core tests/unit/dialects \
+	tests/unit/stores $(wildcard tests/unit/test_*.py)
 
-.PHONY: install format lint types imports test docs docs-test agent-docs cli-docs screens bench-quick all
+.PHONY: install format lint types imports check test test-core test-all lanes docs docs-test \
+	agent-docs cli-docs screens bench-quick thorough thorough-tests thorough-laws \
+	thorough-benchmarks all
 
 install:
 	$(PYTHON) -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[dev]'
@@ -21,8 +29,23 @@ types:
 imports:
 	$(BIN)lint-imports
 
+check: lint imports types
+
 test:
-	$(PYTHON) -m pytest
+	$(PYTEST) -m 'not process and not postgres and not soak'
+
+# An environment of its own, in which there is nothing else.
+test-core:
+	$(PYTHON) -m venv build/core
+	build/core/bin/python -m pip install --disable-pip-version-check --quiet -c constraints.txt \
+		pytest hypothesis
+	PYTHONPATH=src build/core/bin/python -m pytest -q -m 'not process and not soak' $(CORE)
+
+test-all:
+	$(PYTEST) -m 'not soak'
+
+lanes:
+	@$(PYTHON) -m pytest --collect-only -qq | grep '^lanes: '
 
 docs:
 	$(PYTHON) -m sphinx -q -W --keep-going -b html docs build/docs
@@ -42,7 +65,20 @@ screens:
 	$(PYTHON) -m benchmarks.telegram_picture docs/img/telegram.png
 
 bench-quick:
-	@if [ -f benchmarks/__main__.py ]; then $(PYTHON) -m benchmarks --quick; \
-	else echo 'no benchmarks yet'; fi
+	$(PYTHON) -m benchmarks --quick
 
-all: lint imports test
+# Everything that .ci/run has no time for; hours on two cores. Each part can be run alone.
+thorough: check thorough-tests thorough-laws thorough-benchmarks
+
+# The plugin sees to it that every test that docs/conformance.md names was run.
+thorough-tests:
+	TRIMTAB_LAWS=long $(PYTEST) -p tests.contracts.ran
+
+thorough-laws:
+	TRIMTAB_LAWS=thorough $(PYTEST) tests/laws
+
+thorough-benchmarks:
+	$(PYTHON) -m benchmarks
+	$(PYTHON) -m benchmarks.mutations
+
+all: check test

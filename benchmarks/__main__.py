@@ -41,9 +41,6 @@ COMMANDS = (
     ("-m", "benchmarks.bot_months"),
 )
 """In the order they run. `fit_weights.py` is no benchmark: it writes the weights."""
-BRIEF = frozenset({"faults"})
-"""Those whose quick run is part of the tests. Of the others the tests hold the same in a smaller
-form, and `make bench-quick` runs them all."""
 
 
 def main() -> int:

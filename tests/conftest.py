@@ -1,13 +1,23 @@
-"""How long properties look for a counterexample: TRIMTAB_LAWS is quick, default or thorough."""
+"""How long properties look for a counterexample, and from which seed.
+
+TRIMTAB_LAWS is quick (the default), long or thorough. The laws meet new lives in each run: the seed
+is in the first lines that pytest prints, and TRIMTAB_SEED runs the same lives again.
+"""
+
+from __future__ import annotations
 
 import os
+import secrets
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-EXAMPLES = {"quick": 50, "default": 500, "thorough": 20_000}
-CHOSEN = os.environ.get("TRIMTAB_LAWS") or "default"
-# The quick profile says whether a law holds; why it does not is for the others to find out.
+pytest_plugins = ["tests.lanes"]
+
+EXAMPLES = {"quick": 50, "long": 500, "thorough": 20_000}
+CHOSEN = os.environ.get("TRIMTAB_LAWS") or "quick"
+# The quick profile says whether a law holds; the others also look for the smallest life that
+# breaks it.
 SHRINK = () if CHOSEN == "quick" else (Phase.shrink,)
 
 settings.register_profile(
@@ -18,21 +28,34 @@ settings.register_profile(
     deadline=None,
     database=None,
     print_blob=True,
-    # The same lives on every run: a check that fails by chance tells its reader nothing. New ones
-    # are looked for by the thorough profile.
-    derandomize=CHOSEN == "default",
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     phases=(Phase.explicit, Phase.generate, *SHRINK),
 )
 settings.register_profile(
     "other",
-    max_examples={"quick": 25, "default": 60, "thorough": 2_000}[CHOSEN],
+    max_examples={"quick": 60, "long": 60, "thorough": 2_000}[CHOSEN],
     deadline=None,
-    derandomize=CHOSEN == "default",
+    # Here new examples are looked for by the thorough profile alone.
+    derandomize=CHOSEN != "thorough",
 )
 settings.load_profile("other")
 
-LONGEST = ("tests/laws/", "tests/contracts/test_types.py")
+LONGEST = ("tests/laws/", "tests/benchmarks/", "tests/serve/", "tests/terminal/")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """One seed for all processes of a run, chosen by the first of them."""
+    if config.getoption("hypothesis_seed", None) is None:
+        chosen = os.environ.get("TRIMTAB_SEED") or secrets.randbelow(2**32)
+        config.option.hypothesis_seed = str(chosen)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return (
+        f"laws: {EXAMPLES[CHOSEN]:,} lives each (TRIMTAB_LAWS={CHOSEN}), "
+        f"seed {config.option.hypothesis_seed}; TRIMTAB_SEED runs the same again"
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from anthropic.types import Message, RawMessageStreamEvent
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from tests.lazy import anthropic, openai, pydantic
 
 DIALECTS = ("anthropic", "openai_chat", "openai_responses")
 MODELS = {
@@ -20,10 +17,10 @@ MODELS = {
 
 def claude_reply(
     text: str = "Hello.", *, name: str = "msg_1", calls: tuple[str, ...] = ()
-) -> Message:
+) -> anthropic.types.Message:
     content: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
     content += [{"type": "tool_use", "id": each, "name": "read", "input": {}} for each in calls]
-    return Message.model_validate(
+    return anthropic.types.Message.model_validate(
         {
             "id": name,
             "type": "message",
@@ -49,7 +46,7 @@ def chat_reply(
     calls: tuple[str, ...] = (),
     choices: int = 1,
     tokens: int = 100,
-) -> ChatCompletion:
+) -> openai.types.chat.ChatCompletion:
     message: dict[str, Any] = {"role": "assistant", "content": text or None, "refusal": None}
     if calls:
         message["tool_calls"] = [
@@ -61,7 +58,7 @@ def chat_reply(
         "logprobs": None,
         "message": message,
     }
-    return ChatCompletion.model_validate(
+    return openai.types.chat.ChatCompletion.model_validate(
         {
             "id": name,
             "object": "chat.completion",
@@ -80,7 +77,7 @@ def chat_reply(
 
 def response(
     text: str = "Hello.", *, name: str = "resp_1", calls: tuple[str, ...] = ()
-) -> Response:
+) -> openai.types.responses.Response:
     output: list[dict[str, Any]] = [
         {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "Z0FB"}
     ]
@@ -105,7 +102,7 @@ def response(
         }
         for each in calls
     ]
-    return Response.model_validate(
+    return openai.types.responses.Response.model_validate(
         {
             "id": name,
             "object": "response",
@@ -162,11 +159,13 @@ def stream(dialect: str, text: str = "Hello.") -> Iterator[Any]:
         case _:
             made = response(text).model_dump(mode="json")
             event = {"type": "response.completed", "sequence_number": 1, "response": made}
-            yield TypeAdapter(ResponseStreamEvent).validate_python(event)
+            yield pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent).validate_python(
+                event
+            )
 
 
 def _claude_stream(text: str) -> Iterator[Any]:
-    parse = TypeAdapter(RawMessageStreamEvent).validate_python
+    parse = pydantic.TypeAdapter(anthropic.types.RawMessageStreamEvent).validate_python
     start = claude_reply(text).model_dump(mode="json") | {"content": [], "stop_reason": None}
     half = len(text) // 2
     yield parse({"type": "message_start", "message": start})
@@ -187,6 +186,7 @@ def _claude_stream(text: str) -> Iterator[Any]:
 
 
 def _chat_stream(text: str) -> Iterator[Any]:
+    parse = openai.types.chat.ChatCompletionChunk.model_validate
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4o"}
     half = len(text) // 2
     for delta, finish in (
@@ -196,6 +196,8 @@ def _chat_stream(text: str) -> Iterator[Any]:
         ({}, "stop"),
     ):
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        yield ChatCompletionChunk.model_validate({**head, "choices": [choice]})
+        yield parse({**head, "choices": [choice]})
     usage = chat_reply(text).model_dump(mode="json")["usage"]
-    yield ChatCompletionChunk.model_validate({**head, "choices": [], "usage": usage})
+    yield openai.types.chat.ChatCompletionChunk.model_validate(
+        {**head, "choices": [], "usage": usage}
+    )

@@ -1,8 +1,7 @@
 """Files that a newcomer gets wrong, each with all that is said about it."""
 
-from inline_snapshot import snapshot
-
 from tests.agent.files import LEAST, TOOLS
+from tests.snapshots import snapshot
 
 SESSION = LEAST + "session:\n"
 

@@ -1,8 +1,7 @@
 """Files in which a newcomer gets wrong how the agent is reached, each with all that is said."""
 
-from inline_snapshot import snapshot
-
 from tests.agent.files import LEAST
+from tests.snapshots import snapshot
 
 BOT = LEAST + "telegram:\n  token: ${BOT}\n"
 MORNING = LEAST + "schedules:\n  morning:\n    says: What is new?\n"

@@ -1,8 +1,7 @@
 """Files in which a newcomer gets a tool wrong, each with all that is said about it."""
 
-from inline_snapshot import snapshot
-
 from tests.agent.files import TOOLS
+from tests.snapshots import snapshot
 
 WRONG_TOOLS = {
     "a command as one text": (

@@ -1,25 +1,16 @@
-"""The quick runs of benchmarks end well: whatever must hold in them, holds.
+"""The quick runs of benchmarks end well: whatever must hold in them, holds."""
 
-TRIMTAB_BENCHMARKS=all runs those as well that take longer than the rest of a test run should.
-"""
-
-import os
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks.__main__ import BRIEF, COMMANDS, ROOT
-
-ALL = os.environ.get("TRIMTAB_BENCHMARKS") == "all"
-CHOSEN = [command for command in COMMANDS if ALL or command[-1].rpartition(".")[2] in BRIEF]
+from benchmarks.__main__ import COMMANDS, ROOT
 
 
-def test_what_is_brief_is_a_benchmark():
-    assert {command[-1].rpartition(".")[2] for command in COMMANDS} >= BRIEF
-
-
-@pytest.mark.parametrize("command", CHOSEN, ids=lambda c: " ".join(c).removeprefix("-m "))
+@pytest.mark.process
+@pytest.mark.soak
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: " ".join(c).removeprefix("-m "))
 def test_the_quick_run_ends_well(command):
     done = subprocess.run(
         [sys.executable, *command, "--quick"],

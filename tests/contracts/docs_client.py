@@ -14,18 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from anthropic import BaseModel
-from anthropic.types import (
-    Message,
-    RawContentBlockDeltaEvent,
-    RawContentBlockStartEvent,
-    RawContentBlockStopEvent,
-    RawMessageDeltaEvent,
-    RawMessageStartEvent,
-    RawMessageStopEvent,
-)
-from openai.types.chat import ChatCompletion
-from openai.types.responses import Response
+from tests.lazy import anthropic, openai
 
 NUMBERS = itertools.count(1)
 """For ids: a reply that repeats an id would be taken for a second copy."""
@@ -61,42 +50,42 @@ def tokens(request: Mapping[str, Any]) -> int:
     return len(json.dumps(request, default=str)) // 4
 
 
-def create_message(**request: Any) -> Message | list[BaseModel]:
+def create_message(**request: Any) -> anthropic.types.Message | list[anthropic.BaseModel]:
     """`anthropic.Anthropic().messages.create`."""
     message = _message(request)
     return _events(message) if request.get("stream") else message
 
 
-def _events(message: Message) -> list[BaseModel]:
+def _events(message: anthropic.types.Message) -> list[anthropic.BaseModel]:
     """The reply as the SDK streams it."""
     start = message.model_copy(update={"content": [], "stop_reason": None})
     text = message.content[0].model_dump()["text"]
     ended = {"stop_reason": message.stop_reason, "stop_sequence": None}
     return [
-        RawMessageStartEvent(type="message_start", message=start),
-        RawContentBlockStartEvent.model_validate(
+        anthropic.types.RawMessageStartEvent(type="message_start", message=start),
+        anthropic.types.RawContentBlockStartEvent.model_validate(
             {
                 "type": "content_block_start",
                 "index": 0,
                 "content_block": {"type": "text", "text": ""},
             }
         ),
-        RawContentBlockDeltaEvent.model_validate(
+        anthropic.types.RawContentBlockDeltaEvent.model_validate(
             {
                 "type": "content_block_delta",
                 "index": 0,
                 "delta": {"type": "text_delta", "text": text},
             }
         ),
-        RawContentBlockStopEvent(type="content_block_stop", index=0),
-        RawMessageDeltaEvent.model_validate(
+        anthropic.types.RawContentBlockStopEvent(type="content_block_stop", index=0),
+        anthropic.types.RawMessageDeltaEvent.model_validate(
             {"type": "message_delta", "delta": ended, "usage": {"output_tokens": 20}}
         ),
-        RawMessageStopEvent(type="message_stop"),
+        anthropic.types.RawMessageStopEvent(type="message_stop"),
     ]
 
 
-def _message(request: Mapping[str, Any]) -> Message:
+def _message(request: Mapping[str, Any]) -> anthropic.types.Message:
     verify("anthropic", request)
     content: list[dict[str, Any]] = [{"type": "text", "text": ANSWER}]
     tools = request.get("tools") or []
@@ -111,7 +100,7 @@ def _message(request: Mapping[str, Any]) -> Message:
                 "input": made,
             }
         ]
-    return Message.model_validate(
+    return anthropic.types.Message.model_validate(
         {
             "id": f"msg_{next(NUMBERS)}",
             "type": "message",
@@ -125,7 +114,7 @@ def _message(request: Mapping[str, Any]) -> Message:
     )
 
 
-def create_completion(**request: Any) -> ChatCompletion:
+def create_completion(**request: Any) -> openai.types.chat.ChatCompletion:
     """`openai.OpenAI().chat.completions.create`."""
     verify("openai_chat", request)
     message: dict[str, Any] = {"role": "assistant", "content": ANSWER}
@@ -139,7 +128,7 @@ def create_completion(**request: Any) -> ChatCompletion:
         }
         message = {"role": "assistant", "tool_calls": [call | {"type": "function"}]}
     used = tokens(request)
-    return ChatCompletion.model_validate(
+    return openai.types.chat.ChatCompletion.model_validate(
         {
             "id": f"chatcmpl-{next(NUMBERS)}",
             "object": "chat.completion",
@@ -158,7 +147,7 @@ def create_completion(**request: Any) -> ChatCompletion:
     )
 
 
-def create_response(**request: Any) -> Response:
+def create_response(**request: Any) -> openai.types.responses.Response:
     """`openai.OpenAI().responses.create`."""
     verify("openai_responses", request)
     text = {"type": "output_text", "text": ANSWER, "annotations": []}
@@ -173,7 +162,7 @@ def create_response(**request: Any) -> Response:
             "call_id": f"call_{next(NUMBERS)}",
         }
         item |= {"name": tools[0]["name"], "arguments": made, "status": "completed"}
-    return Response.model_validate(
+    return openai.types.responses.Response.model_validate(
         {
             "id": f"resp_{next(NUMBERS)}",
             "object": "response",
@@ -213,13 +202,13 @@ class AsyncClient:
     """Stands for `anthropic.AsyncAnthropic` and `openai.AsyncOpenAI` alike."""
 
     def __init__(self, **options: Any) -> None:
-        async def message(**request: Any) -> Message | list[BaseModel]:
+        async def message(**request: Any) -> anthropic.types.Message | list[anthropic.BaseModel]:
             return create_message(**request)
 
-        async def completion(**request: Any) -> ChatCompletion:
+        async def completion(**request: Any) -> openai.types.chat.ChatCompletion:
             return create_completion(**request)
 
-        async def response(**request: Any) -> Response:
+        async def response(**request: Any) -> openai.types.responses.Response:
             return create_response(**request)
 
         self.messages = SimpleNamespace(create=message)

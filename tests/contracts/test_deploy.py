@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 
 
+@pytest.mark.process
 def test_the_dockerfile_passes_its_linter():
     hadolint = Path(sys.executable).parent / "hadolint"
     done = subprocess.run(
@@ -25,6 +26,7 @@ def test_the_dockerfile_passes_its_linter():
     assert (done.returncode, done.stdout) == (0, "")
 
 
+@pytest.mark.process
 def test_systemd_accepts_the_unit():
     analyze = shutil.which("systemd-analyze")
     if analyze is None:

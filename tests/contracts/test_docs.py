@@ -71,7 +71,22 @@ def surroundings(tmp_path, monkeypatch):
     monkeypatch.setattr("openai.AsyncOpenAI", AsyncClient)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+SERVING = "docs/http.md"
+"""The page whose code starts a server."""
+
+
+def shown(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=[pytest.mark.process] if shown(page) == SERVING else [])
+        for page in PAGES
+    ],
+    ids=[shown(page) for page in PAGES],
+)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page):
     namespace: dict[str, Any] = {"__name__": "docs", "client": Client()}
     for block in blocks(page.read_text(encoding="utf-8")):
@@ -86,7 +101,7 @@ def bare(code: str) -> bool:
     return bool(compiled.co_flags & inspect.CO_COROUTINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", PAGES, ids=shown)
 def test_a_page_whose_code_is_no_file_says_how_to_run_it(page):
     text = page.read_text(encoding="utf-8")
     awaits = any(bare(block.code) for block in blocks(text))

@@ -19,6 +19,7 @@ def run(code: str) -> str:
     ).stdout
 
 
+@pytest.mark.process
 def test_importing_the_library_loads_the_standard_library_alone():
     loaded = json.loads(
         run(
@@ -31,6 +32,7 @@ def test_importing_the_library_loads_the_standard_library_alone():
     assert tops - sys.stdlib_module_names == {"trimtab"}
 
 
+@pytest.mark.process
 def test_importing_the_library_takes_at_most_200_ms():
     code = (
         "import dataclasses, json; from time import perf_counter; start = perf_counter();"
@@ -40,6 +42,7 @@ def test_importing_the_library_takes_at_most_200_ms():
     assert min(float(run(code)) for _ in range(5)) <= 0.2
 
 
+@pytest.mark.process
 def test_importing_the_library_does_not_read_the_model_catalog():
     code = "import trimtab, trimtab.catalog as c; print(c._catalog.cache_info().currsize)"
     assert int(run(code)) == 0

@@ -43,6 +43,7 @@ def texts() -> dict[str, str]:
     return found
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("what", FORBIDDEN)
 def test_no_file_names(what, texts):
     hits = [
@@ -66,5 +67,6 @@ def test_the_search_finds_what_it_is_for(what, text):
     assert FORBIDDEN[what].search(text)
 
 
+@pytest.mark.process
 def test_no_lock_file_with_addresses_is_kept(texts):
     assert [name for name in texts if Path(name).name in LOCKS] == []

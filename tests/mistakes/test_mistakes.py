@@ -16,7 +16,7 @@ import pytest
 
 from tests.mistakes.asking import ASKING
 from tests.mistakes.files import ASKED_OF_THE_MODEL, FILES
-from tests.mistakes.mistake import World, run, shown
+from tests.mistakes.mistake import Mistake, World, run, shown
 from tests.mistakes.places import PLACES
 from tests.mistakes.serving import SERVING
 from tests.mistakes.tools import TOOLS
@@ -59,7 +59,14 @@ def dead() -> Iterator[str]:
         yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+def needs(mistake: Mistake) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.postgres,) if mistake.database else ()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs(one)) for name, one in MISTAKES.items()]
+)
 def test_a_mistake_is_met_with_what_to_do_next(name, tmp_path, simulator, dead, request):
     mistake = MISTAKES[name]
     folder = tmp_path / "my-agent"

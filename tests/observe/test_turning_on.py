@@ -29,6 +29,7 @@ def ran(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.process
 def test_where_nobody_watches_nothing_is_loaded_and_nothing_is_in_between():
     code = (
         "import sys; from trimtab.observe import when_watched; tell = print;"
@@ -38,6 +39,7 @@ def test_where_nobody_watches_nothing_is_loaded_and_nothing_is_in_between():
     assert ran(code) == "[]"
 
 
+@pytest.mark.process
 def test_an_opentelemetry_that_nobody_has_set_up_hears_nothing():
     code = (
         "import opentelemetry.trace, opentelemetry.metrics;"
@@ -46,6 +48,7 @@ def test_an_opentelemetry_that_nobody_has_set_up_hears_nothing():
     assert ran(code) == "True"
 
 
+@pytest.mark.process
 def test_one_that_is_set_up_hears_turns_by_itself():
     code = """
 from opentelemetry import trace
@@ -57,6 +60,7 @@ print([type(each).__name__ for each in when_watched(print)._watchers])
     assert ran(code) == "['Spans']"
 
 
+@pytest.mark.process
 def test_measurements_alone_are_enough():
     code = """
 from opentelemetry import metrics
@@ -68,6 +72,7 @@ print([type(each).__name__ for each in when_watched(print)._watchers])
     assert ran(code) == "['Spans']"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("missing", ["prometheus_client", "opentelemetry"])
 def test_turns_and_doors_run_where_a_library_is_not_installed(missing):
     code = f"""
@@ -94,6 +99,7 @@ with serving.streaming():
     assert ran(code) == "done"
 
 
+@pytest.mark.process
 def test_metrics_without_their_library_say_what_to_install():
     code = """
 import sys
@@ -106,6 +112,7 @@ except ImportError as error:
     assert ran(code) == "metrics need prometheus_client: pip install 'trimtab[serve]'"
 
 
+@pytest.mark.process
 def test_a_process_without_http_shows_its_metrics_at_a_port_of_their_own(tmp_path):
     write_agent(tmp_path, "http://127.0.0.1:9")
     port = free_port()

@@ -1,15 +1,16 @@
 """The providers through the official SDKs, over a socket."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import subprocess
 import sys
 from contextlib import aclosing
 
-import anthropic
-import openai
 import pytest
 
+from tests.lazy import anthropic, openai
 from tests.providers.canned import Answer, serving, sse
 from tests.providers.scripts import APIS
 from trimtab.dialects import dialect
@@ -255,6 +256,7 @@ async def test_an_openai_client_of_the_callers_own_is_left_open():
         await client.close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "module", ["provider", "errors", "retrying", "truncation", "choose", "anthropic", "openai"]
 )

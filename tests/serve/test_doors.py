@@ -17,7 +17,7 @@ from trimtab.worker import delivery
 from trimtab.worker.delivery import TRIES, Later, Never
 from trimtab.worker.letters import Outbound
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 ADA = 7
 

@@ -9,7 +9,7 @@ import pytest
 from tests.serve.processes import serving, write_agent
 from tests.serve.test_serving import ENDLESS, said
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 async def test_a_worker_that_is_stopped_hands_its_turn_to_another(tmp_path, simulator, database):

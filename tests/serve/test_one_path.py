@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.http.houses import until
 from tests.serve.processes import write_agent
 from trimtab.agent.doors import Schedule
@@ -26,6 +28,8 @@ from trimtab.testing import discord, server, telegram
 from trimtab.worker.schedules.bring_in import from_file
 from trimtab.worker.schedules.door import ScheduleDoor
 from trimtab.worker.schedules.schedules import Schedules
+
+pytestmark = pytest.mark.process
 
 ADA = 7
 SAID = ("Good morning!", "How is the weather in Zürich? 🌦", "And\n\nnow?", "Thank you.")

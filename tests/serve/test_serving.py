@@ -10,7 +10,7 @@ import pytest
 from tests.serve.processes import free_port, serving, write_agent
 from trimtab.client import Client
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 SLOW = 'simulate: {"text": 60, "pace": 0.02}'
 """A reply that takes a moment."""

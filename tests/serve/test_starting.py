@@ -5,10 +5,10 @@ from __future__ import annotations
 import socket
 
 import pytest
-from inline_snapshot import snapshot
 from typer.testing import CliRunner
 
 from tests.serve.processes import write_agent
+from tests.snapshots import snapshot
 from trimtab.cli.app import app
 from trimtab.cli.serve.banner import banner
 from trimtab.cli.serve.crew import crew_of

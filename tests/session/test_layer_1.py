@@ -38,12 +38,12 @@ async def chatter(session: Session, turns: int, more: str = "") -> tuple[int, in
     return most
 
 
-async def test_five_thousand_tiny_messages_stay_within_the_message_limit(place):
+@pytest.mark.parametrize("turns", [500, pytest.param(2_500, marks=pytest.mark.soak)])
+async def test_thousands_of_tiny_messages_stay_within_the_message_limit(place, turns):
     store = await place.open()
     # 60,000 tokens hold them all: it is the number of messages that binds.
     given = {"max_input_tokens": 60_000, "policy": "layered", "clock": Clock()}
     session = await Session.create(store, "s", model="gpt-4o", dialect="openai_chat", **given)
-    turns = 2_500 if place.name == "memory" else 500
     limit = actor_message_limit(60_000)
     assert limit == 600 < turns * 2
     entries, events, stored = await chatter(session, turns)
@@ -78,6 +78,7 @@ async def test_where_messages_are_not_counted_the_tokens_bound_what_is_in_memory
     assert stored < 40_000
 
 
+@pytest.mark.soak_on("files", "postgres")
 @pytest.mark.parametrize("policy", sorted({*POLICIES} - {"full"}))
 async def test_under_every_policy_memory_holds_what_is_seen_and_little_more(store, policy):
     # Each of these hides by size, and what is hidden leaves memory.

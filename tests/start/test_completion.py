@@ -8,6 +8,8 @@ import pytest
 
 from tests.start.running import run, trimtab
 
+pytestmark = pytest.mark.process
+
 BIN = str(Path(sys.executable).parent)
 PATH = f"{BIN}:/usr/local/bin:/usr/bin:/bin"
 

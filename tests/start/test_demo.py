@@ -12,6 +12,8 @@ import pytest
 
 from tests.start.running import TRIMTAB, environ, trimtab
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 SENTENCES = (
     r"(\d+) calls sent ([\d,]+) tokens; with everything said they would have been ([\d,]+) "

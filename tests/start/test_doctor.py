@@ -14,7 +14,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
-from anthropic.resources.messages import messages
 from typer.testing import CliRunner
 
 from tests.start.running import TRIMTAB, environ, trimtab
@@ -208,7 +207,7 @@ def test_a_terminal_is_shown_whole_words(tmp_path):
 
 def test_a_model_that_is_about_to_end_is_warned_of(agent, monkeypatch):
     known = {"claude-sonnet-4-6": "November 30th, 2027"}
-    monkeypatch.setattr(messages, "DEPRECATED_MODELS", known)
+    monkeypatch.setattr("anthropic.resources.messages.messages.DEPRECATED_MODELS", known)
     checks = agent()
     assert checks["model"]["text"] == "claude-sonnet-4-6 ends on November 30th, 2027"
     assert checks["model"]["next"] == "set model.name to a newer model"

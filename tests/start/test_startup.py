@@ -17,6 +17,8 @@ HEAVY = {
 LOADED = """
 import json, sys
 from trimtab.cli import main
+
+pytestmark = pytest.mark.process
 try:
     main()
 except SystemExit:

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import pytest
 
+from tests import lanes
 from trimtab.stores.files import FileStore
 from trimtab.stores.store import Store
 from trimtab.testing import MemoryStore
@@ -75,6 +76,7 @@ def template() -> Generator[str]:
 @contextmanager
 def database(copied: str) -> Generator[str]:
     """A database of its own, empty or a copy of another, dropped at the end."""
+    lanes.require_postgres()
     import psycopg
     from psycopg import conninfo, sql
 

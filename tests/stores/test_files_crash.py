@@ -8,6 +8,8 @@ import pytest
 
 from tests.stores.crash import SCENARIOS
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 
 

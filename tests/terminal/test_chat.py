@@ -18,6 +18,8 @@ from tests.terminal.conftest import COMMAND, environ
 from tests.terminal.simulated import Simulated, shell, write_agent
 from tests.terminal.tmux import Terminal, last_line
 
+pytestmark = pytest.mark.process
+
 SESSION = re.compile(r"session (\d{4}-\d\d-\d\d-\d{4}-\w{4})")
 LONG = "one two three four five six seven eight nine ten " * 30
 

@@ -10,21 +10,15 @@ from typing import Any
 
 import pytest
 
+from tests import warm
 from tests.terminal.conftest import COMMAND, environ
 from tests.terminal.simulated import Simulated, shell
 
+pytestmark = pytest.mark.process
+
 
 def ran(folder: Path, *arguments: str, piped: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        cwd=folder,
-        input=piped,
-        capture_output=True,
-        encoding="utf-8",
-        env=environ(folder),
-        check=False,
-        timeout=120,
-    )
+    return warm.trimtab(["chat", *arguments], cwd=folder, env=environ(folder), input=piped)
 
 
 def happenings(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:

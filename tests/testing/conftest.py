@@ -1,9 +1,10 @@
+from __future__ import annotations
+
 from collections.abc import Iterator
 
-import anthropic
-import openai
 import pytest
 
+from tests.lazy import anthropic, openai
 from trimtab.testing.server import Options, Served, Simulator, serve
 
 

@@ -1,10 +1,12 @@
 """The Messages API, asked by Anthropic's own SDK over a socket."""
 
+from __future__ import annotations
+
 import asyncio
 
-import anthropic
 import pytest
 
+from tests.lazy import anthropic
 from tests.testing.asking import CLAUDE, THINKING, TOOLS, results, user
 
 

@@ -1,12 +1,14 @@
 """Scripts, records and control from within and from another process."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
 
-import openai
 import pytest
 
+from tests.lazy import openai
 from tests.testing.asking import CLAUDE, GPT, TOOLS, user
 from trimtab.testing.server import Remote, serve_process
 from trimtab.testing.server.script import steps_of
@@ -112,6 +114,7 @@ def test_options_and_the_clock_are_set_from_outside(served, simulator):
         remote.configure(windows=1)
 
 
+@pytest.mark.process
 def test_a_process_of_its_own_is_started_controlled_and_ended():
     with serve_process(window=2_000, seed="x") as remote:
         remote.script(["Good morning."])
@@ -140,6 +143,7 @@ def run(*arguments, without=""):
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -157,6 +161,7 @@ def test_the_command_refuses_a_wrong_option_in_one_line(arguments, why):
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("package", ["uvicorn", "starlette", "rs_bpe"])
 def test_without_its_extra_the_command_says_what_to_install(package):
     done = run(without=package)
@@ -164,6 +169,7 @@ def test_without_its_extra_the_command_says_what_to_install(package):
     assert (done.returncode, done.stderr) == (2, f"trimtab.testing.server: {why}\n")
 
 
+@pytest.mark.process
 def test_the_help_of_the_command_says_how_a_script_is_written():
     told = run("--help").stdout
     for word in ("--script", "`calls`", "`fault`", "for example:", '{"tool_calls": 3'):

@@ -1,12 +1,13 @@
 """Errors that a script asks for, as the SDKs see them."""
 
+from __future__ import annotations
+
 import json
 
-import anthropic
 import httpx2
-import openai
 import pytest
 
+from tests.lazy import anthropic, openai
 from tests.testing.asking import CLAUDE, GPT, told, user
 from trimtab.testing.server import FAULTS, OVERFLOWS
 

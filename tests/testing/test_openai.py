@@ -1,11 +1,13 @@
 """Chat Completions and Responses, asked by OpenAI's own SDK over a socket."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 
-import openai
 import pytest
 
+from tests.lazy import openai
 from tests.testing.asking import GPT, REASONER, TOOLS, user
 
 ENCRYPTED = ["reasoning.encrypted_content"]

@@ -1,11 +1,12 @@
 """What the real APIs refuse is refused, and the SDKs raise what they raise there."""
 
+from __future__ import annotations
+
 import json
 
-import anthropic
-import openai
 import pytest
 
+from tests.lazy import anthropic, openai
 from tests.testing.asking import CLAUDE, GPT, REASONER, THINKING, TOOLS, marked, results, told, user
 from trimtab.testing.server import Simulator
 

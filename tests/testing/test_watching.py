@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import anthropic
-import openai
 import pytest
 
+from tests.lazy import anthropic, openai
 from tests.testing.asking import CLAUDE, GPT, TOOLS, user
 from trimtab import Context
 from trimtab.core.event import Outcome

@@ -1,9 +1,10 @@
 """The window is enforced to the token, in each provider's words."""
 
-import anthropic
-import openai
+from __future__ import annotations
+
 import pytest
 
+from tests.lazy import anthropic, openai
 from tests.testing.asking import CLAUDE, GPT, OLD_CLAUDE, TOOLS, long, told, user
 
 ASKED = [user(long(300))]

@@ -68,6 +68,7 @@ async def left(root, *letters):
     await mail.close()
 
 
+@pytest.mark.process
 async def test_a_second_process_is_refused_and_told_who_serves(tmp_path):
     with holder(tmp_path) as process:
         with pytest.raises(MailBusy, match=f"served by process {process.pid}") as refused:

@@ -26,6 +26,8 @@ from trimtab.testing.server import serve_process
 from trimtab.worker.files import FileMail
 from trimtab.worker.replies import said_to_user
 
+pytestmark = pytest.mark.process
+
 ROOT = Path(__file__).parents[2]
 SEED, KILLS = 11, 8
 SESSIONS = [f"default/helper/{name}" for name in ("one", "two", "three")]

@@ -23,12 +23,14 @@ async def got(tmp_path, tool, **values):
         return json.loads(await call(show, **values))
 
 
+@pytest.mark.process
 async def test_values_are_filled_in_and_no_shell_reads_them(tmp_path):
     tool = showing("--", "{a}", "x={b}", parameters={"a": TEXT, "b": TEXT})
     values = {"a": "$(rm -rf /); `id` && *", "b": 'it\'s "here" {a}'}
     assert await got(tmp_path, tool, **values) == ["--", values["a"], f"x={values['b']}"]
 
 
+@pytest.mark.process
 async def test_numbers_truth_and_lists_become_arguments(tmp_path):
     kinds = {"n": "integer", "f": "number", "yes": "boolean"}
     parameters = {name: {"type": kind} for name, kind in kinds.items()}
@@ -47,6 +49,7 @@ async def test_numbers_truth_and_lists_become_arguments(tmp_path):
     ]
 
 
+@pytest.mark.process
 async def test_an_argument_without_its_value_is_left_out(tmp_path):
     tool = showing("a", "--x={x}", "b", parameters={"x": TEXT}, optional=["x"])
     assert await got(tmp_path, tool) == ["a", "b"]
@@ -54,11 +57,13 @@ async def test_an_argument_without_its_value_is_left_out(tmp_path):
     assert await got(tmp_path, tool, x="1") == ["a", "--x=1", "b"]
 
 
+@pytest.mark.process
 async def test_braces_that_name_nothing_are_left_alone(tmp_path):
     tool = showing("{print $1}", "{}", '{"a": "{x}"}', parameters={"x": TEXT})
     assert await got(tmp_path, tool, x="1") == ["{print $1}", "{}", '{"a": "1"}']
 
 
+@pytest.mark.process
 async def test_a_value_does_not_become_an_option_unless_a_double_dash_stands_before(tmp_path):
     parameters = {"path": TEXT}
     async with box(tmp_path, show=showing("{path}", parameters=parameters)) as (show,):

@@ -198,6 +198,7 @@ def runs(stage: Path, line: str) -> list[str]:
     return [each.name for each in found]
 
 
+@pytest.mark.process
 @settings(max_examples=1_500, deadline=None)
 @given(line=BEGUN | LINES)
 def test_no_line_that_a_pattern_allows_runs_anything_else_or_writes_a_file(stage, line):
@@ -206,6 +207,7 @@ def test_no_line_that_a_pattern_allows_runs_anything_else_or_writes_a_file(stage
         assert runs(stage, line) == []
 
 
+@pytest.mark.process
 def test_the_judge_would_notice(stage):
     assert runs(stage, "ok; bad a") == ["ran-bad"]
     assert runs(stage, "ok > here") == ["here"]

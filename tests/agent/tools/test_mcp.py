@@ -13,12 +13,11 @@ from tests.agent.tools.asking import Person, block, box, call, failure, invocati
 from tests.agent.tools.serving import STDIO, Http
 from tests.agent.tools.test_process import alive, until
 from trimtab.agent.permissions import REFUSED
-from trimtab.agent.tools import mcp_server, mcp_stdio
 from trimtab.agent.tools.mcp import names_of
 from trimtab.agent.tools.unusable import ToolUnusable
 from trimtab.core.message import Media, Text
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 OPEN = "echo the door is open >&2; "
 BROKEN = ("sh", "-c", f"{OPEN} echo and nobody in >&2; exit 1")
 SILENT = ("sh", "-c", f"{OPEN} sleep 1000")
@@ -127,6 +126,8 @@ async def test_a_program_that_dies_in_mid_call_is_told_and_started_again(tmp_pat
 
 
 async def test_one_that_dies_between_calls_is_started_again_unnoticed(tmp_path, monkeypatch):
+    from trimtab.agent.tools import mcp_server
+
     links: list[mcp_server.Link] = []
     connect = mcp_server.Server._connect
 
@@ -242,7 +243,7 @@ async def test_a_server_that_cannot_start_is_named_with_its_last_words(tmp_path,
 
 
 async def test_one_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(mcp_server, "START", 2.0)
+    monkeypatch.setattr("trimtab.agent.tools.mcp_server.START", 2.0)
     with pytest.raises(ToolUnusable) as raised:
         async with workshop(tmp_path, command=SILENT):
             pass
@@ -291,6 +292,8 @@ def test_without_the_package_the_way_to_get_it_is_said():
 
 
 async def test_a_program_that_is_given_no_grace_is_fetched_all_the_same(tmp_path, monkeypatch):
+    from trimtab.agent.tools import mcp_stdio
+
     async def cut_off(_):
         raise OSError("cut off")
 

@@ -8,8 +8,6 @@ import pytest
 from trimtab.agent.reading import read_agent
 from trimtab.agent.spec import CommandTool, McpTool, PythonTool, ShellTool
 from trimtab.agent.tools.environment import FIXED, HARMLESS
-from trimtab.agent.tools.mcp_server import START
-from trimtab.agent.tools.mcp_stdio import MESSAGE
 from trimtab.agent.tools.process import FLOOD, GRACE
 from trimtab.agent.tools.values import CHECKED
 
@@ -32,6 +30,9 @@ def test_every_setting_is_on_the_page(block):
 
 
 def test_names_and_numbers_of_the_page_are_those_of_the_code():
+    from trimtab.agent.tools.mcp_server import START
+    from trimtab.agent.tools.mcp_stdio import MESSAGE
+
     told = re.sub(r"\s+", " ", TEXT)
     for name in (*HARMLESS, *(f"{name}={value}" for name, value in FIXED.items()), *CHECKED):
         assert f"`{name}`" in told

@@ -14,7 +14,7 @@ import pytest
 from trimtab.agent.tools import process as module
 from trimtab.agent.tools.process import run_process
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 WAIT = 10.0
 
 

@@ -27,6 +27,7 @@ async def seen(tmp_path, **own):
     return dict(line.partition("=")[::2] for line in lines)
 
 
+@pytest.mark.process
 async def test_no_secret_is_inherited(tmp_path):
     names = set(await seen(tmp_path))
     assert names <= {*HARMLESS, *FIXED, "LC_ALL", "PWD", "OLDPWD", "SHLVL", "_"}
@@ -40,6 +41,7 @@ async def test_no_secret_is_inherited(tmp_path):
     assert {"PATH", "TERM", "LC_ALL"} <= names
 
 
+@pytest.mark.process
 async def test_what_is_named_is_passed_on(tmp_path):
     env = await seen(tmp_path, env=["GITHUB_TOKEN", "NOT_SET"])
     assert env["GITHUB_TOKEN"] == SECRETS["GITHUB_TOKEN"]
@@ -50,6 +52,7 @@ async def test_what_is_named_is_passed_on(tmp_path):
     assert env["PATH"].endswith(":/extra")
 
 
+@pytest.mark.process
 async def test_it_runs_in_its_folder_beside_the_file(tmp_path):
     (tmp_path / "work").mkdir()
     async with box(tmp_path, shell=block("shell", cwd="work")) as (shell,):
@@ -64,6 +67,7 @@ async def test_a_folder_that_is_not_there_is_said_at_once(tmp_path):
             pass
 
 
+@pytest.mark.process
 async def test_a_command_that_begins_with_a_dash_is_no_option(tmp_path):
     async with box(tmp_path, shell=block("shell")) as (shell,):
         assert "not found" in await call(shell, command="-x")
@@ -96,6 +100,7 @@ async def test_a_shell_asks_where_its_block_says_nothing(tmp_path):
     assert [each.text for each in person.asked] == ["git push"]
 
 
+@pytest.mark.process
 async def test_one_that_is_stopped_has_failed_and_says_what_it_printed(tmp_path):
     async with box(tmp_path, shell=block("shell", timeout=0.3)) as (shell,):
         said = await failure(shell, command="echo begun; sleep 100")

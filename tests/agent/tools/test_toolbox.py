@@ -25,6 +25,7 @@ async def acted(tools, *calls, dialect="anthropic", model="claude-sonnet-4-5"):
     return told
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("dialect", "model"),
     [
@@ -69,6 +70,7 @@ async def test_a_call_that_is_not_allowed_never_begins_and_its_result_says_why(t
     assert not os.listdir(tmp_path)  # noqa: PTH208 - as plain as it gets
 
 
+@pytest.mark.process
 async def test_a_failure_is_told_in_its_own_words_and_marked(tmp_path):
     async with box(tmp_path, shell=block("shell", permission="allow", timeout=0.2)) as made:
         told = await acted(made, Call(name="shell", arguments={"command": "sleep 100"}))

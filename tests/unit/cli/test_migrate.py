@@ -82,6 +82,7 @@ def test_an_agents_database_that_is_not_set_is_named(folder):
     assert "session.store refers to ${PLACE}, which is not set" in done.stderr
 
 
+@pytest.mark.process
 def test_psycopg_is_imported_by_nothing_else():
     modules = "trimtab, trimtab.cli.app, trimtab.stores.store, trimtab.testing"
     code = f"import sys, {modules}; sys.exit('psycopg' in sys.modules)"

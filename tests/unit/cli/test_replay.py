@@ -229,6 +229,7 @@ def test_a_policy_carries_its_goal_and_its_marks():
     assert (three.options["goal"], three.naive_marks) == ("quality", False)
 
 
+@pytest.mark.process
 def test_without_its_extra_the_command_says_what_to_install():
     code = "import sys; sys.modules['typer'] = None\nfrom trimtab.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -28,6 +28,7 @@ def test_a_past_request_is_printed_byte_for_byte_as_it_was_returned(kept):
         assert answer("show", "alpha", "--call", seq, "--json", store=kept.root) == made
 
 
+@pytest.mark.process
 def test_another_process_prints_the_same(kept):
     seq, made = list(kept.requests.items())[33]
     command = [sys.executable, "-m", "trimtab.cli", "session", "show", "alpha", "--json"]

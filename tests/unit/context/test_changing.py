@@ -352,6 +352,7 @@ def test_an_outcome_names_its_call_and_why_the_model_stopped():
     )
 
 
+@pytest.mark.process
 def test_importing_it_needs_no_sdk():
     script = "import sys, trimtab; trimtab.Context('gpt-4o'); print('openai' in sys.modules)"
     done = subprocess.run(

@@ -1,5 +1,7 @@
 """What is given is taken as a copy, and refused where JSON cannot say it."""
 
+from __future__ import annotations
+
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import date
@@ -9,19 +11,19 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from openai.lib.streaming.responses import ResponseTextDoneEvent
-from pydantic import BaseModel
 
 from tests.conversations import chat, claude, contents, user
+from tests.lazy import openai
 from tests.unit.context.start import READ
 from trimtab import Context, fit, given
 from trimtab.core.message import Message, Opaque, Text
 from trimtab.dialects import to_wire
 
+pydantic = pytest.importorskip("pydantic", reason="pydantic is not installed")
 JSON = "it must be JSON: a text, a number, True, False, None, a list or a mapping"
 
 
-class Answer(BaseModel):
+class Answer(pydantic.BaseModel):
     price: int = 0
 
 
@@ -135,12 +137,14 @@ def test_what_json_can_say_in_other_words_is_taken():
 
 
 def test_what_an_sdk_parsed_into_anything_does_not_break_its_stream():
-    class Bill(BaseModel):
+    class Bill(pydantic.BaseModel):
         total: Decimal
 
     wire = {"type": "response.output_text.done", "text": "{}", "logprobs": []}
     wire |= {"content_index": 0, "item_id": "i", "output_index": 0, "sequence_number": 1}
-    event = ResponseTextDoneEvent[Bill].model_validate({**wire, "parsed": {"total": "1.5"}})
+    event = openai.lib.streaming.responses.ResponseTextDoneEvent[Bill].model_validate(
+        {**wire, "parsed": {"total": "1.5"}}
+    )
     assert event.parsed is not None
     assert to_wire(event) == wire
 

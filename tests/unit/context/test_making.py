@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from inline_snapshot import snapshot
 
 from tests.conversations import (
     chat,
     ticking,
     user,
 )
+from tests.snapshots import snapshot
 from tests.unit.context.start import READ
 from trimtab import Context
 from trimtab.core.event import Settings

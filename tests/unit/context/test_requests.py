@@ -3,7 +3,6 @@
 import copy
 
 import pytest
-from inline_snapshot import snapshot
 
 from tests.conversations import (
     chat,
@@ -18,6 +17,7 @@ from tests.replies import (
     chat_reply,
     claude_reply,
 )
+from tests.snapshots import snapshot
 from tests.unit.context.start import READ, blocks, kinds, messages, start
 from trimtab import check
 

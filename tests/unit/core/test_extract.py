@@ -1,7 +1,6 @@
 """The extractive summary: lines that were said, and a line of names."""
 
-from inline_snapshot import snapshot
-
+from tests.snapshots import snapshot
 from trimtab.core.extract import LINE_CHARS, NAMED, extract, newest_lines
 from trimtab.core.message import Media, Message, Text, ToolCall, ToolResult, text_message
 from trimtab.core.tokens import BYTES4

@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from inline_snapshot import snapshot
 
 from tests.conversations import calls, chat, claude, prose, result, talk, use, user
+from tests.snapshots import snapshot
 from trimtab import Context
 from trimtab.core.event import Usage
 from trimtab.core.ledger import Ledger, Section, cost_of

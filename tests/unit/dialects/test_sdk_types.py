@@ -1,30 +1,43 @@
 """What is rendered from elsewhere fits the parameter types that the SDKs ship."""
 
+from __future__ import annotations
+
+import functools
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from anthropic.types import MessageParam, ToolParam
 from hypothesis import given
 from hypothesis import strategies as st
-from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolUnionParam
-from openai.types.responses import FunctionToolParam, ResponseInputItemParam
-from pydantic import TypeAdapter
 
+from tests.lazy import anthropic, openai, pydantic
 from tests.strategies.wire import histories
 from tests.unit.dialects.rounds import prompt, rendered
 from trimtab.dialects import DIALECTS, dialect
 
-MESSAGES: dict[str, TypeAdapter[Any]] = {
-    "anthropic": TypeAdapter(list[MessageParam]),
-    "openai_chat": TypeAdapter(list[ChatCompletionMessageParam]),
-    "openai_responses": TypeAdapter(list[ResponseInputItemParam]),
-}
-TOOLS: dict[str, TypeAdapter[Any]] = {
-    "anthropic": TypeAdapter(ToolParam),
-    "openai_chat": TypeAdapter(ChatCompletionToolUnionParam),
-    "openai_responses": TypeAdapter(FunctionToolParam),
-}
+
+@functools.cache
+def messages_of(target: str) -> pydantic.TypeAdapter[Any]:
+    """The type of the messages that the SDK's call takes."""
+    match target:
+        case "anthropic":
+            return pydantic.TypeAdapter(list[anthropic.types.MessageParam])
+        case "openai_chat":
+            return pydantic.TypeAdapter(list[openai.types.chat.ChatCompletionMessageParam])
+        case _:
+            return pydantic.TypeAdapter(list[openai.types.responses.ResponseInputItemParam])
+
+
+@functools.cache
+def tool_of(target: str) -> pydantic.TypeAdapter[Any]:
+    """The type of a tool that the SDK's call takes."""
+    match target:
+        case "anthropic":
+            return pydantic.TypeAdapter(anthropic.types.ToolParam)
+        case "openai_chat":
+            return pydantic.TypeAdapter(openai.types.chat.ChatCompletionToolUnionParam)
+        case _:
+            return pydantic.TypeAdapter(openai.types.responses.FunctionToolParam)
 
 
 def exhaust(value: Any) -> None:
@@ -47,7 +60,7 @@ def test_a_history_from_elsewhere_fits_the_sdk_s_types(source, target, data):
     blocks = rendered(spoken, messages)
     request = spoken.request(prompt(spoken, blocks, model="gpt-5.6", marks=(-1, len(blocks) - 1)))
     sent = request["input" if target == "openai_responses" else "messages"]
-    exhaust(MESSAGES[target].validate_python(sent))
+    exhaust(messages_of(target).validate_python(sent))
 
 
 @pytest.mark.parametrize("target", DIALECTS)
@@ -58,4 +71,4 @@ def test_a_tool_from_elsewhere_fits_the_sdk_s_types(target):
         {"type": "function", "name": "h", "parameters": None, "strict": None},
     ]
     for tool in dialect(target).write_tools(given_tools):
-        exhaust(TOOLS[target].validate_python(tool))
+        exhaust(tool_of(target).validate_python(tool))

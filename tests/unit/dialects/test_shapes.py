@@ -1,13 +1,12 @@
+from __future__ import annotations
+
 import json
 import re
 from typing import Any
 
 import pytest
-from anthropic.types import TextBlock, ToolUseBlock
-from anthropic.types.parsed_message import ParsedTextBlock
-from openai.types.chat import ChatCompletionMessage
-from openai.types.responses import ParsedResponseFunctionToolCall, ResponseFunctionToolCall
 
+from tests.lazy import anthropic, openai
 from trimtab.dialects import DIALECTS, detect, dialect, read_call, to_wire
 from trimtab.dialects.foreign import tool_arguments, tool_input
 
@@ -70,7 +69,7 @@ def test_a_developer_is_one_of_openai_s():
 
 
 def test_an_sdk_s_object_becomes_what_the_server_sent():
-    message = ChatCompletionMessage.model_validate(
+    message = openai.types.chat.ChatCompletionMessage.model_validate(
         {
             "role": "assistant",
             "content": None,
@@ -82,24 +81,31 @@ def test_an_sdk_s_object_becomes_what_the_server_sent():
 
 def test_what_an_sdk_parsed_on_top_is_not_sent_back():
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
-    parsed = ParsedResponseFunctionToolCall.model_validate(call | {"parsed_arguments": {}})
+    parsed = openai.types.responses.ParsedResponseFunctionToolCall.model_validate(
+        call | {"parsed_arguments": {}}
+    )
     assert to_wire(parsed) == call
     text: dict[str, Any] = {"type": "text", "text": "{}", "citations": None}
-    message = {"role": "assistant", "content": [ParsedTextBlock[Any](**text, parsed_output={})]}
+    message = {
+        "role": "assistant",
+        "content": [anthropic.types.parsed_message.ParsedTextBlock[Any](**text, parsed_output={})],
+    }
     assert to_wire(message) == {"role": "assistant", "content": [text]}
 
 
 def test_a_field_goes_by_its_name_on_the_wire():
     call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}", "async": True}
-    assert to_wire(ResponseFunctionToolCall.model_validate(call)) == call
+    assert to_wire(openai.types.responses.ResponseFunctionToolCall.model_validate(call)) == call
 
 
 def test_a_mapping_that_holds_sdk_objects_becomes_plain_and_nobody_else_s():
     given: dict[str, Any] = {
         "role": "assistant",
         "content": [
-            TextBlock(type="text", text="x"),
-            ToolUseBlock.model_validate({"type": "tool_use", "id": "t", "name": "f", "input": {}}),
+            anthropic.types.TextBlock(type="text", text="x"),
+            anthropic.types.ToolUseBlock.model_validate(
+                {"type": "tool_use", "id": "t", "name": "f", "input": {}}
+            ),
         ],
         "deep": {"list": [1]},
     }
@@ -210,7 +216,7 @@ def test_a_part_of_a_system_prompt_without_a_type_is_refused(name):
 
 BLOCKS: list[Any] = [
     {"type": "tool_result", "tool_use_id": "a", "content": "X"},
-    TextBlock(type="text", text="hello"),
+    anthropic.types.TextBlock(type="text", text="hello"),
     {"type": "text", "text": "hello"},
     {"type": "input_text", "text": "hello"},
     {"type": "output_text", "text": "hello", "annotations": []},

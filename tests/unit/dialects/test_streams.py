@@ -1,14 +1,12 @@
+from __future__ import annotations
+
 import copy
 import json
 from typing import Any
 
 import pytest
-from anthropic.types import Message as AnthropicMessage
-from anthropic.types import RawMessageStreamEvent
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-from openai.types.responses import Response, ResponseStreamEvent
-from pydantic import TypeAdapter
 
+from tests.lazy import anthropic, openai, pydantic
 from trimtab.core.event import Usage
 from trimtab.dialects import dialect, to_wire
 
@@ -211,10 +209,10 @@ def test_an_anthropic_stream_gathers_to_the_unstreamed_reply():
 
 
 def test_an_anthropic_stream_of_sdk_objects_gathers_to_the_sdk_s_own_reply():
-    parse = TypeAdapter(RawMessageStreamEvent).validate_python
+    parse = pydantic.TypeAdapter(anthropic.types.RawMessageStreamEvent).validate_python
     events = [to_wire(parse(event)) for event in anthropic_events() if event["type"] != "ping"]
     assert gathered("anthropic", events) == ANTHROPIC_REPLY
-    whole = AnthropicMessage.model_validate(ANTHROPIC_REPLY)
+    whole = anthropic.types.Message.model_validate(ANTHROPIC_REPLY)
     assert to_wire(whole) == ANTHROPIC_REPLY
 
 
@@ -242,9 +240,11 @@ def test_chat_chunks_gather_to_the_unstreamed_reply():
 
 def test_chat_chunks_of_sdk_objects_gather_to_the_sdk_s_own_reply():
     events = [*chat_chunks(), usage_chunk()]
-    parsed = [to_wire(ChatCompletionChunk.model_validate(event)) for event in events]
+    parsed = [
+        to_wire(openai.types.chat.ChatCompletionChunk.model_validate(event)) for event in events
+    ]
     assert gathered("openai_chat", parsed) == CHAT_REPLY
-    assert to_wire(ChatCompletion.model_validate(CHAT_REPLY)) == CHAT_REPLY
+    assert to_wire(openai.types.chat.ChatCompletion.model_validate(CHAT_REPLY)) == CHAT_REPLY
 
 
 def test_a_chat_reply_is_whole_at_its_finish_and_its_usage_comes_when_it_comes():
@@ -341,9 +341,9 @@ def test_a_response_is_gathered_from_its_last_event(kind):
 
 def test_a_response_of_sdk_objects_is_gathered():
     event = {"type": "response.completed", "response": RESPONSE, "sequence_number": 9}
-    parsed = TypeAdapter(ResponseStreamEvent).validate_python(event)
+    parsed = pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent).validate_python(event)
     assert gathered("openai_responses", [to_wire(parsed)]) == RESPONSE
-    assert to_wire(Response.model_validate(RESPONSE)) == RESPONSE
+    assert to_wire(openai.types.responses.Response.model_validate(RESPONSE)) == RESPONSE
 
 
 def test_a_failed_response_is_no_reply():

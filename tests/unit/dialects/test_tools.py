@@ -3,7 +3,6 @@
 from typing import Any, cast
 
 import pytest
-from pydantic import BaseModel
 
 from trimtab import Context
 from trimtab.dialects import DIALECTS, dialect
@@ -61,7 +60,9 @@ NO_TOOLS: dict[str, Any] = {
 
 
 def test_a_tool_may_be_an_object_of_an_sdk():
-    class Defined(BaseModel):
+    pydantic = pytest.importorskip("pydantic")
+
+    class Defined(pydantic.BaseModel):
         name: str
         inputSchema: dict[str, Any]  # noqa: N815 - as MCP spells it
 

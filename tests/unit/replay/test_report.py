@@ -2,14 +2,14 @@ import re
 
 import pytest
 
+from tests.lazy import lazy
 from tests.unit.replay.talk import conversation
 from trimtab.replay.many import run_all
-from trimtab.replay.plots import COLOURS, pareto, write_png
 from trimtab.replay.providers import providers_for
-from trimtab.replay.report import html
 from trimtab.replay.run import Setup
 from trimtab.replay.study import Study, study_of
 
+plots, report = lazy("trimtab.replay.plots"), lazy("trimtab.replay.report")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -28,7 +28,7 @@ def study() -> Study:
 
 @pytest.fixture(scope="module")
 def page(study) -> str:
-    return html(study)
+    return report.html(study)
 
 
 def test_a_report_asks_for_nothing_outside_itself(page):
@@ -67,18 +67,18 @@ def test_every_colour_of_a_picture_can_change_with_the_theme(page):
     themes = re.findall(r":root \{(.*?)\}", page, re.DOTALL)
     assert len(themes) == 2
     for theme in themes:
-        assert set(COLOURS) <= set(re.findall(r"--(\w+):", theme))
+        assert set(plots.COLOURS) <= set(re.findall(r"--(\w+):", theme))
 
 
 def test_pictures_are_written_as_png(study, tmp_path):
-    paths = list(write_png(study, tmp_path / "new"))
+    paths = list(plots.write_png(study, tmp_path / "new"))
     names = ["cost_recall", "context_full", "context_layered", "cumulative"]
     assert [path.stem for path in paths] == names
     assert all(path.read_bytes().startswith(PNG) for path in paths)
 
 
 def test_the_front_holds_what_nothing_beats_in_both():
-    assert pareto([(3, 0.9), (1, 0.5), (2, 0.4), (4, 0.9), (5, 1.0)]) == [
+    assert plots.pareto([(3, 0.9), (1, 0.5), (2, 0.4), (4, 0.9), (5, 1.0)]) == [
         (1, 0.5),
         (3, 0.9),
         (5, 1.0),

@@ -66,6 +66,7 @@ def test_pauses_are_modelled_alike_each_time_and_never_go_back():
     assert len(times) == len(TALK.messages)
 
 
+@pytest.mark.process
 def test_many_processes_find_what_one_does_in_the_order_given():
     several = [conversation(f"c{i}", 2 + i, first=40 * i) for i in range(3)]
     told: list[tuple[int, int]] = []

@@ -125,6 +125,7 @@ async def never(_):
     await asyncio.Event().wait()
 
 
+@pytest.mark.process
 async def test_a_fleet_goes_on_when_its_database_is_back(tmp_path):
     where = programs()
     if where is None:

@@ -12,7 +12,7 @@ import pytest
 from tests.worker.schedules.places import AGENTS, Files, Postgres, Refuses, at, run, schedule
 from trimtab.worker.schedules.schedules import CannotRun
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 NOON = at("2026-11-15 12:00")
 ROOT = Path(__file__).parents[3]
 

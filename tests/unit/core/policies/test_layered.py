@@ -1,7 +1,6 @@
 """`layered`: cap each result, bound the history, mask the middle, drop the oldest rounds."""
 
 import pytest
-from inline_snapshot import snapshot
 
 from tests.conversations import (
     calls,
@@ -18,6 +17,7 @@ from tests.conversations import (
     use,
     user,
 )
+from tests.snapshots import snapshot
 from trimtab.core.budget import quarter
 from trimtab.core.event import Edit
 from trimtab.core.message import Media, Message, Text

@@ -1,0 +1,43 @@
+"""Packages that take a second or more to import, or that the library itself does without.
+
+Collection imports every test module; of a test that is not chosen, nothing heavy should be loaded.
+A test that uses one of these is skipped if the package is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+
+class _Lazy:
+    """Stands for a module: each attribute is that of the module, or a module below it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, name: str) -> Any:
+        module = pytest.importorskip(self._name)
+        if not hasattr(module, name):
+            importlib.import_module(f"{self._name}.{name}")
+        found = getattr(module, name)
+        # A package has its modules as attributes only once they are imported.
+        return _Lazy(found.__name__) if isinstance(found, ModuleType) else found
+
+
+def lazy(name: str) -> Any:
+    """The module of that name, imported when something of it is first used."""
+    return _Lazy(name)
+
+
+if TYPE_CHECKING:
+    import anthropic as anthropic
+    import anthropic.types.parsed_message
+    import openai as openai
+    import openai.lib.streaming.responses
+    import pydantic as pydantic
+else:
+    anthropic, openai, pydantic = lazy("anthropic"), lazy("openai"), lazy("pydantic")
