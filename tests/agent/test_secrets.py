@@ -112,7 +112,8 @@ def test_programs_cannot_open_the_memory_and_those_of_root_cannot_get_the_right_
         *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "OPENAI_ADMIN_KEY", "PGPASSWORD"),
         *("DATABASE_URL", "TRIMTAB_STORE", "TRIMTAB_DATABASE", "TELEGRAM_TOKEN", "DISCORD_TOKEN"),
         *("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "HTTP_PROXY", "https_proxy", "SSLKEYLOGFILE"),
-        *("OTEL_EXPORTER_OTLP_HEADERS", "", "path", "A_NAME_THAT_NOBODY_KNOWS"),
+        *("OTEL_EXPORTER_OTLP_HEADERS", "PYDANTIC_AI_GATEWAY_API_KEY", "PROMETHEUS_PASSWORD"),
+        *("PYTHON_TOKEN", "", "path", "A_NAME_THAT_NOBODY_KNOWS"),
     ],
 )
 def test_what_may_be_a_secret_is_not_among_what_is_harmless(name):

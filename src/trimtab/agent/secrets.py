@@ -16,31 +16,40 @@ from trimtab.agent.tools.environment import HARMLESS
 NAMES = HARMLESS | {
     # The terminal, and how to write to it.
     *("CLICOLOR", "CLICOLOR_FORCE", "COLORTERM", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR"),
-    *("TERM", "TERM_PROGRAM", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "UNICODE_VERSION"),
+    *("PROMPT_TOOLKIT_BELL", "PROMPT_TOOLKIT_COLOR_DEPTH", "PROMPT_TOOLKIT_NO_CPR", "TERM"),
+    *("TERM_PROGRAM", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "UNICODE_VERSION"),
     # The desk that somebody sits at.
-    *("DISPLAY", "EDITOR", "PAGER", "VISUAL", "WAYLAND_DISPLAY"),
+    *("DISPLAY", "EDITOR", "PAGER", "VISUAL", "WAYLAND_DISPLAY", "XDG_CURRENT_DESKTOP"),
     # Where files are.
-    *("NETRC", "PWD", "TEMP", "TMP", "VIRTUAL_ENV"),
-    # What the loader and the C library go by.
-    *("GLIBC_TUNABLES", "LD_LIBRARY_PATH", "LD_PRELOAD", "MALLOC_ARENA_MAX", "TZDIR"),
+    *("NETRC", "PWD", "TEMP", "TMP", "VIRTUAL_ENV", "XDG_CACHE_HOME", "XDG_CONFIG_DIRS"),
+    *("XDG_CONFIG_HOME", "XDG_DATA_DIRS", "XDG_DATA_HOME", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"),
+    # What the loader, the C library and Python go by.
+    *("DYLD_FALLBACK_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "GLIBC_TUNABLES", "LD_LIBRARY_PATH"),
+    *("LD_PRELOAD", "LOCALE_ARCHIVE", "LOCPATH", "MALLOC_ARENA_MAX", "TZDIR"),
+    *("PYTHONASYNCIODEBUG", "PYTHONBREAKPOINT", "PYTHONDEVMODE", "PYTHONDONTWRITEBYTECODE"),
+    *("PYTHONFAULTHANDLER", "PYTHONHASHSEED", "PYTHONHOME", "PYTHONIOENCODING", "PYTHONMALLOC"),
+    *("PYTHONNOUSERSITE", "PYTHONOPTIMIZE", "PYTHONPATH", "PYTHONPYCACHEPREFIX", "PYTHONSAFEPATH"),
+    *("PYTHONTRACEMALLOC", "PYTHONTZPATH", "PYTHONUNBUFFERED", "PYTHONUSERBASE", "PYTHONUTF8"),
+    *("PYTHONWARNINGS", "PYTHON_COLORS", "PYTHON_GIL"),
     # The network and its certificates.
-    *("CURL_CA_BUNDLE", "FORWARDED_ALLOW_IPS", "NO_PROXY", "OPENSSL_CONF", "REQUESTS_CA_BUNDLE"),
-    *("SSL_CERT_DIR", "SSL_CERT_FILE", "no_proxy"),
-    # SDKs: how they log, and whose account it is.
-    *("ANTHROPIC_LOG", "DEFER_PYDANTIC_BUILD", "OPENAI_LOG", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"),
-    # PostgreSQL, all but PGPASSWORD: psycopg and libpq look these up themselves.
-    *("PGAPPNAME", "PGCHANNELBINDING", "PGCLIENTENCODING", "PGCONNECT_TIMEOUT", "PGDATABASE"),
-    *("PGGSSENCMODE", "PGHOST", "PGHOSTADDR", "PGKRBSRVNAME", "PGOPTIONS", "PGPASSFILE", "PGPORT"),
-    *("PGREQUIREAUTH", "PGREQUIREPEER", "PGSERVICE", "PGSERVICEFILE", "PGSSLCERT", "PGSSLCRL"),
-    *("PGSSLCRLDIR", "PGSSLKEY", "PGSSLMODE", "PGSSLNEGOTIATION", "PGSSLROOTCERT", "PGSSLSNI"),
-    *("PGSYSCONFDIR", "PGTARGETSESSIONATTRS", "PGTZ", "PGUSER", "PSYCOPG_IMPL"),
+    *("CURL_CA_BUNDLE", "FORWARDED_ALLOW_IPS", "NIX_SSL_CERT_FILE", "NO_PROXY", "OPENSSL_CONF"),
+    *("REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE", "no_proxy"),
+    # Libraries: how they log and measure, and whose account it is.
+    *("ANTHROPIC_LOG", "ANTHROPIC_OPEN_TELEMETRY", "ANTHROPIC_OPEN_TELEMETRY_PROPAGATION"),
+    *("ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE", "DEFER_PYDANTIC_BUILD", "OPENAI_LOG"),
+    *("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OTEL_PROPAGATORS", "OTEL_PYTHON_CONTEXT"),
+    *("OTEL_PYTHON_LOGGER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER", "OTEL_PYTHON_TRACER_PROVIDER"),
+    *("PROMETHEUS_DISABLE_CREATED_SERIES", "PROMETHEUS_MULTIPROC_DIR", "PYDANTIC_DISABLE_PLUGINS"),
+    # PostgreSQL, all but PGPASSWORD: its library looks these up itself.
+    *("KRB5CCNAME", "KRB5_CONFIG", "PGAPPNAME", "PGCHANNELBINDING", "PGCLIENTENCODING"),
+    *("PGCONNECT_TIMEOUT", "PGDATABASE", "PGGSSENCMODE", "PGHOST", "PGHOSTADDR", "PGKRBSRVNAME"),
+    *("PGOPTIONS", "PGPASSFILE", "PGPORT", "PGREQUIREAUTH", "PGREQUIREPEER", "PGSERVICE"),
+    *("PGSERVICEFILE", "PGSSLCERT", "PGSSLCRL", "PGSSLCRLDIR", "PGSSLKEY", "PGSSLMODE"),
+    *("PGSSLNEGOTIATION", "PGSSLROOTCERT", "PGSSLSNI", "PGSYSCONFDIR", "PGTARGETSESSIONATTRS"),
+    *("PGTZ", "PGUSER", "PSYCOPG_IMPL"),
 }
-"""Variables that hold no secret and stay: what is not listed is withheld, whatever its name."""
-PREFIXES = (
-    *("ANTHROPIC_OPEN_TELEMETRY", "LC_", "OTEL_PYTHON_", "PROMETHEUS_", "PROMPT_TOOLKIT_"),
-    *("PYDANTIC_", "PYTHON", "XDG_"),
-)
-"""How the names of others begin that stay."""
+"""Variables that hold no secret and stay; with them all that begin with `LC_`. What is not listed
+is withheld, whatever its name."""
 PROXIES = frozenset(
     {"ALL_PROXY", "HTTPS_PROXY", "HTTP_PROXY", "all_proxy", "https_proxy", "http_proxy"}
 )
@@ -71,10 +80,10 @@ def protect_secrets() -> None:
     """Withhold from tools what the environment of this process says.
 
     Call it first, from the main thread, before anything else reads the environment. All but what
-    `NAMES`, `PREFIXES` and `PROXIES` list leaves `os.environ` for `ENVIRON`. On Linux it also
-    leaves `/proc/PID/environ`, and no other program of the same user can read the memory of this
-    process any more, debuggers included; programs that a process of root starts lose the right to.
-    On other systems their own rules hold. Calling it again does no harm.
+    `NAMES` and `PROXIES` list leaves `os.environ` for `ENVIRON`. On Linux it leaves
+    `/proc/PID/environ` as well, and no other program of the same user can read the memory of this
+    process any more. Programs that a process of root starts lose the right to. On other systems
+    their own rules hold. Calling it again does no harm.
     """
     if sys.platform == "win32":
         return
@@ -94,7 +103,7 @@ def protect_secrets() -> None:
 
 def is_harmless(name: str) -> bool:
     """Whether a variable of this name holds no secret."""
-    return name in NAMES or name.startswith(PREFIXES)
+    return name in NAMES or name.startswith("LC_")
 
 
 def withheld() -> list[str]:
