@@ -74,3 +74,23 @@ def test_a_store_that_cannot_be_read_says_why(text, said, folder):
     with pytest.raises(AgentFileError) as raised:
         place(text)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("store", "found"),
+    [
+        ("postgresql://me@db/agents", "user=me dbname=agents host=db password=hush"),
+        ("host=db dbname=agents", "dbname=agents host=db password=hush"),
+        ("postgresql://me:own@db/agents", "postgresql://me:own@db/agents"),
+        ("postgresql://[::1", "postgresql://[::1"),
+        ("kept", "kept"),
+    ],
+)
+def test_a_password_that_only_the_agent_knows_is_put_into_the_address(
+    store, found, folder, monkeypatch
+):
+    text = f"{LEAST}session:\n  store: {store!r}\n"
+    assert place(text, PGPASSWORD="hush") == found
+    # The library of the database finds it by itself.
+    monkeypatch.setenv("PGPASSWORD", "hush")
+    assert place(text, PGPASSWORD="hush") == store

@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,14 +54,19 @@ class Serving:
 
 @contextmanager
 def serving(
-    folder: Path, *options: str, environ: Mapping[str, str] | None = None, up: bool = True
+    folder: Path,
+    *options: str,
+    environ: Mapping[str, str] | None = None,
+    inherit: bool = True,
+    up: bool = True,
+    python: Sequence[str] = (sys.executable,),
 ) -> Generator[Serving]:
     """The agent of a folder, served for the length of the block."""
-    command = [sys.executable, "-m", "trimtab.cli", "serve", "--log", "json", *options]
+    command = [*python, "-m", "trimtab.cli", "serve", "--log", "json", *options]
     with subprocess.Popen(
         command,
         cwd=folder,
-        env={**os.environ, "PYTHONWARNINGS": "error", **(environ or {})},
+        env={**(os.environ if inherit else {}), "PYTHONWARNINGS": "error", **(environ or {})},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

@@ -8,6 +8,7 @@ import pty
 import re
 import socket
 import subprocess
+import sys
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from tests.start.running import TRIMTAB, environ, trimtab
 from trimtab.cli.app import app
 from trimtab.cli.doctor import provider as asking
+from trimtab.cli.doctor import reach as reaching
 from trimtab.cli.doctor import tools as tooling
 from trimtab.testing.server.serving import Remote, serve_process
 
@@ -317,3 +319,43 @@ def test_the_folder_of_the_agent_is_looked_at_wherever_one_stands(agent, tmp_pat
     checks = agent("", "--offline")
     assert str(tmp_path / "sessions") in checks["store"]["text"]
     assert not Path("sessions").exists()
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="keys are out of reach on Linux alone")
+TOOLS = "tools: {shell: {kind: shell}}\n"
+
+
+@linux
+@pytest.mark.process
+def test_as_a_process_it_says_that_tools_cannot_read_its_keys(tmp_path):
+    (tmp_path / "agent.yaml").write_text(
+        f"model: {{name: claude-sonnet-4-6}}\nsystem: Be careful, please.\n{TOOLS}", "utf-8"
+    )
+    done = trimtab("doctor", "--offline", cwd=tmp_path, ANTHROPIC_API_KEY=KEY, DATABASE_URL="d")
+    told = "tools cannot read the memory of this process, nor 2 variables of yours"
+    assert f"✓ secrets            {told}\n" in done.out
+
+
+@linux
+def test_keys_that_tools_can_read_are_warned_of(agent, monkeypatch):
+    """Here the doctor runs within the tests, which keep nothing from anybody."""
+
+    async def opens(opened: bool) -> bool:
+        return opened
+
+    monkeypatch.setattr(reaching, "_memory_is_open", lambda: opens(True))
+    secrets = agent(TOOLS, "--offline")["secrets"]
+    assert secrets["state"] == "warn"
+    assert "tools can read the memory of this process" in secrets["text"]
+    monkeypatch.setattr(reaching, "_memory_is_open", lambda: opens(False))
+    with subprocess.Popen(
+        ["/bin/cat"], stdin=subprocess.PIPE, env={"ANTHROPIC_API_KEY": KEY}
+    ) as above:
+        monkeypatch.setattr(reaching, "_parents", lambda: iter([above.pid]))
+        secrets = agent(TOOLS, "--offline")["secrets"]
+        assert above.stdin is not None
+        above.stdin.close()
+    assert secrets["state"] == "warn"
+    assert f"ANTHROPIC_API_KEY in the environment of cat (process {above.pid})" in secrets["text"]
+    monkeypatch.setattr(reaching, "_parents", lambda: iter([os.getpid()]))
+    assert agent(TOOLS, "--offline")["secrets"]["state"] == "ok"

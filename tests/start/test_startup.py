@@ -69,6 +69,27 @@ def test_a_store_is_looked_into_without_what_reads_agents_unless_there_is_one(tm
     assert (found & reads, "trimtab.agent.spec" in found) == (reads, False)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "keeps"),
+    [
+        *((name, True) for name in ("chat", "demo", "doctor", "serve", "--unknown serve a.yaml")),
+        *((name, False) for name in ("--help", "--version", "init", "replay", "session list", "")),
+    ],
+)
+def test_commands_that_run_tools_keep_the_environment_from_them_before_all_else(arguments, keeps):
+    code = (
+        "import os, sys, types\n"
+        "app = types.SimpleNamespace(app=lambda **_: sys.exit(' '.join(os.environ)))\n"
+        "sys.modules['trimtab.cli.app'] = app\n"
+        "from trimtab.cli import main; main()"
+    )
+    words = arguments.split()
+    done = run(sys.executable, "-c", code, *words, ANTHROPIC_API_KEY="k", TERM="dumb")
+    names = set(done.err.split())
+    assert {"PATH", "TERM"} <= names
+    assert ("ANTHROPIC_API_KEY" in names) is not keeps
+
+
 def seconds(*command):
     """CPU of the process, user and system."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 from trimtab.agent.permissions import Approve, nobody
 from trimtab.agent.reading import place_of_store, system_of
+from trimtab.agent.secrets import ENVIRON
 from trimtab.agent.spec import Model, Spec
 from trimtab.agent.toolbox import toolbox
 from trimtab.catalog import cheap_model, resolve
@@ -114,7 +114,7 @@ async def running(
     folder: Path,
     *,
     approve: Approve = nobody,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] = ENVIRON,
     store: Store | None = None,
     waits: Waits = unheard,
 ) -> AsyncGenerator[Agent]:

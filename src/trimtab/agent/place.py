@@ -10,18 +10,21 @@ from typing import Any, cast
 from trimtab.agent.document import document
 from trimtab.agent.problems import AgentFileError, Problem
 from trimtab.agent.references import resolved
+from trimtab.agent.secrets import ENVIRON
 from trimtab.agent.text import text_of
 from trimtab.stores.choose import is_database
 
 _STORE = ("session", "store")
 
 
-def placed(store: str, folder: Path) -> str:
+def placed(store: str, folder: Path, environ: Mapping[str, str] = ENVIRON) -> str:
     """A database as it is named, or a folder beside the file."""
-    return store if is_database(store) else str(folder / Path(store).expanduser())
+    if is_database(store):
+        return _with_password(store, environ)
+    return str(folder / Path(store).expanduser())
 
 
-def store_in(path: Path, environ: Mapping[str, str] = os.environ) -> str | None:
+def store_in(path: Path, environ: Mapping[str, str] = ENVIRON) -> str | None:
     """The place that the file names as its store; None where it names none.
 
     Whoever only looks into sessions needs nothing else of the file: what is wrong elsewhere in it,
@@ -40,7 +43,24 @@ def store_in(path: Path, environ: Mapping[str, str] = os.environ) -> str | None:
     if not isinstance(store, str):
         text = "session.store must be a text: a folder, or the address of a database"
         raise AgentFileError(path, [Problem(text=text, place=found.marks[_STORE].value)])
-    return placed(store, path.parent)
+    return placed(store, path.parent, environ)
+
+
+def _with_password(database: str, environ: Mapping[str, str]) -> str:
+    """The address with PGPASSWORD in it, if the database's own library cannot find that."""
+    password = environ.get("PGPASSWORD")
+    if not password or "PGPASSWORD" in os.environ:
+        return database
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    except ModuleNotFoundError:
+        return database  # whoever opens it says what is missing
+    try:
+        known = conninfo_to_dict(database).get("password")
+    except ProgrammingError:
+        return database  # whoever opens it says what is wrong
+    return database if known else make_conninfo(database, password=password)
 
 
 def _within(data: Any, name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,12 +16,14 @@ from trimtab.agent.place import placed
 from trimtab.agent.problems import AgentFileError, Problem
 from trimtab.agent.reaching import wrong_doors
 from trimtab.agent.references import refers, resolved
+from trimtab.agent.secrets import ENVIRON
 from trimtab.agent.shape import Shape, is_block, plain, step, whole
 from trimtab.agent.spec import McpTool, Spec
 from trimtab.agent.text import LARGEST, text_of
 from trimtab.core.policies.knobs import SummaryKnobs, ThresholdKnobs
 from trimtab.given import WRITTEN
 from trimtab.redaction import PATTERNS
+from trimtab.stores.choose import holds_password
 
 _SECRET = (
     ("model", "api_key"),
@@ -44,7 +45,7 @@ _INSTEAD = {
 """By what sets a parameter in Python: how the file does."""
 
 
-def read_agent(path: Path, environ: Mapping[str, str] = os.environ) -> Spec:
+def read_agent(path: Path, environ: Mapping[str, str] = ENVIRON) -> Spec:
     """The agent that the file describes; raises `AgentFileError` with every problem of it."""
     found = document(text_of(path))
     if found.problems or not isinstance(found.data, dict):
@@ -218,7 +219,7 @@ def _keys_in_file(found: Document) -> Iterator[str]:
                 f"{where} holds a key that everybody who sees the file can use; put it into the "
                 "environment and write ${NAME} here"
             )
-        elif path == ("session", "store") and re.search(r":[^/@]+@|password\s*=", mark.written):
+        elif path == ("session", "store") and holds_password(mark.written):
             yield f"{where} holds a password; put the address into the environment: ${{NAME}}"
 
 

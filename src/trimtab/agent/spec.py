@@ -217,6 +217,9 @@ class PythonTool(Common):
     function: str
     """`tools.py:weather`, beside the file, or `package.module:weather`. Its signature and docstring
     are what the model is told."""
+    env: tuple[str, ...] | dict[str, str] = ()
+    """What it finds in `os.environ` besides PATH, HOME, LANG and the like: names, or names with
+    values. All functions of the process find it there."""
 
 
 class McpTool(Common):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 from trimtab.agent.permissions import Approve, Gate
 from trimtab.agent.spec import AnyTool, CommandTool, McpTool, PythonTool, ShellTool
 from trimtab.agent.tools.command import command_tool
+from trimtab.agent.tools.environment import variables
 from trimtab.agent.tools.functions import python_tool
 from trimtab.agent.tools.shell import shell_tool
 from trimtab.agent.tools.unusable import ToolUnusable
@@ -58,6 +60,8 @@ class _Box:
             case CommandTool():
                 return [command_tool(name, spec, self.folder, self.gate, self.environ)]
             case PythonTool():
+                # It runs in this process, and looks there for what the file lets it see.
+                os.environ.update(variables(spec.env, self.environ))
                 return [python_tool(name, spec, self.folder, self.gate)]
             case McpTool():
                 return await self._of_server(name, spec)

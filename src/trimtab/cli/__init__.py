@@ -15,12 +15,20 @@ EXTRAS = {
     "mcp": "mcp",
 }
 """By the package that is missing: what to install. What a command needs besides it says itself."""
+RUN_TOOLS = ("chat", "demo", "doctor", "serve")
+"""Commands that start an agent's tools."""
 AGENTS = ("chat", "doctor", "init")
 """Commands for which the extra `cli` is not enough: nobody should be told one extra at a time."""
 
 
 def main() -> None:
     """Run the command that was asked for."""
+    asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    if asked in RUN_TOOLS:
+        # Before anything else: what reads the environment later must not find a key in it.
+        from trimtab.agent.secrets import protect_secrets
+
+        protect_secrets()
     try:
         from trimtab.cli.app import app
 
@@ -29,7 +37,6 @@ def main() -> None:
         package = (error.name or "").partition(".")[0]
         if package not in EXTRAS:
             raise
-        asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
         sys.stderr.write(f"{hint(package, asked)}\n")
         sys.exit(2)
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from trimtab.cli.beside import store_beside
-from trimtab.cli.refusing import refused
+from trimtab.cli.refusing import refused, warn_of_password
 from trimtab.stores.choose import is_database
 from trimtab.stores.errors import StoreError
 
@@ -22,11 +22,17 @@ NONE = (
 )
 
 
+def _chosen(context: typer.Context, database: str) -> str:
+    warn_of_password(context, "database", database, instead="TRIMTAB_DATABASE")
+    return database
+
+
 def migrate(
     database: Annotated[
         str,
         typer.Option(
             envvar="TRIMTAB_DATABASE",
+            callback=_chosen,
             help="The database, as libpq has it: postgresql://user@host/name or host=… dbname=… "
             "Unset, the one that `session.store` of ./agent.yaml names, else DATABASE_URL.",
             show_default=False,

@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from trimtab.cli.beside import store_beside
-from trimtab.cli.refusing import refused
+from trimtab.cli.refusing import refused, warn_of_password
 from trimtab.cli.words import plain
 from trimtab.stores.choose import is_database, open_store
 from trimtab.stores.errors import NoSession, StoreError, StoreUnavailable
@@ -48,6 +48,7 @@ class Unsaid(str):
 def _chosen(context: typer.Context, place: str) -> str:
     """The store that was named, else that of the agent here, else ./sessions."""
     if place or context.resilient_parsing:
+        warn_of_password(context, "store", place, instead="TRIMTAB_STORE")
         return place
     try:
         return Unsaid(store_beside() or DEFAULT)

@@ -15,7 +15,7 @@ class Anthropic:
     """Sends requests of the `anthropic` dialect through the official SDK, without its retries.
 
     A client of the caller's own is used as it is set up, and left open by `close`. `timeout` is
-    in seconds without a sign of life, not for the whole reply.
+    in seconds without a sign of life, not for the whole reply. `headers` go with each request.
     """
 
     dialect = "anthropic"
@@ -27,6 +27,7 @@ class Anthropic:
         api_key: str | None = None,
         base_url: str | None = None,
         timeout: float = 600.0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         try:
             import anthropic
@@ -35,7 +36,11 @@ class Anthropic:
         self._own: AsyncAnthropic | None = None
         if client is None:
             client = self._own = anthropic.AsyncAnthropic(
-                api_key=api_key, base_url=base_url, timeout=timeout, max_retries=0
+                api_key=api_key,
+                base_url=base_url,
+                timeout=timeout,
+                default_headers=headers,
+                max_retries=0,
             )
         self._client = client.with_options(max_retries=0)
         self._exchange = Exchange(

@@ -91,6 +91,8 @@ PROVIDERS: dict[ProviderName, Server] = {
 }
 """By name. A key goes to nobody but whom it belongs to."""
 
+_HEADERS = {"anthropic": "ANTHROPIC_CUSTOM_HEADERS", "openai": "OPENAI_CUSTOM_HEADERS"}
+"""By SDK, the variable with headers for all requests. The SDKs know `os.environ` alone."""
 _NO_KEY = "unused"
 """The SDKs want some key; servers on one's own machine ask for none."""
 
@@ -125,12 +127,19 @@ def provider_for(
     if known == "anthropic":
         from trimtab.providers.anthropic import Anthropic
 
-        return Anthropic(api_key=key, base_url=url, timeout=timeout)
+        headers = _headers(environ, "anthropic")
+        return Anthropic(api_key=key, base_url=url, timeout=timeout, headers=headers)
     from trimtab.providers.openai import OpenAIChat, OpenAIResponses
 
-    if known == "openai_responses":
-        return OpenAIResponses(api_key=key, base_url=url, timeout=timeout)
-    return OpenAIChat(api_key=key, base_url=url, timeout=timeout)
+    make = OpenAIResponses if known == "openai_responses" else OpenAIChat
+    return make(api_key=key, base_url=url, timeout=timeout, headers=_headers(environ, "openai"))
+
+
+def _headers(environ: Mapping[str, str], sdk: str) -> dict[str, str]:
+    """Headers from the environment, one in a line, as the SDKs read them."""
+    lines = environ.get(_HEADERS[sdk], "").splitlines()
+    pairs = (line.partition(":") for line in lines if ":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _spoken(model: str, server: Server | None) -> str | None:

@@ -17,7 +17,7 @@ class OpenAIChat:
 
     `base_url` names another server that speaks it: vLLM, llama.cpp, Ollama, OpenRouter, DeepSeek,
     Groq. A client of the caller's own is used as it is set up, and left open by `close`. `timeout`
-    is in seconds without a sign of life, not for the whole reply.
+    is in seconds without a sign of life, not for the whole reply. `headers` go with each request.
     """
 
     dialect = "openai_chat"
@@ -29,8 +29,9 @@ class OpenAIChat:
         api_key: str | None = None,
         base_url: str | None = None,
         timeout: float = 600.0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._line = _Line(client, api_key, base_url, timeout)
+        self._line = _Line(client, api_key, base_url, timeout, headers)
         create = self._line.client.chat.completions.create
         self._exchange = self._line.exchange(create, self.dialect, _chat_ends)
 
@@ -59,8 +60,9 @@ class OpenAIResponses:
         api_key: str | None = None,
         base_url: str | None = None,
         timeout: float = 600.0,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._line = _Line(client, api_key, base_url, timeout)
+        self._line = _Line(client, api_key, base_url, timeout, headers)
         create = _as_it_is(self._line.client.responses.create)
         self._exchange = self._line.exchange(create, self.dialect, _response_ends)
 
@@ -81,7 +83,12 @@ class _Line:
     """A client of the SDK, and whether it is ours to close."""
 
     def __init__(
-        self, client: AsyncOpenAI | None, api_key: str | None, base_url: str | None, timeout: float
+        self,
+        client: AsyncOpenAI | None,
+        api_key: str | None,
+        base_url: str | None,
+        timeout: float,
+        headers: Mapping[str, str] | None,
     ) -> None:
         try:
             import openai
@@ -91,7 +98,11 @@ class _Line:
         self._own: AsyncOpenAI | None = None
         if client is None:
             client = self._own = openai.AsyncOpenAI(
-                api_key=api_key, base_url=base_url, timeout=timeout, max_retries=0
+                api_key=api_key,
+                base_url=base_url,
+                timeout=timeout,
+                default_headers=headers,
+                max_retries=0,
             )
         self.client = client.with_options(max_retries=0)
 

@@ -13,12 +13,18 @@ POSTGRES = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
 CONNECTIONS = 4
 """To a database, for one agent: its turn writes through one, tools and lookups read beside it."""
 
+_PASSWORD = re.compile(r":[^/@]+@|password\s*=")
 _CONNINFO = re.compile(r"postgres(?:ql)?://|\s*\w+\s*=")
 
 
 def is_database(place: str) -> bool:
     """Whether a place is the address of a database: a URI, or `host=… dbname=…`."""
     return _CONNINFO.match(place) is not None
+
+
+def holds_password(place: str) -> bool:
+    """Whether a place is the address of a database with a password in it."""
+    return is_database(place) and _PASSWORD.search(place) is not None
 
 
 async def open_store(place: str, *, new: bool = True, connections: int = CONNECTIONS) -> Store:

@@ -299,3 +299,34 @@ async def test_what_cannot_be_a_tool_is_said_at_the_start(folder, function, said
     with pytest.raises(ToolUnusable, match=f"(?s)^tools.tool: .*{said}"):
         async with box(folder, tool=block("python", function=function)):
             pass
+
+
+NEEDY = """
+import os
+{top}
+def ask() -> str:
+    '''Ask the service.'''
+    return os.environ["SERVICE_KEY"]
+"""
+FIX = "SERVICE_KEY is kept from tools; let the tool see it with `env: [SERVICE_KEY]` in agent.yaml"
+
+
+async def test_a_function_finds_what_its_block_names_and_is_told_about_what_it_does_not(
+    tmp_path, monkeypatch
+):
+    kept = {"SERVICE_KEY": "brass"}
+    monkeypatch.setattr("trimtab.agent.secrets._withheld", kept)
+    (tmp_path / "asks.py").write_text(NEEDY.format(top=""), encoding="utf-8")
+    (tmp_path / "needs.py").write_text(NEEDY.format(top="os.environ['SERVICE_KEY']"), "utf-8")
+    async with box(tmp_path, environ=kept, ask=block("python", function="asks.py:ask")) as (ask,):
+        assert await failure(ask) == f"ask failed: {FIX}"
+    with pytest.raises(ToolUnusable, match=r"needs\.py failed while it was loaded") as refused:
+        async with box(tmp_path, environ=kept, ask=block("python", function="needs.py:ask")):
+            pass
+    assert str(refused.value).endswith(FIX)
+    # So that it is gone again after the test.
+    monkeypatch.setenv("SERVICE_KEY", "")
+    monkeypatch.delenv("SERVICE_KEY")
+    named = block("python", function="needs.py:ask", env=["SERVICE_KEY"])
+    async with box(tmp_path, environ=kept, ask=named) as (ask,):
+        assert await call(ask) == "brass"

@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch):
 def test_without_psycopg_it_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "trimtab.stores.postgres.migrations", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    done = run("--database", NOWHERE)
+    done = run(TRIMTAB_DATABASE=NOWHERE)
     assert (done.exit_code, done.stderr) == (
         2,
         "trimtab: PostgreSQL needs two more packages: pip install 'trimtab[postgres]'\n",
@@ -43,7 +43,7 @@ def test_a_database_that_cannot_be_reached_is_named_without_its_password():
 
 
 def test_an_address_that_cannot_be_read_is_said_without_its_password():
-    done = run("--database", "postgresql://u:hush@[::1")
+    done = run(TRIMTAB_DATABASE="postgresql://u:hush@[::1")
     assert done.exit_code == 2
     assert done.stderr.startswith("trimtab: the database's address cannot be read; it looks like")
     assert "hush" not in done.output
@@ -87,3 +87,19 @@ def test_psycopg_is_imported_by_nothing_else():
     modules = "trimtab, trimtab.cli.app, trimtab.stores.store, trimtab.testing"
     code = f"import sys, {modules}; sys.exit('psycopg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "variable"),
+    [("migrate", "--database", "TRIMTAB_DATABASE"), ("session list", "--store", "TRIMTAB_STORE")],
+)
+def test_a_password_that_is_typed_is_warned_of_and_not_repeated(command, option, variable):
+    words = command.split()
+    typed = CliRunner().invoke(app, [*words, option, NOWHERE])
+    warned = f"can see the password in {option} while this command runs; put the address into the"
+    assert warned in typed.stderr
+    assert f"variable {variable}" in typed.stderr
+    assert "hush" not in typed.output
+    without = CliRunner().invoke(app, [*words, option, called("nowhere")])
+    named = CliRunner().invoke(app, words, env={variable: NOWHERE})
+    assert "password" not in without.stderr + named.stderr

@@ -204,3 +204,18 @@ def test_a_missing_sdk_says_how_to_install_it(name, kind, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingSDK, match=rf"pip install 'trimtab\[{name}\]'"):
         kind(api_key="k")
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [(CLAUDE, "ANTHROPIC_CUSTOM_HEADERS"), ("gpt-4o", "OPENAI_CUSTOM_HEADERS")],
+)
+def test_headers_of_the_environment_are_sent_though_the_sdk_does_not_see_it(
+    model, variable, monkeypatch
+):
+    monkeypatch.delenv(variable, raising=False)
+    keys = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"}
+    told = provider_for(model, environ={**keys, variable: "X-Gateway: one:two\n\nX-Team : 7"})
+    client = told._client if isinstance(told, Anthropic) else told._line.client
+    sent = {name.lower(): value for name, value in client.default_headers.items()}
+    assert (sent["x-gateway"], sent["x-team"]) == ("one:two", "7")

@@ -19,7 +19,13 @@ def environment(
     out = {
         name: value for name, value in environ.items() if name in HARMLESS or name.startswith("LC_")
     }
-    out |= FIXED
+    return out | FIXED | variables(named, environ)
+
+
+def variables(
+    named: tuple[str, ...] | Mapping[str, str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """What the block `env` of a tool names: variables with values, or names to look up."""
     if isinstance(named, Mapping):
-        return out | dict(named)
-    return out | {name: environ[name] for name in named if name in environ}
+        return dict(named)
+    return {name: environ[name] for name in named if name in environ}

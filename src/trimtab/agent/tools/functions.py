@@ -11,6 +11,7 @@ from typing import Any, cast
 from pydantic_core import to_json
 
 from trimtab.agent.permissions import Gate, rendered, rules_of
+from trimtab.agent.secrets import missing_variable
 from trimtab.agent.spec import PythonTool
 from trimtab.agent.tools.loading import Function, load
 from trimtab.agent.tools.output import Kept, cut
@@ -37,6 +38,10 @@ def python_tool(name: str, spec: PythonTool, folder: Path, gate: Gate) -> Tool:
             if not limit.expired():
                 raise
             raise Failed(_given_up(name, function, spec.timeout)) from None
+        except KeyError as error:
+            if (fix := missing_variable(error)) is None:
+                raise
+            raise Failed(f"{name} failed: {fix}") from error
         return shown(given, spec.max_output_bytes)
 
     def text_of(asked: Invocation) -> str:

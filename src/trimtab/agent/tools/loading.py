@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from trimtab.agent.secrets import missing_variable
 from trimtab.agent.tools.unusable import ToolUnusable
 
 Function = Callable[..., Any]
@@ -38,7 +39,7 @@ def load(name: str, where: str, folder: Path) -> Function:
         ) from None
     except Exception as error:
         told = f"{type(error).__name__}: {error}"
-        fix = "correct it"
+        fix = missing_variable(error) or "correct it"
         if isinstance(error, ModuleNotFoundError):
             fix = "install what it needs into the environment of trimtab"
         raise ToolUnusable(

@@ -62,7 +62,7 @@ def start(wanted: Wanted) -> int:
                 raise ValueError(
                     "--continue means the newest session and --session another: choose"
                 )
-            spec = read_agent(wanted.file, os.environ)
+            spec = read_agent(wanted.file)
             return asyncio.run(_open(wanted, spec, interrupts))
     except asyncio.CancelledError:
         return 128 + (interrupts.signal or 0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from trimtab.agent.secrets import ENVIRON
 from trimtab.agent.spec import Model
 from trimtab.providers.choose import PROVIDERS, Server, server_of
 
@@ -25,7 +25,7 @@ class Whom:
     """What to look at where nobody answers."""
 
 
-def whom(model: Model, environ: Mapping[str, str] = os.environ) -> Whom:
+def whom(model: Model, environ: Mapping[str, str] = ENVIRON) -> Whom:
     """What is known of the one who is asked."""
     # Only where something went wrong is it needed.
     from trimtab.cli.init.choice import maker

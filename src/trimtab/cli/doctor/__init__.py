@@ -33,14 +33,14 @@ def doctor(
     """
     import asyncio
     import json
-    import os
     import sys
     from dataclasses import asdict
 
+    from trimtab.agent.secrets import ENVIRON
     from trimtab.cli.words import shown_on
 
     folder = agent.resolve().parent
-    found = asyncio.run(_examined(agent, folder, os.environ, offline=offline, tell=not as_json))
+    found = asyncio.run(_examined(agent, folder, ENVIRON, offline=offline, tell=not as_json))
     works = all(finding.state != "bad" for finding in found)
     if as_json:
         typer.echo(json.dumps({"ok": works, "checks": [asdict(finding) for finding in found]}))

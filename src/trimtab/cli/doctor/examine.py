@@ -15,6 +15,7 @@ from trimtab.cli.doctor import machine
 from trimtab.cli.doctor.finding import Finding, bad, ok, skip, warn
 from trimtab.cli.doctor.place import place
 from trimtab.cli.doctor.provider import PATIENCE, asked, catalog
+from trimtab.cli.doctor.reach import reach
 from trimtab.cli.doctor.tools import ready
 from trimtab.cli.doctor.window import window
 from trimtab.cli.init.choice import maker
@@ -53,6 +54,8 @@ async def examine(
     tools = await ready(spec, folder, environ, dialect)
     for finding in tools.findings:
         yield finding
+    if spec.tools:
+        yield await reach(environ)
     yield window(options, tools.made)
 
 

@@ -15,12 +15,19 @@ SHORTEST = 6
 """Characters of a value that can be told from a common word."""
 
 
+def secrets_in(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables whose names say that they are secret."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if _NAMES.search(name) and len(value) >= SHORTEST
+    }
+
+
 def hushed(finding: Finding, environ: Mapping[str, str]) -> Finding:
     """The finding without values of the environment that are secret by their names, and without
     what looks like a key."""
-    values = {value for name, value in environ.items() if _NAMES.search(name)}
     text, to_do = finding.text, finding.next
-    for value in sorted(values, key=len, reverse=True):
-        if len(value) >= SHORTEST:
-            text, to_do = text.replace(value, "…"), to_do.replace(value, "…")
+    for value in sorted(secrets_in(environ).values(), key=len, reverse=True):
+        text, to_do = text.replace(value, "…"), to_do.replace(value, "…")
     return replace(finding, text=_SECRET.sub("…", text), next=_SECRET.sub("…", to_do))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trimtab.agent.doors import Serve
 from trimtab.agent.reading import place_of_store, read_agent
+from trimtab.agent.secrets import ENVIRON
 from trimtab.agent.spec import Spec
 from trimtab.cli.words import listed
 from trimtab.stores.choose import is_database
@@ -48,7 +48,7 @@ class Crew:
         return is_database(self.place)
 
 
-def crew_of(files: Sequence[Path], environ: Mapping[str, str] = os.environ) -> Crew:
+def crew_of(files: Sequence[Path], environ: Mapping[str, str] = ENVIRON) -> Crew:
     """The agents of these files; raises `ValueError` where they cannot be served together."""
     members: dict[str, Member] = {}
     for file in files:
