@@ -20,6 +20,9 @@ class _Lazy:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            # pytest asks every global of a test module whether it is a fixture.
+            raise AttributeError(name)
         module = pytest.importorskip(self._name)
         if not hasattr(module, name):
             importlib.import_module(f"{self._name}.{name}")

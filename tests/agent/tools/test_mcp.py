@@ -13,7 +13,6 @@ from tests.agent.tools.asking import Person, block, box, call, failure, invocati
 from tests.agent.tools.serving import STDIO, Http
 from tests.agent.tools.test_process import alive, until
 from trimtab.agent.permissions import REFUSED
-from trimtab.agent.tools.mcp import names_of
 from trimtab.agent.tools.unusable import ToolUnusable
 from trimtab.core.message import Media, Text
 
@@ -266,6 +265,8 @@ async def test_of_several_that_start_the_others_end_when_one_cannot(tmp_path):
 
 
 def test_names_are_allowed_everywhere_and_unique():
+    from trimtab.agent.tools.mcp import names_of
+
     odd = ["read", "read file", "read/file", "x" * 80, "x" * 81]
     names = names_of("files", odd)
     assert names["read"] == "files__read"
