@@ -79,6 +79,7 @@ def shown(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "page",
     [

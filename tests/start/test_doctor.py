@@ -62,6 +62,7 @@ def states(checks):
     return {about: check["state"] for about, check in checks.items()}
 
 
+@pytest.mark.process
 def test_an_agent_that_works_is_well_in_every_respect(agent):
     checks = agent()
     assert set(states(checks).values()) == {"ok"}
@@ -74,6 +75,7 @@ def test_an_agent_that_works_is_well_in_every_respect(agent):
     assert checks["catalog"]["text"].startswith("claude-sonnet-4-6: window 1,000,000 tokens")
 
 
+@pytest.mark.process
 def test_as_a_process_it_says_a_line_for_each_and_the_next_command(tmp_path, simulator):
     (tmp_path / "agent.yaml").write_text(AGENT.format(url=simulator.url, more=""), encoding="utf-8")
     (tmp_path / "system.md").write_text("Be careful.\n", encoding="utf-8")
@@ -84,6 +86,7 @@ def test_as_a_process_it_says_a_line_for_each_and_the_next_command(tmp_path, sim
     assert last == "All is well. Next: trimtab chat"
 
 
+@pytest.mark.process
 def test_a_missing_file_is_said_with_the_command_that_writes_one(tmp_path):
     done = trimtab("doctor", cwd=tmp_path)
     assert done.code == 1
@@ -91,6 +94,7 @@ def test_a_missing_file_is_said_with_the_command_that_writes_one(tmp_path):
     assert done.out.endswith("\n1 thing to put right before `trimtab chat` works.\n")
 
 
+@pytest.mark.process
 def test_every_problem_of_the_file_is_shown_as_it_is(tmp_path):
     (tmp_path / "agent.yaml").write_text("modle: {name: x}\nsesion: {}\n", encoding="utf-8")
     done = trimtab("doctor", cwd=tmp_path)
@@ -184,6 +188,7 @@ def test_the_window_is_told_term_by_term_and_adds_up(agent):
     assert rest.endswith(" for the conversation")
 
 
+@pytest.mark.process
 def test_a_terminal_is_shown_whole_words(tmp_path):
     (tmp_path / "agent.yaml").write_text("model: {name: gpt-5.1}\n", encoding="utf-8")
     child, terminal = pty.openpty()
@@ -261,6 +266,7 @@ def test_each_tool_is_made_ready_and_measured(agent, tmp_path):
     assert "no-such-program-here" in checks["tools.gone"]["text"]
 
 
+@pytest.mark.process
 def test_an_mcp_server_that_never_speaks_is_given_up(agent, monkeypatch):
     monkeypatch.setattr(tooling, "PATIENCE", 1.0)
     checks = agent("tools: {mute: {kind: mcp, command: [sleep, '60']}}\n", "--offline")

@@ -9,6 +9,8 @@ import pytest
 
 from tests.start.running import environ, run, trimtab
 
+pytestmark = pytest.mark.process
+
 HEAVY = {
     *("rich", "matplotlib", "yaml", "prompt_toolkit", "anthropic", "openai", "mcp"),
     *("psycopg", "starlette", "uvicorn", "asyncio", "trimtab.session", "trimtab.core.window"),
@@ -17,8 +19,6 @@ HEAVY = {
 LOADED = """
 import json, sys
 from trimtab.cli import main
-
-pytestmark = pytest.mark.process
 try:
     main()
 except SystemExit:

@@ -75,6 +75,7 @@ def mounted(folder, size):
         subprocess.run(["umount", str(folder)], check=True)  # noqa: S607 - as above
 
 
+@pytest.mark.process
 async def test_a_second_process_is_refused_and_told_who_writes(tmp_path):
     store = FileStore(tmp_path)
     with writer(tmp_path) as (process, tell, told):
@@ -112,6 +113,7 @@ async def test_two_stores_of_one_process_are_two_writers(tmp_path):
     await other.close()
 
 
+@pytest.mark.process
 async def test_a_killed_writer_has_lost_nothing_that_it_acknowledged(tmp_path):
     acknowledged = 0
     for told_times in range(12):
@@ -130,6 +132,7 @@ async def test_a_killed_writer_has_lost_nothing_that_it_acknowledged(tmp_path):
         assert len(events) % 2 == 0, "a batch is there whole or not at all"
 
 
+@pytest.mark.process
 async def test_a_full_disk_is_named_and_the_log_is_as_before(tmp_path):
     with mounted(tmp_path / "disk", "256k") as disk:
         store = FileStore(disk / "root")
@@ -176,6 +179,7 @@ async def test_a_file_as_large_as_is_allowed_counts_as_a_full_disk(tmp_path):
     await store.close()
 
 
+@pytest.mark.process
 async def test_a_read_only_folder_can_be_read_and_says_so_when_written(tmp_path):
     with mounted(tmp_path / "disk", "1m") as disk:
         await asyncio.to_thread(append, disk / "root", [said(1, key="k")])
