@@ -185,7 +185,8 @@ async def served(folder: Path, tick: str, **session: Any) -> AsyncGenerator[Serv
         held.callback(process.kill)
         log: list[str] = []
         assert process.stderr is not None
-        url = await asyncio.to_thread(address, process.stderr, log)
+        said = asyncio.to_thread(address, process.stderr, log)
+        url = await asyncio.wait_for(said, PATIENCE)
         reading = asyncio.create_task(asyncio.to_thread(log.extend, process.stderr))
         try:
             await asyncio.wait_for(discord.gateway.identified.wait(), PATIENCE)

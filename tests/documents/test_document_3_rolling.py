@@ -194,14 +194,14 @@ def test_a_summary_without_a_list_takes_500_tokens_however_much_a_model_writes()
     assert "fact 0 " not in sections
 
 
-async def verbose(**options: Any) -> tuple[str, str]:
+async def verbose(names: int = 200, **options: Any) -> tuple[str, str]:
     """What stands in place of messages full of names, after a model that wrote far too much."""
     long_text = SUMMARY + "\n" + "\n".join(f"- There are offers, {n} of them" for n in range(400))
     small = script(*[long_text] * 40)
     life = await Life.begin(ROLLING, tokenizer=lambda text: len(text) // 4, **options)
     for turn in range(8):
-        said = " ".join(f"item_{turn}_{k} of /srv/data/{turn}/{k}.csv" for k in range(200))
-        model = script(" ".join(f"name_{turn}_{k}.txt" for k in range(200)))
+        said = " ".join(f"item_{turn}_{k} of /srv/data/{turn}/{k}.csv" for k in range(names))
+        model = script(" ".join(f"name_{turn}_{k}.txt" for k in range(names)))
         await life.turn(model, said, summariser=cheap(small))
         await life.settle()
     assert life.summary is not None
@@ -213,6 +213,14 @@ async def test_a_summary_takes_500_tokens_and_its_list_of_names_4000_by_default(
     sections, names = await verbose()
     assert 0 < quarter(sections) <= 500
     assert 500 < quarter(names) <= 4_000
+
+
+@pytest.mark.anyio
+@pytest.mark.soak
+async def test_the_list_of_names_takes_4000_tokens_however_many_there_are():
+    sections, names = await verbose(names=1_500, window=1_000_000)
+    assert 0 < quarter(sections) <= 500
+    assert 3_500 < quarter(names) <= 4_000
 
 
 @pytest.mark.anyio
@@ -308,7 +316,7 @@ async def test_each_summary_logs_its_tokens_the_window_and_how_many_were_made():
 
 
 @pytest.mark.anyio
-async def test_a_warning_comes_once_as_the_context_nears_its_limit():
+async def test_a_warning_comes_as_the_context_nears_its_limit():
     life = await Life.begin(FULL, model="gpt-4o", wire=ANTHROPIC, window=4_000, output=500)
     told: list[str] = []
     for number in range(30):
