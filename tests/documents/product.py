@@ -545,15 +545,23 @@ async def database_store(address: str) -> Any:
     return await PostgresStore.connect(address)
 
 
-def live_messages(begin: tuple[str, ...]) -> int:
-    """Messages in this process's memory whose text begins so."""
+@contextmanager
+def counting_messages() -> Generator[Callable[[], int]]:
+    """A function that counts the messages in memory that were made since the block began."""
     import gc
 
     from trimtab import Message
 
-    gc.collect()
-    found = (each for each in gc.get_objects() if isinstance(each, Message))
-    return sum(1 for message in found if message.text.startswith(begin))
+    def alive() -> int:
+        gc.collect()
+        return sum(1 for each in gc.get_objects() if isinstance(each, Message))
+
+    # What is there already is not looked at, nor collected, until the block ends.
+    gc.freeze()
+    try:
+        yield alive
+    finally:
+        gc.unfreeze()
 
 
 def metrics_page() -> str:

@@ -16,20 +16,22 @@ from tests.documents.product import (
     RESPONSES,
     Life,
     Talk,
+    counting_messages,
     definition,
     folder_store,
-    live_messages,
 )
 from tests.documents.reading import NOTICE, dumped, messages, omitted, text_of, texts
 from tests.documents.words import prose, quarter
 
 SIZE = 400
 """Bytes of each message here: 100 tokens."""
+EXCHANGES = 110
+"""Questions with their answers: 22,000 tokens."""
 TAGGED = re.compile(r"([qa]\d+) ")
 UNBOUND = {"max_history_tokens": 0}
 
 
-def layered(exchanges: int = 300, **options: Any) -> dict[str, Any]:
+def layered(exchanges: int = EXCHANGES, **options: Any) -> dict[str, Any]:
     """The request after so many questions and answers of 100 tokens each."""
     talk = Talk(
         options.pop("model", "gpt-4o"),
@@ -79,8 +81,8 @@ def test_a_window_of_200000_tokens_has_20000_tokens_of_history_by_default():
 
 
 def test_a_history_cap_of_0_is_none():
-    request = layered(200, model="claude-zz", wire=None)
-    assert len(kept(request)) == 400
+    request = layered(model="claude-zz", wire=None)
+    assert len(kept(request)) == 2 * EXCHANGES
     assert omitted(request) == []
 
 
@@ -96,7 +98,7 @@ def test_a_history_cap_above_what_is_available_does_not_bind():
 
 def test_the_oldest_messages_go_first_and_the_rest_stays_in_order():
     request = layered(limit=20_000, output=1_000)
-    everything = [f"{who}{number}" for number in range(300) for who in "qa"]
+    everything = [f"{who}{number}" for number in range(EXCHANGES) for who in "qa"]
     tags = kept(request)
     assert 0 < len(tags) < len(everything)
     assert tags == everything[-len(tags) :]
@@ -106,7 +108,7 @@ def test_the_oldest_messages_go_first_and_the_rest_stays_in_order():
 def test_a_notice_states_how_many_messages_were_omitted():
     for limit in (5_000, 20_000):
         request = layered(limit=limit, output=1_000)
-        missing = 600 - len(kept(request))
+        missing = 2 * EXCHANGES - len(kept(request))
         assert omitted(request) == [missing]
         assert texts(request)[0] == f"[conversation truncated — {missing} older messages omitted]"
 
@@ -131,7 +133,7 @@ def test_there_is_no_notice_if_nothing_was_omitted():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_session_that_has_outgrown_its_window_many_times_goes_on(preset):
     talk = Talk("gpt-4o", preset=preset, window=5_000, output=500)
-    for number in range(40):
+    for number in range(25):
         talk.user(prose(900, f"q{number}"))
         request = talk.request()
         assert quarter(dumped(messages(request))) + 500 <= 5_000
@@ -157,14 +159,15 @@ async def grown(folder: Any, exchanges: int, looks: int) -> None:
     """Let a session grow, and look at it: in memory, in its state and in its log."""
     life = await Life.begin(store=folder_store(folder), limit=10_000)
     alive, states = [], []
-    for number in range(exchanges):
-        await life.user(prose(120, f"question {number}"))
-        if number % 10 == 0:
-            await life.request()
-        await life.reply(prose(120, f"answer {number}"))
-        if number >= exchanges // 2 and number % (exchanges // 2 // looks) == 9:
-            alive.append(live_messages(("question ", "answer ")))
-            states.append((folder / "one" / "state.yaml").stat().st_size)
+    with counting_messages() as in_memory:
+        for number in range(exchanges):
+            await life.user(prose(120, f"question {number}"))
+            if number % 10 == 0:
+                await life.request()
+            await life.reply(prose(120, f"answer {number}"))
+            if number >= exchanges // 2 and number % (exchanges // 2 // looks) == 9:
+                alive.append(in_memory())
+                states.append((folder / "one" / "state.yaml").stat().st_size)
     assert len(alive) == looks
     # At 100 messages, and those that were said since the last request.
     assert life.messages <= 100 + 20
