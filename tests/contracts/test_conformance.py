@@ -4,6 +4,8 @@ import ast
 import re
 from pathlib import Path
 
+from tests.documents.expected import EXPECTED
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "conformance.md"
 
@@ -66,6 +68,13 @@ def test_every_test_that_is_named_exists_and_runs():
     named = TEST.findall(PAGE.read_text(encoding="utf-8"))
     assert named
     assert [said for path, name in named if (said := problem(path, name))] == []
+
+
+def test_what_is_expected_to_fail_is_told_as_not_met_yet_and_holds_nothing():
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition("\n## Not met yet\n")
+    section, _, after = rest.partition("\n## ")
+    assert {name for _, name in TEST.findall(section)} == set(EXPECTED)
+    assert {name for _, name in TEST.findall(before + after)}.isdisjoint(EXPECTED)
 
 
 def test_a_row_is_told_from_a_header():
