@@ -19,6 +19,8 @@ DATABASES = frozenset({"template", "database", "server"})
 """Fixtures that make a database, or look whether there is a server."""
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 """What Python tells its audit hooks when a process is started."""
+INCIDENTAL = frozenset({"file", "lsb_release", "uname"})
+"""What the SDKs run once in a process, to say which kind of machine it is."""
 LANES = {
     "quick: no service, no process": "make test",
     "processes": ".ci/run",
@@ -39,7 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def _notice(event: str, arguments: tuple[Any, ...]) -> None:
     if event in STARTS and _running and "process" not in _running[0].keywords:
         what = arguments[0] if arguments and isinstance(arguments[0], str) else event
-        _started[os.path.basename(what)] += 1  # noqa: PTH119 - runs inside an audit hook
+        program = os.path.basename(what)  # noqa: PTH119 - runs inside an audit hook
+        if program not in INCIDENTAL:
+            _started[program] += 1
 
 
 @pytest.hookimpl(tryfirst=True)
