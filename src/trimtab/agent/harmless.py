@@ -107,6 +107,8 @@ def _doubts_of_operands(
     if program.most is not None and len(operands) > program.most:
         yield f"{name} may write to {operands[-1].text}"
     for place, word in enumerate(operands):
+        if program.most is not None and word.glob:
+            yield f"{word.text} could stand for several files, of which {name} may write one"
         if program.never and program.never.search(word.text):
             yield f"{word.text} of {name} is not known to only read"
         if place == 0 and program.first:

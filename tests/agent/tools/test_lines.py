@@ -5,13 +5,17 @@ The lines are in `lines.py`, which says how to add one.
 
 from __future__ import annotations
 
+import random
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
 from tests.agent.tools.lines import DENIED, HARMLESS, HOSTILE, OPERATORS
 from tests.agent.tools.trial import Stage, Trial
 from trimtab.agent.permissions import Rules, judge
+from trimtab.agent.readers import KNOWN
+from trimtab.agent.tools.environment import FIXED
 from trimtab.testing.server.serving import serve
 
 TOOLS = {
@@ -76,3 +80,47 @@ def test_the_stage_would_notice(tmp_path, line):
     before = stage.files()
     subprocess.run(["/bin/bash", "-c", line], cwd=stage.work, env=stage.environ(), check=False)
     assert NOTICED[line] in stage.changed(before)
+
+
+WORDS = """
+--output=w --output -o -ow -x canary -exec -delete --exec=canary -O -Ocanary --ext-diff --textconv
+-c core.pager=canary -p -i -w -e -f run.sh --compress-program=canary --pre=canary '{}' ';' + -- w
+README.md notes.txt src src/a.py HEAD HEAD~1 main '*' hello 1 1,2 1,2p . ./* src/*.py *.md *.py -n
+-5 HEAD:README.md --stat -I -C -M -name -type -printf -ls -newer f
+"""
+
+
+def random_lines(seed: int, count: int) -> Iterator[str]:
+    """Calls of known programs with words that they know, and with words that would do harm."""
+    chance = random.Random(seed)  # noqa: S311 - not for secrets
+    for _ in range(count):
+        head, program = chance.choice(list(KNOWN.items()))
+        letters = program.flags + program.valued or "abcdefghijklmnopqrstuvwxyz"
+        values = [f"--{name}={value}" for name in program.long for value in ("1", "w", "canary")]
+        known = [*(f"-{letter}" for letter in letters), *(f"--{name}" for name in program.long)]
+        pool = [*WORDS.split(), *known, *values]
+        yield " ".join((*head, *(chance.choice(pool) for _ in range(chance.randint(1, 4)))))
+
+
+@pytest.mark.soak
+@pytest.mark.process
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_that_is_known_to_only_read_changes_anything(tmp_path, seed):
+    with serve() as model:
+        stage = Stage(tmp_path, model, {})
+    before = stage.files()
+    rules = Rules(default="ask", allow=("*",), by_command=True)
+    lines = [each for each in random_lines(seed, 3_000) if judge(rules, each).permission == "allow"]
+    # A `tail -f` would wait for ever.
+    script = "\n".join(f"( {line} ) </dev/null" for line in lines if "tail" not in line)
+    subprocess.run(
+        ["/bin/bash", "-c", script],
+        cwd=stage.work,
+        env={**stage.environ(), **FIXED},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=600,
+        check=False,
+    )
+    assert len(lines) > 300
+    assert stage.changed(before) == []
