@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +55,18 @@ def weather(place: str) -> str:
     """The weather at a place."""
     return f"Rain in {place}. " * 40
 '''
+BLOCKS = {
+    "session": {"policy": "layered", "context": CONTEXT},
+    "tools": {"weather": {"kind": "python", "function": "tools.py:weather"}},
+}
+ASKING = {
+    "shell": {"kind": "shell", "allow": ["git diff *"]},
+    "weather": {"kind": "python", "function": "tools.py:weather", "permission": "ask"},
+}
+"""Tools that ask before they do something."""
+
+Say = Callable[[str, str], Awaitable[None]]
+"""Says the first text, and waits until the second is the reply."""
 
 
 @dataclass
@@ -68,6 +80,11 @@ class Doors:
     client: Client
     schedules: Schedules
     clock: ScheduleDoor
+
+    def ways(self) -> dict[str, Say]:
+        """By door, how something is said through it; it waits for the reply."""
+        ways = (self.http, self.telegram, self.chat, self.schedule)
+        return dict(zip(("http", "telegram", "discord", "schedule"), ways, strict=True))
 
     async def http(self, text: str, reply: str) -> None:
         assert await self.client.session("helper", "one").ask(text) == reply
@@ -109,7 +126,9 @@ class Doors:
 
 
 @asynccontextmanager
-async def all_doors(folder: Path, model: str) -> AsyncGenerator[Doors]:
+async def all_doors(
+    folder: Path, model: str, blocks: Mapping[str, Any] = BLOCKS
+) -> AsyncGenerator[Doors]:
     """What `trimtab serve` opens for a file that names them all."""
     async with AsyncExitStack() as held:
         bot_api = held.enter_context(telegram.serve())
@@ -119,8 +138,7 @@ async def all_doors(folder: Path, model: str) -> AsyncGenerator[Doors]:
         file = write_agent(
             folder,
             model,
-            session={"policy": "layered", "context": CONTEXT},
-            tools={"weather": {"kind": "python", "function": "tools.py:weather"}},
+            **blocks,
             telegram={"token": bot_api.api.token, "allow": [ADA], "api": bot_api.url},
             discord={"token": guild.options.token, "allow": ["*"], "api": guild.url},
         )
@@ -158,13 +176,7 @@ def test_one_conversation_through_four_doors_makes_the_same_requests_to_the_byte
     async def run(model: server.Served) -> dict[str, list[bytes]]:
         found: dict[str, list[bytes]] = {}
         async with all_doors(tmp_path, model.url) as doors:
-            ways = {
-                "http": doors.http,
-                "telegram": doors.telegram,
-                "discord": doors.chat,
-                "schedule": doors.schedule,
-            }
-            for name, say in ways.items():
+            for name, say in doors.ways().items():
                 model.simulator.reset()
                 model.simulator.script.set(list(SCRIPT))
                 for text, reply in zip(SAID, REPLIES, strict=True):
@@ -184,3 +196,35 @@ def test_one_conversation_through_four_doors_makes_the_same_requests_to_the_byte
     assert masked in sent[3]
     assert sent[-1][0] == "[conversation truncated — 6 older messages omitted · recall m2-m16]"
     assert [text for text in sent[-1] if text in SAID] == list(SAID[2:])
+
+
+def test_through_no_door_runs_what_would_be_asked_about_and_the_model_is_told(tmp_path):
+    called = (
+        {"name": "shell", "arguments": {"command": "touch written"}},
+        {"name": "shell", "arguments": {"command": "git diff --output=written"}},
+        WEATHER,
+    )
+
+    async def run(model: server.Served) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        async with all_doors(tmp_path, model.url, {"tools": ASKING}) as doors:
+            for name, say in doors.ways().items():
+                model.simulator.reset()
+                model.simulator.script.set([{"calls": list(called)}, "I may not."])
+                await say("Do it.", "I may not.")
+                last = json.loads(model.simulator.records.all[-1].raw)["messages"][-1]
+                found[name] = [part["content"] for part in last["content"]]
+        return found
+
+    with server.serve(tokenizer="estimate") as model:
+        found = asyncio.run(run(model))
+    asks = "asks before it does this, and nobody can be asked here"
+    for told in found.values():
+        assert [text.partition(". ")[0] for text in told] == [
+            f"[not run: shell {asks}",
+            f"[not run: shell {asks}",
+            f"[not run: weather {asks}",
+        ]
+        assert "the pattern 'git diff *' does not allow it: --output=written of git diff" in told[1]
+    assert len(found) == 4
+    assert not (tmp_path / "written").exists()

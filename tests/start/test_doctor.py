@@ -25,6 +25,7 @@ from trimtab.cli.doctor import tools as tooling
 from trimtab.testing.server.serving import Remote, serve_process
 
 KEY = "sk-ant-api03-not-a-real-key-0123456789"
+KEYS = "serve: {keys: keys.json}\n"
 AGENT = """\
 name: ship
 model: {{name: claude-sonnet-4-6, base_url: "{url}"}}
@@ -42,7 +43,7 @@ def simulator():
 def agent(tmp_path, simulator: Remote):
     """Writes an agent that is asked from the simulator, and looks at it."""
 
-    def examine(more="", *options, url=simulator.url, key=KEY, **environ):
+    def examine(more="", *options, url=simulator.url, key=KEY, every=False, **environ):
         (tmp_path / "system.md").write_text("Be careful.\n", encoding="utf-8")
         made = more if more.startswith("model") else AGENT.format(url=url, more=more)
         (tmp_path / "agent.yaml").write_text(made, encoding="utf-8")
@@ -53,7 +54,7 @@ def agent(tmp_path, simulator: Remote):
         assert done.exception is None or isinstance(done.exception, SystemExit), done.output
         told = json.loads(done.stdout)
         assert done.exit_code == (0 if told["ok"] else 1)
-        return {check["about"]: check for check in told["checks"]}
+        return told["checks"] if every else {check["about"]: check for check in told["checks"]}
 
     return examine
 
@@ -186,6 +187,47 @@ def test_the_window_is_told_term_by_term_and_adds_up(agent):
     sizes = [int(figure.replace(",", "")) for figure in (*(size for size, _ in figures), every)]
     assert sum(sizes[:-1]) == sizes[-1]
     assert rest.endswith(" for the conversation")
+
+
+BROAD = {
+    "*": ("names no program", '"ls *"'),
+    "ls*": ("is read as 'ls *'", 'write "ls *"'),
+    "git diff*": ("is read as 'git diff *'", 'write "git diff *"'),
+    "git *": ("commands of git that are known to only read", '"git status *"'),
+    "git push *": ("allows nothing: git push is not known to only read", "word by word"),
+    "find *": ("only finds", '"find . -name *.py"'),
+    "python *": ("allows nothing: python runs what it is given", '"python manage.py check"'),
+    "python3.12 *": ("allows nothing: python3.12 runs what it is given", "`kind: command`"),
+    "python scripts/*": ("python runs what it is given, and", "`kind: command`"),
+    "make *": ("allows nothing: make runs what it is given", '"make test"'),
+    "xargs *": ("allows nothing: xargs runs what it is given", "`kind: command`"),
+    "sudo *": ("allows nothing: sudo runs what it is given", "`kind: command`"),
+    "tee *": ("allows nothing: tee writes or removes what it is given", "`kind: command`"),
+    "rm ./*.pyc": ("rm writes or removes what it is given", "word by word"),
+    "kubectl get *": ("kubectl is not known to only read", "word by word"),
+    "pytest *": ("runs the code of all tests", "leave it out"),
+}
+
+
+def test_a_pattern_that_means_more_or_less_than_it_seems_is_said_with_what_to_write(agent):
+    patterns = json.dumps([*BROAD, "ls *", "cat src/*", "git diff --stat *", "make test"])
+    checks = agent(f"tools: {{sh: {{kind: shell, allow: {patterns}}}}}\n", "--offline", every=True)
+    told = [each for each in checks if each["about"] == "tools.sh"]
+    assert [each["state"] for each in told] == ["ok", *("warn" for _ in BROAD)]
+    for each, (text, to_do) in zip(told[1:], BROAD.values(), strict=True):
+        assert text in each["text"]
+        assert to_do in each["next"]
+
+
+def test_a_shell_that_runs_beside_the_keys_of_others_is_said(agent, tmp_path):
+    def told(block: str) -> list[str]:
+        (tmp_path / "work").mkdir(exist_ok=True)
+        checks = agent(f"tools: {{sh: {{kind: shell{block}}}}}\n{KEYS}", "--offline", every=True)
+        return [each["text"] for each in checks if each["state"] == "warn"]
+
+    (said,) = told("")
+    assert said.startswith("it runs in a folder that holds the file of keys and the sessions of")
+    assert told(", cwd: work") == []
 
 
 @pytest.mark.process

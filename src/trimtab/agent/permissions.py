@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Literal
 
-from trimtab.agent.commands import (
-    EXECUTING,
-    Unsure,
-    Words,
-    program_of,
-    runs_others,
-    simple_commands,
-    suspects,
-)
+from trimtab.agent.commands import Command, Unsure, commands_of
+from trimtab.agent.harmless import doubt, without_pager
+from trimtab.agent.patterns import is_literal, objection, pattern_of
 from trimtab.agent.spec import Common, McpTool, Permission, ShellTool
+from trimtab.agent.suspects import forbidding, is_certain
 from trimtab.session.tools import Failed, Invocation, Permit
 
 log = logging.getLogger("trimtab.agent")
@@ -39,6 +34,8 @@ class Question:
     arguments."""
     arguments: Mapping[str, Any]
     """All that the model gave."""
+    why: str = ""
+    """Why a pattern that seems to allow it does not; empty where there is nothing to say."""
 
 
 Approve = Callable[[Question], Awaitable[Answer]]
@@ -73,6 +70,8 @@ class Verdict:
     """What holds for the call."""
     pattern: str | None = None
     """The pattern that says so."""
+    why: str = ""
+    """Why a pattern of `allow` that matches does not allow it; empty where none does."""
 
 
 def rules_of(spec: Common) -> Rules:
@@ -89,22 +88,19 @@ def rules_of(spec: Common) -> Rules:
 
 def judge(rules: Rules, text: str) -> Verdict:
     """`deny` before `ask` before `allow` before the default."""
-    parts = list(suspects(text)) if rules.by_command else [text]
-    if pattern := _first(rules.deny, parts):
+    first = forbidding if rules.by_command else _matching
+    if pattern := first(rules.deny, text):
         return Verdict(permission="deny", pattern=pattern)
-    if pattern := _first(rules.ask, parts):
+    if pattern := first(rules.ask, text):
         return Verdict(permission="ask", pattern=pattern)
-    if pattern := _allowing(rules, text):
-        return Verdict(permission="allow", pattern=pattern)
-    if (
-        rules.default == "allow"
-        and rules.by_command
-        and (rules.deny or rules.ask)
-        and not _sure(text)
-    ):
+    allowing = _of_line(rules.allow, text) if rules.by_command else _of_text(rules.allow, text)
+    if allowing.permission == "allow":
+        return allowing
+    guarded = rules.by_command and (rules.deny or rules.ask)
+    if rules.default == "allow" and guarded and not is_certain(text):
         # What is denied may hide in it.
         return Verdict(permission="ask")
-    return Verdict(permission=rules.default)
+    return Verdict(permission=rules.default, why=allowing.why)
 
 
 def rendered(arguments: Mapping[str, Any]) -> str:
@@ -137,7 +133,9 @@ class Gate:
                 return _denied(asked.name, verdict.pattern)
             if (asked.name, text) in self.always:
                 return None
-            question = Question(tool=asked.name, text=text, arguments=asked.arguments)
+            question = Question(
+                tool=asked.name, text=text, arguments=asked.arguments, why=verdict.why
+            )
             answer = await self.approve(question)
             if answer == "always":
                 self.always.add((asked.name, text))
@@ -147,7 +145,7 @@ class Gate:
                     asked.name,
                     extra={"session": asked.session, "tool": asked.name},
                 )
-                return _unasked(asked.name, verdict.pattern)
+                return _unasked(asked.name, verdict)
             return REFUSED if answer == "no" else None
 
         return permit
@@ -159,10 +157,12 @@ REFUSED = (
 )
 
 
-def _unasked(tool: str, pattern: str | None) -> str:
+def _unasked(tool: str, verdict: Verdict) -> str:
     change = f"a pattern under `allow` of {tool} has to match the call"
-    if pattern:
-        change = f"the pattern {pattern!r} under `ask` of {tool} would have to go"
+    if verdict.why:
+        change = f"{verdict.why}. A pattern under `allow` of {tool} would have to spell each word"
+    if verdict.pattern:
+        change = f"the pattern {verdict.pattern!r} under `ask` of {tool} would have to go"
     return (
         f"[not run: {tool} asks before it does this, and nobody can be asked here. The user you "
         "talk to cannot allow it. Do not try to reach the same in another way; go on without it, "
@@ -178,48 +178,45 @@ def _denied(tool: str, pattern: str | None) -> str:
     )
 
 
-def _allowing(rules: Rules, text: str) -> str | None:
-    """The pattern that allows all of it; of several the last."""
-    if text in rules.allow:
-        return text
-    if not rules.by_command:
-        return _first(rules.allow, (text,))
+def _of_text(patterns: Sequence[str], text: str) -> Verdict:
+    """Whether a pattern allows a call that is no line of shell."""
+    found = _matching(patterns, text)
+    return Verdict(permission="allow" if found else "ask", pattern=found)
+
+
+def _matching(patterns: Sequence[str], text: str) -> str | None:
+    return next((each for each in patterns if fnmatchcase(text, each)), None)
+
+
+def _of_line(patterns: Sequence[str], line: str) -> Verdict:
+    """Whether patterns allow all commands of a line; of several patterns the last is named."""
+    if is_literal(line) and line in patterns:
+        return Verdict(permission="allow", pattern=line)
+    asks = Verdict(permission="ask")
     try:
-        commands = simple_commands(text)
+        commands = commands_of(line)
     except Unsure:
-        return None
-    found = [_allowing_command(rules.allow, words) for words in commands]
-    return found[-1] if found and all(found) else None
+        return asks
+    last, moved = asks, False
+    for command in map(without_pager, commands):
+        last = _of_command(patterns, command, moved=moved)
+        if last.permission != "allow":
+            return last
+        moved = moved or command.texts[0] == "cd"
+    return last
 
 
-def _allowing_command(patterns: Iterable[str], words: Words) -> str | None:
-    line = " ".join(words)
-    for pattern in patterns:
-        # `*` does not mean sudo: who wants that has to say its name.
-        if fnmatchcase(line, pattern) and (not runs_others(words) or _names(pattern, words)):
-            return pattern
-    return None
-
-
-def _names(pattern: str, words: Words) -> bool:
-    """Whether it says the very program, and of `find` that it runs others."""
-    said = pattern.split()
-    return said[:1] == [words[0]] and (
-        program_of(words) != "find" or not EXECUTING.isdisjoint(said)
-    )
-
-
-def _sure(text: str) -> bool:
-    try:
-        simple_commands(text)
-    except Unsure:
-        return False
-    return True
-
-
-def _first(patterns: Iterable[str], texts: Iterable[str]) -> str | None:
-    texts = list(texts)
-    return next((each for each in patterns if any(fnmatchcase(text, each) for text in texts)), None)
+def _of_command(patterns: Sequence[str], command: Command, *, moved: bool) -> Verdict:
+    doubted, why = doubt(command, moved=moved), ""
+    for text in patterns:
+        pattern = pattern_of(text)
+        if not pattern.matches(command.texts):
+            continue
+        against = objection(pattern, command, doubted, moved=moved)
+        if against is None:
+            return Verdict(permission="allow", pattern=text)
+        why = why or f"the pattern {text!r} does not allow it: {against}"
+    return Verdict(permission="ask", why=why)
 
 
 def _value(value: Any) -> str:

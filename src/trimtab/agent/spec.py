@@ -163,7 +163,7 @@ class Common(Block):
     """What holds where no pattern below matches. `ask` for `shell` and `mcp`, `allow` for what you
     wrote yourself: `command` and `python`."""
     allow: tuple[str, ...] = ()
-    """Patterns of calls that run without asking: `git status*`."""
+    """Patterns of calls that run without asking: `git status *`."""
     ask: tuple[str, ...] = ()
     """Patterns of calls that are asked about, even where `allow` matches."""
     deny: tuple[str, ...] = ()

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.agent.commands import Unsure, runs_others, simple_commands, suspects
+from trimtab.agent.commands import Unsure, commands_of
 from trimtab.agent.permissions import Rules, judge
+from trimtab.agent.suspects import suspects
 
 PLAIN = {
     "ls": [("ls",)],
@@ -21,6 +22,8 @@ PLAIN = {
     'echo $HOME "$USER!"': [("echo", "$HOME", "$USER!")],
     "git log HEAD~1 a#b": [("git", "log", "HEAD~1", "a#b")],
     "ls \\\n -l": [("ls", "-l")],
+    "git diff\\\ntool -y": [("git", "difftool", "-y")],
+    "l\\\ns\\\n -l": [("ls", "-l")],
     "echo 'it''s' \"a\\\"b\"": [("echo", "its", 'a"b')],
     "": [],
 }
@@ -43,6 +46,8 @@ UNSURE = (
     "{ rm x; }",
     "ls() { rm x; }",
     "X=1 ls",
+    "X\\\n=1 ls",
+    ">/dev/null X=1 ls",
     "PATH=. ls",
     "a[1]=2 ls",
     "$EDITOR x",
@@ -55,6 +60,10 @@ UNSURE = (
     'ls "a',
     "ls \\",
     "ls\rrm",
+    "ls\u00a0x",
+    "ls\u2028x",
+    "ls \u200bx",
+    "ls a\u202eb",
     "'' ls",
     "'ls -l' x",
     "$((1+1))",
@@ -64,13 +73,13 @@ UNSURE = (
 
 @pytest.mark.parametrize("line", PLAIN, ids=repr)
 def test_plain_lines_are_read_as_the_shell_reads_them(line):
-    assert simple_commands(line) == PLAIN[line]
+    assert [command.texts for command in commands_of(line)] == PLAIN[line]
 
 
 @pytest.mark.parametrize("line", [each for each in UNSURE if each != "ls ;; rm"], ids=repr)
 def test_whatever_is_not_plain_is_unsure(line):
     with pytest.raises(Unsure):
-        simple_commands(line)
+        commands_of(line)
 
 
 @pytest.mark.parametrize("line", UNSURE, ids=repr)
@@ -79,28 +88,50 @@ def test_what_is_not_plain_is_never_allowed_by_a_pattern_for_its_first_word(line
     assert judge(rules, line).permission == "ask"
 
 
+def test_it_is_known_what_the_shell_puts_other_words_in_place_of():
+    (command,) = commands_of("cat *.py '*' \\* $X \"$X\" 'a$' a[b]")
+    assert [word.text for word in command.words if word.glob] == ["*.py", "a[b]"]
+    assert [word.text for word in command.words if word.variable] == ["$X", "$X"]
+
+
+def test_it_is_known_what_reads_the_output_of_another():
+    line = "a | b; c |& d || e |\n f && g"
+    assert [command.piped for command in commands_of(line)] == [
+        *(False, True, False, True, False, True, False)
+    ]
+
+
 @pytest.mark.parametrize(
     "line",
     [
         "rm -rf /",
+        "rm",
+        "RM x",
         "ls; rm -rf /",
         "ls\nrm  -rf\t/",
         "ls|rm x",
         "/bin/rm -rf /",
         "'r'm x",
         "r\\m x",
+        "r\\\nm x",
         "sudo rm x",
         "sudo -u root rm x",
         "env X=1 rm x",
         "X=1 rm x",
         "nice -n 5 /usr/bin/rm x",
         "timeout 5 rm x",
-        "xargs rm x",
+        "xargs rm",
+        "echo / | xargs rm -rf",
         "sh -c 'ls; rm x'",
         "bash -c \"sh -c 'rm x'\"",
+        "bash -c rm",
         "eval 'rm x'",
         "find . -exec rm {} +",
         "find . -exec rm '{}' +",
+        "git -c alias.x='!rm' x",
+        "GIT_PAGER=rm git -p log",
+        "sort --compress-program=rm x",
+        "tar --checkpoint-action=exec='rm x' -cf y z",
         "echo $(rm x)",
         'echo "`rm x`"',
         "if true; then rm x; fi",
@@ -117,8 +148,31 @@ def test_what_is_denied_is_found_in_any_part_of_a_line(line):
         assert judge(rules, line).permission == "deny", list(suspects(line))
 
 
+@pytest.mark.parametrize("pattern", ["git push*", "git push *", "git push", "GIT PUSH"])
 @pytest.mark.parametrize(
-    "line", ["grep -r rm src", "git commit -m 'rm the old file; rm x'", "ls rm", "echo 'rm x'"]
+    "line",
+    [
+        *("git push", "git push -f origin", "git -C . push", "git -C . -c x=y push origin"),
+        *("git --no-pager push origin", "sudo git push", "git 'push'", "/usr/bin/git push"),
+    ],
+)
+def test_a_denied_command_of_a_program_is_found_behind_its_options(pattern, line):
+    rules = Rules(default="allow", deny=(pattern,), by_command=True)
+    assert judge(rules, line).permission == "deny"
+    assert judge(rules, "git status").permission == "allow"
+
+
+def test_a_denied_name_may_go_on():
+    rules = Rules(default="allow", deny=("mkfs*",), by_command=True)
+    assert judge(rules, "mkfs.ext4 /dev/sda").permission == "deny"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("grep -r rm src", "git commit -m 'rm the old file; rm x'", "ls rm", "echo 'rm x'"),
+        *("git log -Srm", "git rm x", "mkdir -p rm", "gcc -o rm rm.c"),
+    ],
 )
 def test_a_denied_word_among_the_arguments_of_another_program_is_no_reason(line):
     rules = Rules(default="allow", deny=("rm *",), by_command=True)
@@ -126,76 +180,66 @@ def test_a_denied_word_among_the_arguments_of_another_program_is_no_reason(line)
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        "sudo ls",
-        "env ls",
-        "env X=1 rm",
-        "sh -c ls",
-        "/usr/bin/env ls",
-        "python3.12 -c 1",
-        "xargs ls",
-    ],
+    "line", ["$(printf 'r%s' m) x", "r? x", "env $X y", "sudo r? x", "xargs r*"]
 )
-def test_a_program_that_runs_others_is_only_allowed_by_its_name(line):
-    assert judge(Rules(default="ask", allow=("*",), by_command=True), line).permission == "ask"
-    named = f"{line.split()[0]} *"
-    assert judge(Rules(default="ask", allow=(named,), by_command=True), line).permission == "allow"
+def test_a_shell_that_may_do_all_but_something_asks_about_what_could_hide_it(line):
+    rules = Rules(default="allow", deny=("rm *",), by_command=True)
+    assert judge(rules, line).permission == "ask"
+    assert judge(Rules(default="allow", by_command=True), line).permission == "allow"
 
 
-def test_find_runs_others_only_where_it_is_told_to():
-    runs = "find . -exec ls ';'"
-    for pattern, permission in {"find *": "ask", "find * -exec ls *": "allow"}.items():
-        rules = Rules(default="ask", allow=(pattern,), by_command=True)
-        assert judge(rules, runs).permission == permission
-        assert judge(rules, "find . -name x").permission == (
-            "allow" if "-" not in pattern else "ask"
-        )
-    assert not runs_others(("find", ".", "-name", "x"))
-    assert runs_others(("/usr/bin/find", ".", "-ok", "x"))
-
-
-SIGNS = """ok bad 2>&1 >/dev/null >/dev/nullx >x <x && || |& &> >& <<E <( $( $X ${X} $' $" eval if
+SIGNS = """cat bad 2>&1 >/dev/null >/dev/nullx >x <x && || |& &> >& <<E <( $( $X ${X} $' $" eval if
 then fi while do done case esac in function time ! [[ X=1 PATH=. exec command \\ ' " ` ( ) { } # * ?
 [ ] ~ = , a 1 - $ & | : % ^ @ + . / \\\\"""
 GAPS = [" ", " ", " ", "\n", "\t", ";", "; ", "\\\n", "\r", "\x0b", "\u00a0", "é", "\0"]
-PIECES = st.sampled_from([*SIGNS.split(), "ok a", "bad a", "ok -x 'a b'", *GAPS])
+PIECES = st.sampled_from([*SIGNS.split(), "cat a", "bad a", "cat -x 'a b'", *GAPS])
 LINES = st.lists(PIECES, max_size=12).map("".join)
-BEGUN = LINES.map("ok {}".format)
-ALLOWING = Rules(default="ask", allow=("ok", "ok *"), by_command=True)
+BEGUN = LINES.map("cat {}".format)
+ALLOWING = Rules(default="ask", allow=("cat *",), by_command=True)
 
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory):
-    """A folder of programs: `ok`, and all others that would tell that they ran."""
+    """A folder of programs: `cat`, which tells its words, and others that tell that they ran."""
     root = tmp_path_factory.mktemp("stage")
     (root / "bin").mkdir()
-    for name in ("ok", "bad", "a", "X", "e", "oka", "okok"):
+    for name in ("cat", "bad", "a", "X", "e", "cata", "catcat"):
         program = root / "bin" / name
-        told = "" if name.startswith("ok") else f': > "{root}/ran-{name}"\n'
-        program.write_text(f"#!/bin/bash\n{told}")
+        told = f'printf "%s\\0" "$@" $\'\\1\' >> "{root}/words"'
+        if name != "cat":
+            told = f': > "{root}/ran-{name}"'
+        program.write_text(f"#!/bin/bash\n{told}\n")
         program.chmod(0o755)
     (root / "cwd").mkdir()
     return root
 
 
-def runs(stage: Path, line: str) -> list[str]:
-    """What bash does with it, other than running `ok`."""
+def runs(stage: Path, line: str) -> tuple[list[str], list[tuple[str, ...]]]:
+    """What bash runs or writes for it, other than `cat`; and the words of each `cat`."""
     env = {"PATH": str(stage / "bin"), "LANG": os.environ.get("LANG", "C.UTF-8")}
-    subprocess.run(
-        ["/bin/bash", "-c", "--", line],
-        cwd=stage / "cwd",
-        env=env,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        timeout=20,
-        check=False,
-    )
+    ours, theirs = os.pipe()
+    with os.fdopen(ours) as held:
+        subprocess.run(
+            ["/bin/bash", "-c", "--", line],
+            cwd=stage / "cwd",
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs],
+            timeout=20,
+            check=False,
+        )
+        os.close(theirs)
+        # What runs in the background holds the other end until it is over.
+        held.read()
+    words = stage / "words"
+    told = words.read_text(encoding="utf-8").split("\1\0")[:-1] if words.exists() else []
+    words.unlink(missing_ok=True)
     found = [*stage.glob("ran-*"), *(stage / "cwd").iterdir()]
     for each in found:
         each.unlink()
-    return [each.name for each in found]
+    return [each.name for each in found], [tuple(each.split("\0")[:-1]) for each in told]
 
 
 @pytest.mark.process
@@ -204,13 +248,16 @@ def runs(stage: Path, line: str) -> list[str]:
 def test_no_line_that_a_pattern_allows_runs_anything_else_or_writes_a_file(stage, line):
     if judge(ALLOWING, line).permission == "allow":
         assert "\0" not in line
-        assert runs(stage, line) == []
+        done, calls = runs(stage, line)
+        assert done == []
+        read = [command.texts[1:] for command in commands_of(line)]
+        assert [words for words in calls if words not in read] == []
 
 
 @pytest.mark.process
 def test_the_judge_would_notice(stage):
-    assert runs(stage, "ok; bad a") == ["ran-bad"]
-    assert runs(stage, "ok > here") == ["here"]
+    assert runs(stage, "cat; bad a") == (["ran-bad"], [()])
+    assert runs(stage, "cat 'a b' c > here; cat -d") == (["here"], [("a b", "c"), ("-d",)])
 
 
 WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
@@ -225,7 +272,7 @@ def test_reading_a_line_never_fails_and_finds_the_line_itself(line, rest):
 @given(before=LINES, after=st.sampled_from(["; ", "\n", " && ", " | ", " & "]))
 def test_a_denied_command_at_the_end_of_a_plain_line_is_always_found(before, after):
     try:
-        simple_commands(before)
+        commands_of(before)
     except Unsure:
         return
     rules = Rules(default="allow", allow=("*",), deny=("bad *",), by_command=True)

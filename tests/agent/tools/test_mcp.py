@@ -214,7 +214,10 @@ async def test_permissions_see_the_tools_name_and_its_arguments(tmp_path):
         assert await permitted("add", a=1, b=2) is None
         assert await permitted("fail") == REFUSED
         assert "denies it" in (await permitted("say", text="a-secret") or "")
-    assert [each.text for each in person.asked] == ["ws__fail"]
+        person.answer = "nobody"
+        told = await permitted("fail") or ""
+        assert told.startswith("[not run: ws__fail asks before it does this, and nobody can be")
+    assert [each.text for each in person.asked] == ["ws__fail", "ws__fail"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from trimtab.agent.reading import hints, read_agent
 from trimtab.cli.app import app
+from trimtab.cli.doctor.shells import broad, shells
 from trimtab.cli.init import choice as choosing
 from trimtab.cli.init.choice import MODELS, NoModel, chosen
 from trimtab.cli.init.files import name_of, texts, write
@@ -35,8 +36,30 @@ def test_it_writes_an_agent_that_is_read_without_a_change(tmp_path):
     assert {path.name for path in Path("ship").iterdir()} == FILES
     spec = read_agent(tmp_path / "ship" / "agent.yaml", {})
     assert (spec.name, spec.model.name) == ("ship", MODELS["anthropic"])
-    assert set(spec.tools) == {"shell", "days_between"}
+    assert set(spec.tools) == {"days_between"}
     assert hints(tmp_path / "ship" / "agent.yaml") == []
+
+
+def test_it_gives_no_shell_unless_it_is_asked_for_one(tmp_path):
+    assert "tools days_between  (no shell: take the # from its lines" in init(".").stdout
+    done = init(".", "--shell", "--force")
+    assert "tools days_between, shell  (it asks you before a command runs" in done.stdout
+    shell = read_agent(tmp_path / "agent.yaml", {}).tools["shell"]
+    assert shell.permission is None  # so it asks
+    assert {"cat *", "git diff *"} <= set(shell.allow)
+
+
+def test_every_pattern_that_it_writes_is_one_that_the_doctor_would_write(tmp_path):
+    init(".", "--shell")
+    spec = read_agent(tmp_path / "agent.yaml", {})
+    assert [each for each in spec.tools["shell"].allow if broad(each)] == []
+    assert shells(spec, tmp_path) == {"shell": []}
+
+
+def test_a_shell_that_does_not_reach_the_file_is_said():
+    init(".")
+    said = "the tools in agent.yaml were not changed; add a shell, or say --force"
+    assert said in init(".", "--shell").stdout
 
 
 @pytest.mark.parametrize("provider", [*MODELS, "ollama", "openrouter", "vllm", "llama.cpp"])
@@ -55,12 +78,14 @@ def test_the_file_points_to_nothing_that_an_installed_package_has_not():
 
 
 def test_the_file_says_what_becomes_of_asking_when_it_is_served():
-    written = texts("ship", chosen({}, model=None, provider=None))["agent.yaml"]
-    assert "under `trimtab serve` nobody can be asked: only what `allow` matches runs" in written
+    for shell in (False, True):
+        written = texts("ship", chosen({}, model=None, provider=None), shell=shell)["agent.yaml"]
+        assert "under `trimtab serve` nobody can be asked: only what `allow` covers runs" in written
 
 
-def test_the_file_is_short_enough_to_be_read():
-    init(".")
+@pytest.mark.parametrize("options", [[], ["--shell"]])
+def test_the_file_is_short_enough_to_be_read(options):
+    init(".", *options)
     assert len(Path("agent.yaml").read_text(encoding="utf-8").splitlines()) <= 40
 
 
@@ -73,7 +98,7 @@ def test_what_is_commented_out_may_be_taken_in(tmp_path):
     Path("agent.yaml").write_text("\n".join(kept), encoding="utf-8")
     spec = read_agent(tmp_path / "agent.yaml", {"ANTHROPIC_API_KEY": "k"})
     assert spec.session.context.max_tool_result_tokens == 8000
-    assert "files" in spec.tools
+    assert {"files", "shell"} <= set(spec.tools)
 
 
 def test_the_schema_that_editors_use_is_the_one_of_this_release():

@@ -8,8 +8,9 @@ HARMLESS = frozenset(
     {"HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER"}
 )
 """Names that are passed on; with them all that begin with `LC_`."""
-FIXED = {"PAGER": "cat", "TERM": "dumb"}
-"""What holds for all: nobody sits at a terminal."""
+FIXED = {"GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "PAGER": "cat", "TERM": "dumb"}
+"""What holds for all: nobody sits at a terminal, and `git status` writes nothing, not even a cache
+of its own."""
 
 
 def environment(

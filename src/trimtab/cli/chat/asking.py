@@ -10,7 +10,7 @@ from rich.text import Text
 
 from trimtab.agent.permissions import Answer, Question
 from trimtab.cli.chat.screen import Screen, given_to
-from trimtab.cli.words import counted, plain
+from trimtab.cli.words import brief, counted, plain
 from trimtab.core.message import ToolCall
 
 LINES = 60
@@ -37,7 +37,8 @@ class Asking:
         """Whether a call may run, after showing exactly what would."""
         told = [question.text, *_others(question)]
         asked = "Run it? [y]es / [a]lways this exact call / [n]o"
-        match await self._ask(f"{question.tool} wants to run", told, asked, ANSWERS):
+        what = f"{question.tool} wants to run"
+        match await self._ask(what, told, asked, ANSWERS, question.why):
             case "yes":
                 return "yes"
             case "always":
@@ -52,7 +53,12 @@ class Asking:
         return await self._ask(what, [given_to(call)], asked, AGAIN) == "yes"
 
     async def _ask(
-        self, what: str, told: Sequence[str], asked: str, answers: Mapping[str, str]
+        self,
+        what: str,
+        told: Sequence[str],
+        asked: str,
+        answers: Mapping[str, str],
+        why: str = "",
     ) -> str | None:
         async with self._one:
             self._screen.say(f"{what}:", "note")
@@ -64,6 +70,8 @@ class Asking:
                     between = counted(len(lines) - LINES, "line")
                     self._note(f"  … {between} not shown; [s]how all of it …")
                     self._show(lines[-LINES // 2 :])
+                if why:
+                    self._note(f"  Asked, for {brief(why, 300)}.")
                 chosen = await self._choose(asked, {**answers, **(ALL if long else {})})
                 if chosen == ALL["s"]:
                     self._show(lines)

@@ -48,7 +48,7 @@ def friendly() -> Generator[None]:
 async def refuse(question: Question) -> Answer:
     """Nobody is asked; the question is told."""
     asked = {"tool": question.tool, "text": question.text, "arguments": dict(question.arguments)}
-    write({"type": "question", **asked, "answer": "no"})
+    write({"type": "question", **asked, "why": question.why, "answer": "no"})
     return "nobody"
 
 

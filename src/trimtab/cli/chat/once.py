@@ -101,9 +101,10 @@ def nobody_on(console: Console) -> Approve:
     """Whoever is asked where nobody sits: says just that, and shows what was not run."""
 
     async def refuse(question: Question) -> Answer:
+        why = f"{brief(question.why, 300)}; " if question.why else ""
         console.print(
             f"{question.tool} was not run, for nobody can be asked: {brief(question.text, 200)} "
-            "(put it under `allow` of this tool in agent.yaml)",
+            f"({why}put it under `allow` of this tool in agent.yaml)",
             markup=False,
             highlight=False,
             soft_wrap=True,

@@ -12,6 +12,7 @@ from trimtab.agent.spec import AnyTool, Spec
 from trimtab.agent.toolbox import toolbox
 from trimtab.agent.tools.unusable import ToolUnusable
 from trimtab.cli.doctor.finding import Finding, bad, ok
+from trimtab.cli.doctor.shells import shells
 from trimtab.cli.words import counted
 from trimtab.context import Context
 from trimtab.session.tools import Tool
@@ -25,7 +26,7 @@ class Tools:
     """What came of all of them."""
 
     findings: list[Finding] = field(default_factory=list[Finding])
-    """One for each block of the file, in its order."""
+    """One for each block of the file, in its order, and what is worth a word about a shell."""
     made: list[Tool] = field(default_factory=list[Tool])
     """Those that can be offered."""
 
@@ -35,7 +36,7 @@ async def ready(spec: Spec, folder: Path, environ: Mapping[str, str], dialect: s
     done = await asyncio.gather(
         *(_one(name, tool, folder, environ) for name, tool in spec.tools.items())
     )
-    found = Tools()
+    found, doubtful = Tools(), shells(spec, folder)
     for name, outcome in zip(spec.tools, done, strict=True):
         if isinstance(outcome, Finding):
             found.findings.append(outcome)
@@ -43,6 +44,7 @@ async def ready(spec: Spec, folder: Path, environ: Mapping[str, str], dialect: s
         tokens = tokens_of(spec.model.name, dialect, outcome)
         what = "ready" if len(outcome) == 1 else counted(len(outcome), "tool")
         found.findings.append(ok(f"tools.{name}", f"{what}, {tokens:,} tokens of definitions"))
+        found.findings += doubtful.get(name, [])
         found.made += outcome
     return found
 

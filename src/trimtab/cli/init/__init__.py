@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from trimtab.cli.init.choice import Choice
 
 
+SHELL = "days_between, shell  (it asks you before a command runs that does more than read here)"
+NO_SHELL = "days_between  (no shell: take the # from its lines in agent.yaml to give it one)"
+
+
 def init(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Where; it is made where there is none.")
@@ -24,6 +28,10 @@ def init(
     provider: Annotated[
         str | None, typer.Option(help="Who serves it: anthropic, openai, ollama, openrouter, …")
     ] = None,
+    shell: Annotated[
+        bool,
+        typer.Option("--shell", help="Give it a shell: what only reads runs, the rest asks first."),
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over what is there.")] = False,
 ) -> None:
     """Write a working agent into a folder: agent.yaml, its system prompt and a tool.
@@ -35,7 +43,7 @@ def init(
 
     try:
         choice = chosen(os.environ, model=model, provider=provider)
-        written, kept = write(folder, texts(name_of(folder), choice), force=force)
+        written, kept = write(folder, texts(name_of(folder), choice, shell=shell), force=force)
     except FileExistsError as error:
         why = f"{error.filename} is a file; name a folder, or move the file away"
         raise refused(why) from error
@@ -50,8 +58,12 @@ def init(
         typer.echo(f"kept  {folder / name}  (it was there; --force writes over it)")
     if "agent.yaml" in written:
         typer.echo(f"model {choice.model}" + (f"  ({choice.why})" if choice.why else ""))
-    elif model or provider:
-        typer.echo("the model in agent.yaml was not changed; edit it, or say --force")
+        typer.echo(f"tools {SHELL if shell else NO_SHELL}")
+    else:
+        if model or provider:
+            typer.echo("the model in agent.yaml was not changed; edit it, or say --force")
+        if shell:
+            typer.echo("the tools in agent.yaml were not changed; add a shell, or say --force")
     typer.echo("\nNext:")
     for line in _next(folder, choice if "agent.yaml" in written else None):
         typer.echo(f"  {line}")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
+from textwrap import indent
 
 from trimtab.agent.schema import schema_text
 from trimtab.cli.init.choice import Choice
@@ -22,11 +23,14 @@ TEMPLATES = {
 SCHEMA = ".agent.schema.json"
 
 
-def texts(name: str, choice: Choice) -> dict[str, str]:
-    """All files by name, as they are written."""
+def texts(name: str, choice: Choice, *, shell: bool = False) -> dict[str, str]:
+    """All files by name, as they are written; a shell is commented out unless it is asked for."""
     made = {file: _template(file) for file in TEMPLATES if file != SCHEMA}
     made["agent.yaml"] = made["agent.yaml"].format(
-        name=name, model=_quoted(choice.model), provider=_provider(choice)
+        name=name,
+        model=_quoted(choice.model),
+        provider=_provider(choice),
+        shell=indent(_template("shell.yaml"), "  " if shell else "  # "),
     )
     return {**made, SCHEMA: schema_text()}
 

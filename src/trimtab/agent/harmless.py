@@ -1,0 +1,154 @@
+"""Whether a command is known to only read, and only in the folder that it runs in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from trimtab.agent.commands import WILDCARDS, Command, Word
+from trimtab.agent.readers import FAMILIES, KNOWN, Program
+
+LONGEST = 200
+"""Characters of a reason that are told."""
+
+
+def doubt(command: Command, *, moved: bool = False) -> str | None:
+    """Why the command is not known to be harmless; None where it is.
+
+    `moved` says that a `cd` stands before it in the line.
+    """
+    texts = command.texts
+    head = head_of(texts)
+    if head is None:
+        name = " ".join(texts[:2]) if texts[0] in FAMILIES else texts[0]
+        return f"{name} is not known to only read"
+    if moved and head[0] == "git":
+        return "after a cd, git may meet the settings of another repository"
+    found = next(_doubts(KNOWN[head], head, command.words[len(head) :]), None)
+    # A word may be as long as the model likes.
+    return found and found[:LONGEST]
+
+
+def head_of(texts: Sequence[str]) -> tuple[str, ...] | None:
+    """The words that name a known program: `ls`, `git diff`; None where none is known."""
+    found = (tuple(texts[:size]) for size in (3, 2, 1))
+    return next((head for head in found if head in KNOWN), None)
+
+
+def without_pager(command: Command) -> Command:
+    """`git --no-pager log` is `git log`: here nothing is ever shown page by page."""
+    texts = command.texts
+    if texts[0] != "git" or texts[1:2] not in (("--no-pager",), ("-P",)):
+        return command
+    return Command(words=(command.words[0], *command.words[2:]), piped=command.piped)
+
+
+def leads_out(text: str) -> bool:
+    """Whether it could be a path that leads out of the folder, by itself or as a part."""
+    return any(
+        piece.startswith(("/", "~")) or ".." in piece.split("/")
+        for piece in re.split(r"[=:,]", text)
+    )
+
+
+def expands_upwards(text: str) -> bool:
+    """Whether the shell could put `..` in place of a part of it: `.*`, `.?`."""
+    return any(
+        part.startswith(".") and any(each in part for each in WILDCARDS) for part in text.split("/")
+    )
+
+
+def _doubts(program: Program, head: Sequence[str], words: Sequence[Word]) -> Iterator[str]:
+    name = " ".join(head)
+    operands: list[Word] = []
+    gives_pattern = ended = False
+    left = iter(words)
+    for word in left:
+        yield from _unclear(program, word, ended=ended)
+        if word.text == "--" and not ended:
+            ended = True
+        elif word.text.startswith("-") and word.text != "-":
+            if ended:
+                yield f"{word.text} looks like an option"
+            value = _option(program, word.text)
+            if value is None:
+                yield f"{word.text} of {name} is not known to only read"
+            elif value == NEXT:
+                given = next(left, Word(text="-"))
+                yield from _unclear(program, given, ended=False)
+                value = given.text
+                if value.startswith("-"):
+                    yield f"{word.text} of {name} has no value"
+            if value and leads_out(value):
+                yield f"{value} is outside of the folder"
+            gives_pattern = gives_pattern or _gives_pattern(word.text)
+        else:
+            operands.append(word)
+    yield from _doubts_of_operands(program, name, operands, searches=not gives_pattern)
+
+
+def _unclear(program: Program, word: Word, *, ended: bool) -> Iterator[str]:
+    """What only the shell knows, which puts other words in place of this one."""
+    if word.variable:
+        yield f"{word.text} holds a variable"
+    if not word.glob:
+        return
+    if word.text[0] in WILDCARDS and not (program.any_option or ended):
+        yield f"{word.text} could stand for a file whose name is an option; ./{word.text} could not"
+    if expands_upwards(word.text):
+        yield f"{word.text} could lead out of the folder"
+
+
+def _doubts_of_operands(
+    program: Program, name: str, operands: Sequence[Word], *, searches: bool
+) -> Iterator[str]:
+    if len(operands) < program.least:
+        yield f"{name} without an operand leads out of the folder"
+    if program.most is not None and len(operands) > program.most:
+        yield f"{name} may write to {operands[-1].text}"
+    for place, word in enumerate(operands):
+        if program.most is not None and word.glob:
+            yield f"{word.text} could stand for several files, of which {name} may write one"
+        if program.never and program.never.search(word.text):
+            yield f"{word.text} of {name} is not known to only read"
+        if place == 0 and program.first:
+            if not program.first.fullmatch(word.text):
+                yield f"{word.text} is more than {name} is known to only read with"
+            continue
+        if program.operand and not program.operand.fullmatch(word.text):
+            yield f"{word.text} is more than {name} is known to only read with"
+        is_path = not (program.texts or (place == 0 and program.searches and searches))
+        if (is_path or word.glob) and leads_out(word.text):
+            yield f"{word.text} is outside of the folder"
+
+
+NEXT = "\0"
+"""That an option's value is the next word: no word holds this character."""
+
+
+def _option(program: Program, text: str) -> str | None:
+    """The value that an option has, empty for none; None where the option is not known."""
+    if program.never and program.never.search(text):
+        return None
+    if program.other and program.other.fullmatch(text):
+        return ""
+    if text.startswith("--"):
+        option, _, value = text[2:].partition("=")
+        return value if program.any_option or option in program.long else None
+    if program.any_option:
+        # Where a value begins is not known: what could be a path has to stand by itself.
+        return None if "/" in text else ""
+    for place, letter in enumerate(text[1:], 1):
+        if letter in program.valued:
+            return text[place + 1 :] or NEXT
+        if letter not in program.flags and not (place > 1 and letter in "0123456789%"):
+            return None
+    return ""
+
+
+def _gives_pattern(text: str) -> bool:
+    """Whether it is `-e`, `-f` or a long form of one, abbreviated or not; or needs no pattern."""
+    if text.startswith("--"):
+        option = text[2:].partition("=")[0]
+        return any(long.startswith(option) for long in ("regexp", "file", "files"))
+    return "e" in text or "f" in text

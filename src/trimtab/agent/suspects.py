@@ -1,0 +1,155 @@
+"""All that a line of shell may run, as far as can be told: for patterns that must not be missed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from trimtab.agent.commands import (
+    ASSIGNMENT,
+    KEYWORDS,
+    Unsure,
+    commands_of,
+    program_of,
+)
+from trimtab.agent.harmless import doubt
+
+Words = Sequence[str]
+
+_RUNNERS = """
+. ash at awk bash batch builtin bun bunx busybox bwrap cargo chroot command coproc csh dash deno
+doas docker ed emacs env eval ex exec expect fish flock gawk gdb go gradle ionice just ksh less lua
+make man mawk more mvn nawk ncat nice ninja node nodejs nohup npm npx nsenter nvim parallel perl php
+pip pip3 pipx pkexec pnpm podman poetry psql python python2 python3 rake rlwrap rsync ruby run0
+runuser screen script sed setarch setpriv setsid sh socat source sqlite3 ssh ssh-agent stdbuf strace
+su sudo systemd-run tar taskset tclsh tcsh time timeout tmux tox trap unshare uv uvx vi view vim
+watch xargs yarn zsh
+"""
+RUNNERS = frozenset(_RUNNERS.split())
+"""Programs that run what they are given."""
+_GIT = """
+-c --config-env --exec-path bisect config difftool filter-branch for-each-repo hook mergetool rebase
+submodule
+"""
+_GIT_RUNS = frozenset(_GIT.split())
+"""What makes git a runner."""
+_OPTIONS = "-exec -execdir -ok -okdir --exec -x --extcmd -e --rsh -c --command --pre -I -P -O"
+_BEFORE_A_COMMAND = frozenset(_OPTIONS.split())
+"""Options behind which other programs expect a command."""
+_CUTS = re.compile(r"[;&|\n(){}<>`]+|\$(?=\()")
+_PIECES = re.compile(r"[\s;&|(){}<>`'\"!=,\[\]$\\]+")
+_LONGEST = 200
+"""Words of a command that are looked at behind another program."""
+
+
+def forbidding(patterns: Sequence[str], line: str) -> str | None:
+    """The first pattern of `deny` or `ask` that means the line, or any part of it."""
+    texts = {text.casefold() for text in suspects(line)} if patterns else ()
+    for pattern in patterns:
+        said = pattern.casefold().strip()
+        bare = said.rstrip("* ")
+        # Whoever denies `rm *` or `rm` means it with any words behind it, and with none.
+        forms = (said, bare, f"{bare} *") if bare else (said,)
+        if any(fnmatchcase(text, form) for text in texts for form in forms):
+            return pattern
+    return None
+
+
+def is_certain(line: str) -> bool:
+    """Whether it can be told what the line runs, as far as the line itself says it."""
+    try:
+        commands = commands_of(line)
+    except Unsure:
+        return False
+    return not any(
+        word.variable or word.glob
+        for command in commands
+        if runs_others(command.texts)
+        for word in command.words
+    )
+
+
+def runs_others(words: Words) -> bool:
+    """Whether its arguments may be commands."""
+    program = program_of(words[0]).casefold()
+    # `python3.12` is `python3`.
+    return (
+        program in RUNNERS
+        or re.sub(r"[\d.]+$", "", program) in RUNNERS
+        or (program == "git" and not _GIT_RUNS.isdisjoint(words))
+    )
+
+
+def suspects(line: str) -> Iterator[str]:
+    """Each command that may be meant, as its words without quotes."""
+    yield line
+    yield " ".join(line.split())
+    try:
+        for command in commands_of(line):
+            yield from _of(command.texts, harmless=doubt(command) is None)
+    except Unsure:
+        for words in _crude(line):
+            yield from _of(words, harmless=False)
+
+
+def _of(words: Words, *, harmless: bool) -> Iterator[str]:
+    """A command, and what it may run in its turn."""
+    yield from _named(words)
+    for place in _after_options(words):
+        yield from _named((words[0], *words[place:]))
+    if harmless:
+        return
+    if runs_others(words):
+        yield from _behind(" ".join(words[1:]))
+        return
+    for place, word in enumerate(words[1:], 1):
+        if words[place - 1] in _BEFORE_A_COMMAND:
+            yield from _behind(" ".join(words[place:]))
+        elif re.match(r"-*[\w.-]+=|!", word):
+            yield from _behind(re.split(r"[=!]", word, maxsplit=1)[1])
+        elif re.match(r"-[^-].", word):
+            yield from _behind(word[2:])
+
+
+def _after_options(words: Words) -> Iterator[int]:
+    """Where the first word may be that is no option and no option's value: `git -C . push`."""
+    place = 1
+    while place < len(words) and words[place].startswith("-"):
+        place += 1
+        if place < len(words) and not words[place].startswith("-"):
+            yield place
+            place += 1
+            if place < len(words) and not words[place].startswith("-"):
+                yield place
+
+
+def _behind(text: str) -> Iterator[str]:
+    """Each word of a text may be a program: quotes and all that stands between commands are cut."""
+    words = [word for word in _PIECES.split(text) if word]
+    for place, word in enumerate(words):
+        yield from _named(words[place : place + _LONGEST])
+        if re.match(r"-\w.", word):
+            # A value without a blank before it: `-Srm`.
+            yield from _named((word[2:], *words[place + 1 : place + _LONGEST]))
+
+
+def _named(words: Words) -> Iterator[str]:
+    """A command by the path and by the name of its program."""
+    if words and words[0]:
+        yield " ".join(words)
+        yield " ".join((program_of(words[0]), *words[1:]))
+
+
+def _crude(line: str) -> Iterator[Words]:
+    """Where the line is not understood: cut at all that could begin a command, quotes or not."""
+    flat = re.sub(r"\\\n|\$(?=['\"])|[\\'\"]", "", line)
+    for piece in _CUTS.split(flat):
+        words = piece.split()
+        while words and (words[0] in KEYWORDS or ASSIGNMENT.match(words[0])):
+            value = words[0].partition("=")[2]
+            words = words[1:]
+            if value:
+                yield [value, *words]
+        if words:
+            yield words

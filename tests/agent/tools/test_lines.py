@@ -1,0 +1,126 @@
+"""Lines that a hostile model would send, and those that a useful one does: each is tried for real.
+
+The lines are in `lines.py`, which says how to add one.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.agent.tools.lines import DENIED, HARMLESS, HOSTILE, OPERATORS
+from tests.agent.tools.trial import Stage, Trial
+from trimtab.agent.permissions import Rules, judge
+from trimtab.agent.readers import KNOWN
+from trimtab.agent.tools.environment import FIXED
+from trimtab.testing.server.serving import serve
+
+TOOLS = {
+    "shell": {"allow": list(OPERATORS)},
+    "guarded": {"permission": "allow", "deny": ["rm *"]},
+}
+LINES = [
+    *(("shell", line) for line in (*HARMLESS, *HOSTILE)),
+    *(("guarded", line) for line in DENIED),
+]
+
+
+@pytest.fixture(scope="module", params=["chat", "served"])
+def trial(request, tmp_path_factory) -> Trial:
+    """All lines, in one process."""
+    with serve(tokenizer="estimate") as model:
+        stage = Stage(tmp_path_factory.mktemp("stage"), model, TOOLS)
+        return getattr(stage, request.param)(LINES)
+
+
+@pytest.mark.process
+def test_no_hostile_line_runs_where_nobody_says_yes(trial: Trial):
+    assert set(trial.ran("shell")) & set(HOSTILE) == set()
+
+
+@pytest.mark.process
+def test_nothing_was_run_written_or_shown_that_lies_outside_of_the_folder(trial: Trial):
+    assert (trial.changed, trial.leaked) == ([], [])
+
+
+@pytest.mark.process
+def test_harmless_lines_run_without_a_question(trial: Trial):
+    assert [line for line in HARMLESS if line not in trial.ran("shell")] == []
+
+
+@pytest.mark.process
+def test_what_is_denied_does_not_run_however_it_is_put(trial: Trial):
+    assert trial.ran("guarded") == []
+
+
+@pytest.mark.parametrize("line", HOSTILE, ids=repr)
+def test_no_pattern_that_operators_write_allows_a_hostile_line(line):
+    rules = Rules(default="ask", allow=OPERATORS, by_command=True)
+    assert judge(rules, line.replace("%AWAY%", "/srv/away")).permission == "ask"
+
+
+NOTICED = {
+    "canary": "marks/canary",
+    "rm x": "marks/rm",
+    "git diff --output=written HEAD~1": "work/written",
+    "find . -name notes.txt -delete": "work/notes.txt",
+    "git config --global core.pager less": "home/.gitconfig",
+    "cd sub && git status": "marks/canary",
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("line", NOTICED)
+def test_the_stage_would_notice(tmp_path, line):
+    with serve() as model:
+        stage = Stage(tmp_path, model, {})
+    before = stage.files()
+    subprocess.run(["/bin/bash", "-c", line], cwd=stage.work, env=stage.environ(), check=False)
+    assert NOTICED[line] in stage.changed(before)
+
+
+WORDS = """
+--output=w --output -o -ow -x canary -exec -delete --exec=canary -O -Ocanary --ext-diff --textconv
+-c core.pager=canary -p -i -w -e -f run.sh --compress-program=canary --pre=canary '{}' ';' + -- w
+README.md notes.txt src src/a.py HEAD HEAD~1 main '*' hello 1 1,2 1,2p . ./* src/*.py *.md *.py -n
+-5 HEAD:README.md --stat -I -C -M -name -type -printf -ls -newer f
+"""
+
+
+def random_lines(seed: int, count: int) -> Iterator[str]:
+    """Calls of known programs with words that they know, and with words that would do harm."""
+    chance = random.Random(seed)  # noqa: S311 - not for secrets
+    for _ in range(count):
+        head, program = chance.choice(list(KNOWN.items()))
+        letters = program.flags + program.valued or "abcdefghijklmnopqrstuvwxyz"
+        values = [f"--{name}={value}" for name in program.long for value in ("1", "w", "canary")]
+        known = [*(f"-{letter}" for letter in letters), *(f"--{name}" for name in program.long)]
+        pool = [*WORDS.split(), *known, *values]
+        yield " ".join((*head, *(chance.choice(pool) for _ in range(chance.randint(1, 4)))))
+
+
+@pytest.mark.soak
+@pytest.mark.process
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_that_is_known_to_only_read_changes_anything(tmp_path, seed):
+    with serve() as model:
+        stage = Stage(tmp_path, model, {})
+    before = stage.files()
+    rules = Rules(default="ask", allow=("*",), by_command=True)
+    lines = [each for each in random_lines(seed, 3_000) if judge(rules, each).permission == "allow"]
+    # A `tail -f` would wait for ever.
+    script = "\n".join(f"( {line} ) </dev/null" for line in lines if "tail" not in line)
+    subprocess.run(
+        ["/bin/bash", "-c", script],
+        cwd=stage.work,
+        env={**stage.environ(), **FIXED},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=600,
+        check=False,
+    )
+    assert len(lines) > 300
+    assert stage.changed(before) == []
