@@ -24,6 +24,8 @@ from trimtab.cli.doctor import reach as reaching
 from trimtab.cli.doctor import tools as tooling
 from trimtab.testing.server.serving import Remote, serve_process
 
+pytestmark = pytest.mark.process
+
 KEY = "sk-ant-api03-not-a-real-key-0123456789"
 KEYS = "serve: {keys: keys.json}\n"
 AGENT = """\
@@ -63,7 +65,6 @@ def states(checks):
     return {about: check["state"] for about, check in checks.items()}
 
 
-@pytest.mark.process
 def test_an_agent_that_works_is_well_in_every_respect(agent):
     checks = agent()
     assert set(states(checks).values()) == {"ok"}
@@ -76,7 +77,6 @@ def test_an_agent_that_works_is_well_in_every_respect(agent):
     assert checks["catalog"]["text"].startswith("claude-sonnet-4-6: window 1,000,000 tokens")
 
 
-@pytest.mark.process
 def test_as_a_process_it_says_a_line_for_each_and_the_next_command(tmp_path, simulator):
     (tmp_path / "agent.yaml").write_text(AGENT.format(url=simulator.url, more=""), encoding="utf-8")
     (tmp_path / "system.md").write_text("Be careful.\n", encoding="utf-8")
@@ -87,7 +87,6 @@ def test_as_a_process_it_says_a_line_for_each_and_the_next_command(tmp_path, sim
     assert last == "All is well. Next: trimtab chat"
 
 
-@pytest.mark.process
 def test_a_missing_file_is_said_with_the_command_that_writes_one(tmp_path):
     done = trimtab("doctor", cwd=tmp_path)
     assert done.code == 1
@@ -95,7 +94,6 @@ def test_a_missing_file_is_said_with_the_command_that_writes_one(tmp_path):
     assert done.out.endswith("\n1 thing to put right before `trimtab chat` works.\n")
 
 
-@pytest.mark.process
 def test_every_problem_of_the_file_is_shown_as_it_is(tmp_path):
     (tmp_path / "agent.yaml").write_text("modle: {name: x}\nsesion: {}\n", encoding="utf-8")
     done = trimtab("doctor", cwd=tmp_path)
@@ -223,14 +221,17 @@ def test_a_shell_that_runs_beside_the_keys_of_others_is_said(agent, tmp_path):
     def told(block: str) -> list[str]:
         (tmp_path / "work").mkdir(exist_ok=True)
         checks = agent(f"tools: {{sh: {{kind: shell{block}}}}}\n{KEYS}", "--offline", every=True)
-        return [each["text"] for each in checks if each["state"] == "warn"]
+        return [
+            each["text"]
+            for each in checks
+            if (each["about"], each["state"]) == ("tools.sh", "warn")
+        ]
 
     (said,) = told("")
     assert said.startswith("it runs in a folder that holds the file of keys and the sessions of")
     assert told(", cwd: work") == []
 
 
-@pytest.mark.process
 def test_a_terminal_is_shown_whole_words(tmp_path):
     (tmp_path / "agent.yaml").write_text("model: {name: gpt-5.1}\n", encoding="utf-8")
     child, terminal = pty.openpty()
@@ -308,7 +309,6 @@ def test_each_tool_is_made_ready_and_measured(agent, tmp_path):
     assert "no-such-program-here" in checks["tools.gone"]["text"]
 
 
-@pytest.mark.process
 def test_an_mcp_server_that_never_speaks_is_given_up(agent, monkeypatch):
     monkeypatch.setattr(tooling, "PATIENCE", 1.0)
     checks = agent("tools: {mute: {kind: mcp, command: [sleep, '60']}}\n", "--offline")
@@ -374,7 +374,6 @@ TOOLS = "tools: {shell: {kind: shell}}\n"
 
 
 @linux
-@pytest.mark.process
 def test_as_a_process_it_says_that_tools_cannot_read_its_keys(tmp_path):
     (tmp_path / "agent.yaml").write_text(
         f"model: {{name: claude-sonnet-4-6}}\nsystem: Be careful, please.\n{TOOLS}", "utf-8"
