@@ -34,6 +34,7 @@ from trimtab.core.snapshot import Snapshot
 from trimtab.core.window import Window
 from trimtab.dialects import detect, dialect, read_call, to_wire
 from trimtab.dialects.dialect import Reply, Wire
+from trimtab.dialects.media import corrected_message, takes_of
 from trimtab.dialects.watching import Watch
 from trimtab.options import Options, Tokenizer, changed, loaded, made, options_after, settings_of
 from trimtab.redaction import Redact, redacted
@@ -168,7 +169,8 @@ class Context:
         if key is not None and key in self.window.keys:
             return f"m{self.window.keys[key]}"
         if isinstance(item, Message):
-            return self._say(given.message(item), key=key)
+            message = given.sendable(given.message(item), self.window.settings)
+            return self._say(message, key=key)
         if isinstance(item, str):
             raise TypeError('a text has no role; add {"role": "user", "content": …}')
         if isinstance(item, list):
@@ -177,7 +179,8 @@ class Context:
         own = detect(wire, dialect(self.window.settings.dialect))
         if own.is_reply(wire):
             return self._reply(own.read_reply(wire), key)
-        return self._say(given.whole(own.read(wire)), key=key)
+        message = given.sendable(given.whole(own.read(wire)), self.window.settings)
+        return self._say(message, key=key)
 
     def fail(
         self,
@@ -207,11 +210,16 @@ class Context:
 
         Where it diverges, a rewind is recorded first. Its first system messages are the prompt.
         """
-        system, history = given.history(messages, self.window.settings.dialect)
+        settings = self.window.settings
+        system, history = given.history(messages, settings.dialect)
+        takes = takes_of(settings.dialect, settings.model)
+        history = [corrected_message(each, takes, own=settings.dialect) for each in history]
         said = [redacted(message, self.options.redact) for message in history]
         if system and system != self.window.settings.system:
             self.configure(system=system)
         known, position = known_prefix(self.window, said)
+        for message in history[known:]:
+            given.sendable(message, settings)
         if position is not None:
             self.append(Rewind(to=position))
         self.replay(history[known:])

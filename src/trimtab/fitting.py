@@ -45,7 +45,8 @@ def fit(
     head, said = given.history(messages, context.window.settings.dialect)
     if head:
         context.configure(system=(*context.window.settings.system, *head))
-    context.replay(said)
+    settings = context.window.settings
+    context.replay([given.sendable(message, settings) for message in said])
     request = context.request()
     sent = request.get("messages", request.get("input", []))
     return Fitted(messages=sent, request=request, report=context.report(), context=context)

@@ -18,6 +18,7 @@ from trimtab.core.policies import POLICIES
 from trimtab.core.policies.knobs import GOALS, SUMMARIES, knobs_from
 from trimtab.core.utf8 import whole_pairs
 from trimtab.dialects import detect, dialect, read_history, to_wire
+from trimtab.dialects.media import fitted_message, takes_of
 from trimtab.dialects.plain import is_object
 
 FAILURES = (
@@ -127,6 +128,12 @@ def whole(message: Message) -> Message:
 def message(value: Message) -> Message:
     """A message made by hand, as a copy that is nobody else's; refused where JSON cannot say it."""
     return message_from_json(to_wire(message_to_json(value)))
+
+
+def sendable(value: Message, settings: Settings) -> Message:
+    """A message whose pictures and files the model's provider takes; `UnfitMedia` says why not."""
+    takes = takes_of(settings.dialect, settings.model)
+    return fitted_message(value, takes, own=settings.dialect)
 
 
 def refuse_failure(kind: Any, **told: Any) -> None:

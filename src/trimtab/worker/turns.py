@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from trimtab.agent.agent import Agent
 from trimtab.core.event import Turn
+from trimtab.dialects.media import softened_message, takes_of
 from trimtab.observe.serving import letters_answered
 from trimtab.session import Session
 from trimtab.session.happenings import Ended, Happening, Notice
@@ -120,8 +121,13 @@ class Turning:
 
     async def _take(self, letters: Sequence[Inbound]) -> None:
         """Put into the log what has come, each once."""
+        settings = self._session.window.settings
+        takes = takes_of(settings.dialect, settings.model)
         for letter in letters:
-            handle = await self._session.add(letter.message, key=letter.key)
+            # A letter of an earlier release, or for another model, must not be in the way of all
+            # that follow it.
+            message = softened_message(letter.message, takes)
+            handle = await self._session.add(message, key=letter.key)
             # Where all of it stood in the log already, the replies do as well.
             at = int(handle.removeprefix("m"))
             self._first = min(self._first or at, at)
