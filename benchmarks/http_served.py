@@ -28,6 +28,7 @@ class Server:
 
     url: str
     key: str
+    metrics_key: str
     model: Remote
     process: subprocess.Popen[str]
     faults: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
@@ -44,8 +45,9 @@ class Server:
 def served(folder: Path, **session: Any) -> Generator[Server]:
     """An agent `helper` on files, for the length of the block."""
     with serve_process(tokenizer="estimate", keeps=False) as model:
-        text, kept = new_key("bench", metrics=True)
-        write_keys(folder / "keys.json", [kept])
+        text, kept = new_key("bench")
+        figures, own = new_key("figures", metrics=True)
+        write_keys(folder / "keys.json", [kept, own])
         block = {"port": 0, "keys": "keys.json", "rate": 10**9, "max_body": 65_536, "drain": 1}
         told = {
             "name": "helper",
@@ -59,7 +61,7 @@ def served(folder: Path, **session: Any) -> Generator[Server]:
         with subprocess.Popen(  # noqa: S603 - ourselves
             command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         ) as process:
-            made = Server(url="", key=text, model=model, process=process)
+            made = Server(url="", key=text, metrics_key=figures, model=model, process=process)
             up: queue.SimpleQueue[str] = queue.SimpleQueue()
             reader = threading.Thread(target=_read, args=(made, up), daemon=True)
             reader.start()

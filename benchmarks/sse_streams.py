@@ -143,7 +143,7 @@ async def follow_all(server: Server, size: Size) -> dict[str, Any]:
             for number in range(size.streams)
         ]
         reading = [asyncio.create_task(reader.run()) for reader in readers]
-        while await open_streams(client) < size.streams:  # noqa: ASYNC110 - nobody signals it
+        while await open_streams(server) < size.streams:  # noqa: ASYNC110 - nobody signals it
             await asyncio.sleep(0.2)
         begun = time.monotonic()
         talking = [asyncio.create_task(talk(session, size)) for session in sessions]
@@ -174,9 +174,11 @@ async def follow_all(server: Server, size: Size) -> dict[str, Any]:
     }
 
 
-async def open_streams(client: Client) -> int:
+async def open_streams(server: Server) -> int:
     """How many the server has, by its own figures."""
-    told = re.search(r"^trimtab_\w*streams_open (\S+)$", await client.metrics(), re.MULTILINE)
+    async with Client(server.url, key=server.metrics_key) as client:
+        figures = await client.metrics()
+    told = re.search(r"^trimtab_\w*streams_open (\S+)$", figures, re.MULTILINE)
     return int(float(told[1])) if told is not None else 0
 
 

@@ -42,10 +42,11 @@ def fit(
     `Context`.
     """
     context = Context(model, system=system, tools=tools, **options)
-    head, said = given.history(messages, context.window.settings.dialect)
+    head, said = given.history(messages, context.window.settings)
     if head:
         context.configure(system=(*context.window.settings.system, *head))
-    context.replay(said)
+    settings = context.window.settings
+    context.replay([given.sendable(message, settings) for message in said])
     request = context.request()
     sent = request.get("messages", request.get("input", []))
     return Fitted(messages=sent, request=request, report=context.report(), context=context)

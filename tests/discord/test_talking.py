@@ -9,6 +9,7 @@ import logging
 import pytest
 
 from tests.discord.house import Waiting, at_home, echo, eventually, living, until
+from tests.pictures import png
 from trimtab.testing import Call
 from trimtab.testing.discord import serve
 
@@ -219,25 +220,33 @@ def test_files_become_parts_and_what_cannot_be_taken_is_told():
             ann = discord.user("Ann")
             channel = discord.direct(ann)
             files = [
-                discord.attach("a.png", b"\x89PNG", "image/png"),
+                discord.attach("a.png", png(), "image/png"),
                 discord.attach("b.txt", "Grüße".encode(), "text/plain; charset=utf-8"),
                 discord.attach("c.bin", b"0", "application/octet-stream"),
                 discord.attach("d.png", b"0" * 2_000, "image/png"),
                 discord.attach("e.png", b"0" * 2_000, "image/png", size=10),
                 {**discord.attach("f.png", b"0", "image/png"), "url": f"{discord.url}/gone"},
+                discord.attach("g.png", png()[:20], "image/png"),
             ]
             await discord.say(channel, ann, "Look.", attachments=files)
-            await house.posted(channel)
+            posted = await house.posted(channel, 2)
             content = house.served.provider.requests[0]["messages"][0]["content"]
             assert content[0]["text"] == "Look."
-            assert content[1]["source"]["data"] == base64.b64encode(b"\x89PNG").decode()
+            assert content[1]["source"]["data"] == base64.b64encode(png()).decode()
             assert [part["text"] for part in content[2:]] == [
                 "[file b.txt]\nGrüße",
                 "[file (c.bin, application/octet-stream): this model cannot be given such files]",
                 "[file (d.png, image/png): it has 2,000 bytes, and at most 1,000 are taken]",
                 "[file (e.png, image/png): it has 2,000 bytes, and at most 1,000 are taken]",
                 "[file (f.png, image/png): it could not be fetched]",
+                "[file (g.png, image/png): nobody can draw it: it is cut off after 20 bytes]",
             ]
+            told = next(text for text in posted if text != "I see.").splitlines()
+            assert len(told) == 5
+            assert told[-1] == (
+                "I cannot take the file (g.png, image/png): nobody can draw it: it is cut off "
+                "after 20 bytes."
+            )
 
     asyncio.run(run())
 

@@ -82,13 +82,15 @@ async def house(
     tools: Sequence[Tool] = (),
     keys: Path | None = None,
     who: Sequence[Mapping[str, Any]] = (),
+    written: bool = False,
     serve: Mapping[str, Any] | None = None,
     session: Mapping[str, Any] | None = None,
     max_waiting: int = 10_000,
     store: Any = None,
     **offered: Any,
 ) -> AsyncGenerator[House]:
-    """`who` are options of `new_key`, for keys that are kept in the file `keys`."""
+    """`who` are options of `new_key`, for keys that are kept in the file `keys`, unless that is
+    `written` already."""
     provider = provider or ScriptedProvider("anthropic", script)
     store = store or MemoryStore()
     mail = MemoryMail(store)
@@ -98,7 +100,7 @@ async def house(
     turns = LocalTurns(service)
     mail.due = turns.due
     made = [new_key(**one) for one in who]
-    if keys is not None:
+    if keys is not None and not written:
         write_keys(keys, [kept for _, kept in made])
 
     async def due(name: str) -> None:

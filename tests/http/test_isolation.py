@@ -33,7 +33,7 @@ THEIRS, NOBODYS = "theirs-0123456789", "nobody-0123456789"
 """Of the same length: so are the answers."""
 REFUSED = Failure(kind="auth", message=SECRET)
 WHO = (
-    {"name": "a", "tenant": "tenant-a", "metrics": True},
+    {"name": "a", "tenant": "tenant-a"},
     {"name": "b", "tenant": "tenant-b"},
 )
 MADE = frozenset({"send_message", "create_session"})

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import hmac
+import json
+import logging
 
 import pytest
 
 from tests.http.houses import house, problem
 from trimtab.gateways.http import keys as module
-from trimtab.gateways.http.keys import KeyFile, read_keys, write_keys
+from trimtab.gateways.http.keys import KeyFile, digest_of, read_keys, write_keys
+from trimtab.gateways.http.openapi import document
+from trimtab.gateways.http.routes import OPERATIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -57,6 +61,56 @@ async def test_metrics_are_for_keys_that_may_read_them(tmp_path):
         told = problem(await web.get("/metrics"), 403, "not-allowed")
         assert "trimtab keys create NAME --metrics" in told["detail"]
         assert await ops.metrics() == "figures 1\n"
+
+
+def routes_with_a_key():
+    """All that the OpenAPI document says needs one, so that a new route cannot be forgotten."""
+    for path, methods in document(OPERATIONS)["paths"].items():
+        for method, told in methods.items():
+            if told.get("security") != []:
+                yield method.upper(), path.format(agent="helper", session="one", handle="m2")
+
+
+async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):
+    render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
+    routes = set(routes_with_a_key())
+    assert len(routes) >= 18
+    async with (
+        house("Hello.", keys=tmp_path / "keys.json", who=WHO, metrics=render) as served,
+        served.http("ops") as http,
+    ):
+        # Of the tenant that a key without one belongs to.
+        before = await served.service.store.sessions()
+        for method, path in routes - {("GET", "/metrics")}:
+            for accept in ("application/json", "text/event-stream"):
+                sent = {"json": {"text": "Hello."}} if method == "POST" else {}
+                answer = await http.request(method, path, headers={"Accept": accept}, **sent)
+                told = problem(answer, 403, "not-allowed")
+                assert "the key ops reads /metrics and nothing else" in told["detail"], path
+        problem(await http.get("/nowhere"), 403, "not-allowed")
+        assert (await http.get("/metrics")).status_code == 200
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            assert (await http.get(path)).status_code == 200
+        assert await served.service.store.sessions() == before == []
+
+
+async def test_a_key_for_metrics_of_an_earlier_version_is_narrowed_and_the_log_says_so(
+    tmp_path, caplog
+):
+    file, text = tmp_path / "keys.json", "tt_made-long-ago"
+    kept = {"name": "prometheus", "sha256": digest_of(text), "metrics": True, "created": 1.0}
+    old = {**kept, "tenant": "acme", "agents": None}
+    file.write_text(json.dumps({"v": 1, "keys": [old]}))
+    write_keys(file, read_keys(file))  # what it was is not forgotten when others are added
+    with caplog.at_level(logging.WARNING, "trimtab.http"):
+        async with house(keys=file, written=True) as served, served.http() as http:
+            headers = {"Authorization": f"Bearer {text}"}
+            problem(await http.get("/v1/agents", headers=headers), 403, "not-allowed")
+    assert "the key prometheus reads /metrics and nothing else" in caplog.text
+    caplog.clear()
+    file.write_text(json.dumps({"v": 1, "keys": [kept]}))
+    async with house(keys=file, written=True):
+        assert not caplog.text
 
 
 async def test_a_key_that_is_revoked_is_refused_at_once(tmp_path):

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from tests.http.houses import MESSAGES, Held, house, problem, until
+from tests.pictures import JPEG_TEXT, PNG_TEXT, WAV_TEXT, png, text
 from tests.worker.mails import give_up, letter, reply
 from trimtab.client import Refused, TurnFailed
 from trimtab.providers.provider import Failure
@@ -75,13 +76,116 @@ async def test_a_turn_with_tools_is_seen_as_it_happens():
 
 async def test_pictures_come_with_the_message():
     async with house("A dot.") as served:
-        picture = {"type": "image", "mime": "image/png", "data": "iVBORw0KGgo="}
+        picture = {"type": "image", "mime": "image/png", "data": PNG_TEXT}
         said = [{"type": "text", "text": "What is it?"}, picture]
         assert await served.session().ask(said) == "A dot."
         (first, _) = [m async for m in served.session().history()]
         assert [(m.type, m.mime) for m in first.media] == [("image", "image/png")]
         sent = served.provider.requests[0]["messages"][-1]["content"]
         assert [part["type"] for part in sent] == ["text", "image"]
+
+
+CUT = text(png()[:20])
+UNFIT = {
+    "a type that nobody takes": (
+        {"type": "image", "mime": "image/tiff", "data": "QUI="},
+        (
+            "parts.1.mime: the image (image/tiff) cannot be sent: it is image/tiff; as image this "
+            "model takes image/png, image/jpeg, image/gif, image/webp"
+        ),
+    ),
+    "a drawing of text": (
+        {"type": "image", "mime": "image/svg+xml", "data": text(b"<svg/>")},
+        "parts.1.mime: the image (image/svg+xml) cannot be sent: its bytes are image/svg+xml",
+    ),
+    "an archive": (
+        {"type": "file", "mime": "application/zip", "data": "QUI="},
+        (
+            "parts.1.mime: the file (application/zip) cannot be sent: it is application/zip; as "
+            "file this model takes application/pdf, text/plain"
+        ),
+    ),
+    "two bytes": (
+        {"type": "image", "mime": "image/png", "data": "QUI="},
+        (
+            "parts.1.data: the image (image/png) cannot be sent: its bytes are no image/png: they "
+            "begin with 41 42"
+        ),
+    ),
+    "a picture that is cut off": (
+        {"type": "image", "mime": "image/png", "data": CUT},
+        (
+            "parts.1.data: the image (image/png) cannot be sent: nobody can draw it: it is cut off "
+            "after 20 bytes"
+        ),
+    ),
+    "sound for a model that cannot hear": (
+        {"type": "audio", "mime": "audio/wav", "data": WAV_TEXT},
+        "parts.1.mime: the audio (audio/wav) cannot be sent: this model takes no audio",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+async def test_what_the_model_cannot_be_given_is_refused_with_the_field_and_what_is_taken(case):
+    part, words = UNFIT[case]
+    async with house() as served, served.http() as http:
+        body = {"parts": [{"type": "text", "text": "Look."}, part]}
+        told = problem(await http.post(MESSAGES, json=body), 422, "invalid")
+        assert told["detail"].startswith(words)
+        field, _, why = told["detail"].partition(": ")
+        assert told["fields"] == [{"field": field, "why": why}]
+        assert not await served.service.store.position("default/helper/one")
+
+
+async def test_a_picture_under_a_wrong_name_is_taken_under_its_own():
+    async with house("A dot.", "Some notes.") as served:
+        picture = {"type": "image", "mime": "image/png", "data": JPEG_TEXT}
+        assert await served.session().ask([picture]) == "A dot."
+        [block] = served.provider.requests[0]["messages"][-1]["content"]
+        assert block["source"]["media_type"] == "image/jpeg"
+        notes = {"type": "document", "mime": "text/plain", "data": text(b"Buy milk.")}
+        assert await served.session().ask([notes]) == "Some notes."
+        [block] = served.provider.requests[1]["messages"][-1]["content"]
+        assert block["text"] == "[document, text/plain]\nBuy milk."
+
+
+REJECTED = Failure(kind="rejected", message="Could not process image", status=400)
+
+
+async def test_what_the_provider_does_not_take_fails_one_message_and_not_the_session():
+    async with house(REJECTED, "A dot.", REJECTED, "Hello.") as served:
+        session = served.session()
+        picture = {"type": "image", "mime": "image/png", "data": PNG_TEXT}
+        with pytest.raises(TurnFailed, match="rejected: Could not process image"):
+            await session.ask([{"type": "text", "text": "What is it?"}, picture])
+        state = await session.state()
+        assert (state.waiting, state.failed) == (0, "rejected: Could not process image")
+        assert [len(one.media) async for one in session.history()] == [1]
+        assert await served.own.dead() == []
+        # Nothing is hidden before something else is said: it can be tried again as it is.
+        assert await session.resume()
+        await served.turns.idle()
+        assert (await session.state()).failed is None
+        events = [event async for event in session.stream([picture])]
+        assert (events[-1].kind, events[-1].data["why"]) == ("end", "rejected")
+        assert events[-1].data["detail"] == "Could not process image"
+        events = [event async for event in session.stream("Hello?")]
+        hidden = next(event.data for event in events if event.kind == "hidden")
+        assert hidden["why"] == "rejected by the provider: Could not process image"
+        assert events[-1].data["why"] == "done"
+        sent = str(served.provider.requests[-1]["messages"])
+        assert sent.count(PNG_TEXT) == 1  # of the message that was taken in the end
+        assert (await session.why(hidden["handle"])).why == hidden["why"]
+
+
+async def test_who_follows_later_sees_the_same_end():
+    async with house(REJECTED, "Hello.") as served:
+        session = served.session()
+        with pytest.raises(TurnFailed):
+            await session.ask("What is it?", key="k")
+        again = [event async for event in session.stream("What is it?", key="k")]
+        assert (again[-1].kind, again[-1].data["why"]) == ("end", "rejected")
 
 
 async def test_a_message_during_a_turn_is_answered_in_its_order():

@@ -38,7 +38,7 @@ def test_a_key_is_shown_once_and_kept_as_a_hash_that_its_owner_alone_reads(folde
     key = done.stdout.strip()
     assert key.startswith("tt_")
     assert len(key) > 40
-    assert "the key web of tenant acme" in done.stderr
+    assert "The key web opens sessions of tenant acme." in done.stderr
     file = folder / "keys.json"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     text = file.read_text()
@@ -48,11 +48,8 @@ def test_a_key_is_shown_once_and_kept_as_a_hash_that_its_owner_alone_reads(folde
     caller = KeyFile(file).caller(key)
     assert caller is not None
     assert (caller.name, caller.tenant, caller.agents) == ("web", "acme", ("helper", "other"))
-    assert (caller.may_use("helper"), caller.may_use("third"), caller.metrics) == (
-        True,
-        False,
-        False,
-    )
+    assert (caller.may_use("helper"), caller.may_use("third")) == (True, False)
+    assert caller.scope == "sessions"
 
 
 def test_no_two_keys_are_the_same_and_no_name_is_used_twice():
@@ -67,14 +64,45 @@ def test_keys_are_listed_without_what_would_open_anything():
     create("ops", "--metrics")
     done = keys("list")
     assert [line.split()[:4] for line in done.stdout.splitlines()[2:]] == [
-        ["web", "acme", "all", "–"],
-        ["ops", "default", "all", "yes"],
+        ["web", "sessions", "acme", "all"],
+        ["ops", "metrics", "only", "–"],
     ]
+    assert not done.stderr
     told = json.loads(keys("list", "--json").stdout)
-    assert [(each["name"], each["metrics"]) for each in told] == [("web", False), ("ops", True)]
+    assert [(each["name"], each["tenant"], each["metrics"]) for each in told] == [
+        ("web", "acme", False),
+        ("ops", None, True),
+    ]
     digest = hashlib.sha256(key.encode()).hexdigest()
     for secret in (key, digest):
         assert secret not in done.stdout + json.dumps(told)
+
+
+def test_a_key_for_metrics_has_neither_a_tenant_nor_agents(folder):
+    done = keys("create", "ops", "--metrics")
+    assert "The key ops reads /metrics and nothing else." in done.stderr
+    for more in (("--tenant", "acme"), ("--agent", "helper")):
+        done = keys("create", "other", "--metrics", *more)
+        assert done.exit_code == 2
+        assert "a key for metrics opens no sessions" in done.stderr
+    assert [key["name"] for key in json.loads((folder / "keys.json").read_text())["keys"]] == [
+        "ops"
+    ]
+
+
+def test_the_list_says_which_keys_an_earlier_version_gave_more(folder):
+    key = create("ops", "--metrics")
+    file = folder / "keys.json"
+    data = json.loads(file.read_text())
+    data["keys"][0]["tenant"] = "default"  # as it was written then
+    file.write_text(json.dumps(data))
+    done = keys("list")
+    assert "metrics only" in done.stdout
+    assert "ops opened sessions of tenant default as well when it was made" in done.stderr
+    assert json.loads(keys("list", "--json").stdout)[0]["narrowed"]
+    caller = KeyFile(file).caller(key)
+    assert caller is not None
+    assert caller.scope == "metrics"
 
 
 def test_a_revoked_key_opens_nothing_in_a_server_that_runs(folder):

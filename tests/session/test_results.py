@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.pictures import PNG_TEXT
 from tests.session.summarising import attempts, requests, writer
 from tests.session.test_summaries import Never
 from tests.turn.acting import Hand, act, create, found, of, reopened, results_in
@@ -176,7 +177,7 @@ async def test_only_results_of_the_named_tool_are_summarised_and_others_are_cut(
 
 async def test_a_result_within_its_cap_or_with_a_picture_is_left_to_the_policy(memory):
     session = await create(memory, context=ON)
-    picture = Media(kind="image", mime="image/png", data="AAAA")
+    picture = Media(kind="image", mime="image/png", data=PNG_TEXT)
 
     async def gives(invocation):
         return "short" if not invocation.arguments else (Text(text=LOG), picture)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from tests.pictures import PDF_TEXT, PNG_TEXT, WAV_TEXT
 from tests.strategies.logs import (
     MODELS,
     Back,
@@ -35,16 +36,27 @@ from trimtab import CannotFit, Context
 from trimtab.context import SummaryRefused
 from trimtab.core.erase import scrub
 from trimtab.core.event import Attempt, Call, Event, Retention, Usage, dump
-from trimtab.core.message import Media, MediaKind, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
 from trimtab.core.plan import Policy
 from trimtab.core.policies import POLICIES
 from trimtab.core.snapshot import Snapshot
 from trimtab.dialects import DIALECTS, dialect
+from trimtab.dialects.media import takes_of
 
 TOOLS = ("read", "bash", "search_web")
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ"
-"""The start of a PNG of one pixel, which is all that anybody looks at."""
-MIMES: dict[str, str] = {"image": "image/png", "document": "application/pdf", "audio": "audio/wav"}
+MEDIA: dict[str, Media] = {
+    "image": Media(kind="image", mime="image/png", data=PNG_TEXT),
+    "document": Media(kind="document", mime="application/pdf", data=PDF_TEXT),
+    "audio": Media(kind="audio", mime="audio/wav", data=WAV_TEXT),
+}
+
+REJECTIONS = (
+    "Could not process image",
+    "Output blocked by content filtering policy",
+    "messages.0.content.0: no",
+    "Invalid image. (messages[1].content[1])",
+    "",
+)
 
 Asking = Callable[["Life", bool, str | None], None]
 Asked = Callable[["Life", dict[str, Any]], None]
@@ -195,7 +207,9 @@ class Life:
             role = "user"  # with thinking enabled, a reply that is put into its mouth is refused
         parts: tuple[Part, ...] = (Text(text=self.text(step.words)),)
         if step.media is not None and role == "user":
-            parts += (media(step.media),)
+            settings = self.context.window.settings
+            heard = "audio" in takes_of(settings.dialect, settings.model).types
+            parts += (MEDIA[step.media if heard or step.media != "audio" else "image"],)
         self.add(Message(role=role, parts=parts, plain=len(parts) == 1), step.form)
 
     def _turn(self, step: Turn) -> None:
@@ -208,6 +222,9 @@ class Life:
             else:
                 with suppress(CannotFit):  # what must stay is all there is
                     self.context.fail("overflow", limit=max(1_000, limit * 9 // 10), input=limit)
+            return
+        if step.reply == "rejected":
+            self.context.fail("rejected", message=REJECTIONS[self.count % len(REJECTIONS)])
             return
         message = self._reply(step)
         if step.reply == "bare":
@@ -276,7 +293,7 @@ class Life:
     def _result(self, call_id: str, step: Results) -> ToolResult:
         text = Text(text=self.text(step.words))
         if step.media:
-            return ToolResult(call_id=call_id, content=(text, media("image")), plain=False)
+            return ToolResult(call_id=call_id, content=(text, MEDIA["image"]), plain=False)
         return ToolResult(call_id=call_id, content=(text,))
 
     def _stray(self, step: Stray) -> None:
@@ -442,11 +459,6 @@ def tools(count: int) -> list[dict[str, Any]]:
         {"type": "function", "function": {"name": "bash", "parameters": schema}},
     ]
     return all_of_them[:count]
-
-
-def media(kind: str) -> Media:
-    kinds: dict[str, MediaKind] = {"image": "image", "document": "document", "audio": "audio"}
-    return Media(kind=kinds[kind], mime=MIMES[kind], data=PIXEL)
 
 
 def wires(message: Message, form: int, own: str) -> list[Any]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.telegram.bots import ADA, BOB, running
+from tests.pictures import PDF, jpeg, png
+from tests.telegram.bots import ADA, BOB, running, until
 from trimtab.core.message import Media
+from trimtab.providers.provider import Failure
 
 
 def test_pictures_and_files_become_parts(served):
     async def run() -> None:
-        served.api.files |= {"p": b"\xff\xd8\xff picture", "d": b"a,b\n1,2\n", "pdf": b"%PDF"}
+        served.api.files |= {"p": jpeg(9, 9), "d": b"a,b\n1,2\n", "pdf": PDF}
         async with running(served, *["Seen."] * 6, max_file=1_000) as bot:
             size = {"file_unique_id": "u", "width": 9, "height": 9}
             small, large = {**size, "file_id": "s", "width": 1}, {**size, "file_id": "p"}
@@ -35,6 +37,57 @@ def test_pictures_and_files_become_parts(served):
                 "[document (a.zip, application/zip): this model cannot be given such files]",
                 "[document (gone.txt, text/plain): it could not be fetched]",
                 "[document (image/png): it has 5,000 bytes, and at most 1,000 are taken]",
+            ]
+
+    asyncio.run(run())
+
+
+def test_of_a_picture_that_cannot_be_sent_its_sender_and_the_model_are_told(served):
+    async def run() -> None:
+        served.api.files |= {"cut": png()[:20], "named": jpeg(9, 9)}
+        async with running(served, "What is it?", "A dot.") as bot:
+            own = {"file_id": "cut", "file_unique_id": "u", "mime_type": "image/png"}
+            served.api.says(ADA, caption="Look.", document={**own, "file_name": "a.png"})
+            await bot.settled()
+            [text, sentence] = (await bot.said())[0].parts
+            assert text.text == "Look."
+            why = "nobody can draw it: it is cut off after 20 bytes"
+            assert sentence.text == f"[document (a.png, image/png): {why}]"
+            told = f"I cannot take the document (a.png, image/png): {why}."
+            await until(lambda: told in served.api.texts(ADA))
+            # A JPEG that is called a PNG is taken, as what it is.
+            served.api.says(ADA, document={**own, "file_id": "named"})
+            await bot.settled()
+            photo = (await bot.said())[2].parts[0]
+            assert isinstance(photo, Media)
+            assert photo.mime == "image/jpeg"
+            assert "A dot." in served.api.texts(ADA)[-1]
+
+    asyncio.run(run())
+
+
+def test_a_picture_that_the_provider_does_not_take_is_told_and_the_chat_goes_on(served):
+    async def run() -> None:
+        served.api.files["p"] = jpeg(9, 9)
+        rejected = Failure(kind="rejected", message="Could not process image", status=400)
+        async with running(served, rejected, "Hello to you.") as bot:
+            size = {"file_unique_id": "u", "width": 9, "height": 9, "file_id": "p"}
+            served.api.says(ADA, caption="What is it?", photo=[size])
+            await bot.settled()
+            assert served.api.texts(ADA) == [
+                (
+                    "The model's provider did not take this: “Could not process image”. I leave it "
+                    "out from your next message on; say it in another way, or send another file."
+                )
+            ]
+            served.api.says(ADA, "Hello?")
+            await bot.settled()
+            assert served.api.texts(ADA)[-1] == "Hello to you."
+            sent = bot.provider.requests[-1]["messages"][0]["content"]
+            assert [part["text"] for part in sent] == [
+                "What is it?",
+                "[image left out: the provider did not take it · recall m2.1]",
+                "Hello?",
             ]
 
     asyncio.run(run())

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from tests.lazy import anthropic, openai
+from tests.pictures import BROKEN_INSIDE, PNG_TEXT, jpeg, png
+from tests.pictures import text as base64_of
 from tests.testing.asking import CLAUDE, GPT, REASONER, THINKING, TOOLS, marked, results, told, user
 from trimtab.testing.server import Simulator
 
@@ -105,6 +107,118 @@ def test_the_messages_api_refuses(claude, simulator, case):
     assert (error["type"], error["error"]["type"]) == ("error", "invalid_request_error")
     assert words in error["error"]["message"]
     assert simulator.stats()["violations"] == 1
+
+
+def picture(data, mime="image/png"):
+    source = {"type": "base64", "media_type": mime, "data": base64_of(data)}
+    return {"type": "image", "source": source}
+
+
+def document(data, mime="application/pdf"):
+    return {**picture(data, mime), "type": "document"}
+
+
+def looked(*content):
+    result = {"type": "tool_result", "tool_use_id": "a", "content": [*content]}
+    return [HELLO, use("a"), user([result])]
+
+
+HI = {"type": "text", "text": "hello"}
+PICTURES = {
+    "a type that it does not know": (
+        [user([HI, picture(png(), "image/tiff")])],
+        (
+            "messages.0.content.1.image.source.base64.media_type: Input should be 'image/jpeg', "
+            "'image/png', 'image/gif' or 'image/webp'"
+        ),
+    ),
+    "another type than was told": (
+        [user([HI, picture(jpeg())])],
+        (
+            "messages.0.content.1.image.source.base64: The image was specified using the image/png "
+            "media type, but the image appears to be a image/jpeg image"
+        ),
+    ),
+    "the same in a result": (
+        looked(HI, picture(jpeg())),
+        "messages.2.content.0.tool_result.content.1.image.source.base64: The image was specified",
+    ),
+    "two bytes": ([user([picture(b"AB")])], "Could not process image"),
+    "a picture that is cut off": ([user([picture(png()[:30])])], "Could not process image"),
+    "pixels that cannot be unpacked": ([user([picture(BROKEN_INSIDE)])], "Could not process image"),
+    "a picture that is too wide": (
+        [user([picture(png(8_001))])],
+        "At least one of the image dimensions exceed max allowed size: 8000 pixels",
+    ),
+    "many pictures, of which one is wide": (
+        [user([HI, picture(png(2_001)), *[picture(png())] * 20])],
+        (
+            "messages.0.content.1.image.source.base64.data: At least one of the image dimensions "
+            "exceed max allowed size for many-image requests: 2000 pixels"
+        ),
+    ),
+    "a picture that is too heavy": (
+        [user([picture(png(weight=5_300_000))])],
+        "image exceeds 5 MB maximum",
+    ),
+    "a document that is none": (
+        [user([document(b"AB")])],
+        "messages.0.content.0.document.source.base64.data: The PDF specified was not valid.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PICTURES)
+def test_the_messages_api_refuses_pictures_and_documents(claude, simulator, case):
+    messages, words = PICTURES[case]
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        claude.messages.create(model=CLAUDE, max_tokens=2_000, messages=messages)
+    error = told(caught)
+    assert error["error"]["type"] == "invalid_request_error"
+    assert words in error["error"]["message"]
+    assert simulator.stats()["violations"] == 1
+
+
+def test_pictures_and_documents_that_are_sound_are_taken(claude):
+    blocks = [picture(png(3, 2)), picture(jpeg(), "image/jpeg"), document(b"%PDF-1.4")]
+    messages = [user([*blocks, *[picture(png(2_000))] * 20])]
+    claude.messages.create(model=CLAUDE, max_tokens=2_000, messages=messages)
+
+
+def test_what_a_policy_forbids_is_refused(claude, gpt, simulator):
+    simulator.configure(forbidden="heron")
+    bird = [user("A heron.")]
+    with pytest.raises(anthropic.BadRequestError, match="blocked by content filtering policy"):
+        claude.messages.create(model=CLAUDE, max_tokens=2_000, messages=bird)
+    with pytest.raises(openai.BadRequestError, match="your prompt was flagged"):
+        gpt.chat.completions.create(model=GPT, messages=bird)
+    with pytest.raises(openai.BadRequestError, match="your prompt was flagged"):
+        gpt.responses.create(model=REASONER, input="A heron.")
+    claude.messages.create(model=CLAUDE, max_tokens=2_000, messages=[HELLO])
+
+
+@pytest.mark.parametrize(
+    ("data", "code"), [(b"AB", "invalid_image_format"), (BROKEN_INSIDE, "image_parse_error")]
+)
+def test_openais_apis_refuse_pictures_too(gpt, data, code):
+    url = f"data:image/png;base64,{base64_of(data)}"
+    sound = f"data:image/png;base64,{PNG_TEXT}"
+
+    def ask(url):
+        parts = [{"type": "image_url", "image_url": {"url": url}}]
+        gpt.chat.completions.create(model=GPT, messages=[user(parts)])
+
+    def respond(url):
+        parts = [{"type": "input_image", "image_url": url, "detail": "auto"}]
+        gpt.responses.create(model=REASONER, input=[user(parts)])
+
+    for way in (ask, respond):
+        way(sound)
+        with pytest.raises(
+            openai.BadRequestError, match="You uploaded an unsupported image"
+        ) as got:
+            way(url)
+        assert got.value.code == code
 
 
 def test_max_tokens_must_be_there(claude):

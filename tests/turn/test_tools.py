@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from tests.pictures import PNG_TEXT, png, text
 from tests.turn.acting import (
     WAIT,
     Hand,
@@ -139,7 +140,7 @@ async def test_what_is_no_result_is_an_error_and_not_the_end_of_the_turn(memory,
 
 async def test_a_tool_may_give_parts(memory):
     session = await create(memory)
-    picture = Media(kind="image", mime="image/png", data="iVBORw0KGgo=")
+    picture = Media(kind="image", mime="image/png", data=PNG_TEXT)
 
     async def gives(_):
         return [Text(text="a picture"), picture]
@@ -148,6 +149,23 @@ async def test_a_tool_may_give_parts(memory):
     await act(session, provider, [Hand(gives=gives)])
     (said,) = [each for each in await found(memory, Said) if each.message.results]
     assert said.message.results[0].content == (Text(text="a picture"), picture)
+    assert valid(provider)
+
+
+async def test_a_picture_that_no_provider_takes_is_told_in_words(memory):
+    session = await create(memory)
+    cut = Media(kind="image", mime="image/png", data=text(png()[:20]))
+
+    async def gives(_):
+        return [Text(text="a picture"), cut]
+
+    provider = claude(Call(name="read"), "It is broken.")
+    told = await act(session, provider, [Hand(gives=gives)])
+    why = "nobody can draw it: it is cut off after 20 bytes"
+    [result] = await texts(memory, "tool")
+    assert result == f"a picture\n[image (image/png) left out: {why}]"
+    assert of(ToolEnded, told)[0].text == result
+    assert why in str(provider.requests[1])
     assert valid(provider)
 
 

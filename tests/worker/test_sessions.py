@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tests.pictures import png, text
 from trimtab.core.message import Media, Message, ToolCall, ToolResult
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
@@ -77,7 +78,7 @@ async def test_long_ones_are_closed_before_they_are_too_many():
 async def test_a_picture_counts_by_what_it_takes_in_memory(in_result):
     opening = Opening()
     sessions = Sessions(opening, kept=9, held=150_000)
-    picture = Media(kind="image", mime="image/png", data="A" * 100_000)
+    picture = Media(kind="image", mime="image/png", data=text(png(weight=75_000)))
     for name in "abc":
         async with sessions.using(name) as session:
             if in_result:

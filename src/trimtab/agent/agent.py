@@ -15,6 +15,7 @@ from trimtab.agent.spec import Model, Spec
 from trimtab.agent.toolbox import toolbox
 from trimtab.catalog import cheap_model, resolve
 from trimtab.core.policies.knobs import knobs_from
+from trimtab.dialects.media import Takes, takes_of
 from trimtab.observe import when_watched
 from trimtab.providers.choose import provider_for
 from trimtab.providers.provider import Provider
@@ -71,6 +72,11 @@ class Agent:
 
     def __post_init__(self) -> None:
         self.written = self.spec.model
+
+    @property
+    def takes(self) -> Takes:
+        """Which pictures and files its model can be given."""
+        return takes_of(self.provider.dialect, self.spec.model.name)
 
     async def session(self, session: str) -> Session:
         """The session of that name, new or as it was left, under the file as it is now."""

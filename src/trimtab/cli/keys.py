@@ -34,7 +34,11 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
         typer.Option(help="An agent that it may use; may be given again. Unset, all."),
     ] = None,
     metrics: Annotated[
-        bool, typer.Option("--metrics", help="Let it read /metrics, which counts all tenants.")
+        bool,
+        typer.Option(
+            "--metrics",
+            help="Let it read /metrics, which counts all tenants, and nothing else: no sessions.",
+        ),
     ] = False,
     file: FileOption = FILE,
     as_json: JsonOption = False,
@@ -55,11 +59,13 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
         )
         write_keys(file, [*known, kept])
     if as_json:
-        typer.echo(json.dumps({"name": name, "tenant": tenant, "key": text}))
+        owner = None if metrics else tenant
+        typer.echo(json.dumps({"name": name, "tenant": owner, "metrics": metrics, "key": text}))
         return
+    what = "reads /metrics and nothing else" if metrics else f"opens sessions of tenant {tenant}"
     typer.echo(text)
     typer.echo(
-        f"\nThis is the key {name} of tenant {tenant}. It is shown this once: {file} keeps its "
+        f"\nThe key {name} {what}. It is shown this once: {file} keeps its "
         f"hash.\nServe with it: write `keys: {file}` under `serve` in agent.yaml.\nUse it: curl "
         '-H "Authorization: Bearer KEY" …',
         err=True,
@@ -68,7 +74,7 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
 
 @keys.command("list")
 def list_(file: FileOption = FILE, as_json: JsonOption = False) -> None:
-    """List the keys of a file: their names, tenants and agents."""
+    """List the keys of a file: their names, what they open, tenants and agents."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
@@ -83,9 +89,10 @@ def list_(file: FileOption = FILE, as_json: JsonOption = False) -> None:
         rows = [
             {
                 "name": key.name,
-                "tenant": key.tenant,
+                "tenant": None if key.metrics else key.tenant,
                 "agents": list(key.agents) if key.agents is not None else None,
                 "metrics": key.metrics,
+                "narrowed": key.narrowed,
                 "created": key.created,
             }
             for key in found
@@ -96,13 +103,22 @@ def list_(file: FileOption = FILE, as_json: JsonOption = False) -> None:
         typer.echo(f"no keys in {file} yet; make one: trimtab keys create NAME", err=True)
         return
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    for title in ("key", "tenant", "agents", "metrics", "made"):
+    for title in ("key", "opens", "tenant", "agents", "made"):
         table.add_column(title)
     for key in found:
         agents = "all" if key.agents is None else ", ".join(key.agents)
-        cells = (key.name, key.tenant, agents, "yes" if key.metrics else "–", age(key.created))
+        cells = (key.name, "sessions", key.tenant, agents, age(key.created))
+        if key.metrics:
+            cells = (key.name, "metrics only", "–", "–", age(key.created))
         table.add_row(*(Text(plain(cell)) for cell in cells))
     page().print(table)
+    for key in found:
+        if key.narrowed:
+            typer.echo(
+                f"{key.name} opened sessions of tenant {key.tenant} as well when it was made, and "
+                "does no longer; for sessions make another one: trimtab keys create NAME",
+                err=True,
+            )
 
 
 @keys.command()

@@ -10,6 +10,7 @@ import binascii
 import math
 from collections.abc import Callable
 
+from trimtab.core.media_formats import dimensions
 from trimtab.core.message import Media
 
 IMAGE_TOKENS = 1_600
@@ -35,7 +36,6 @@ VIDEO_BYTES_PER_TOKEN = 100
 
 _HEAD = 4 * 1024
 _JPEG_HEAD = 128 * 1024
-_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 
 
 def media_tokens(part: Media, count: Callable[[str], int]) -> int:
@@ -57,24 +57,15 @@ def media_tokens(part: Media, count: Callable[[str], int]) -> int:
 
 def image_dimensions(data: str) -> tuple[int, int] | None:
     """Width and height of a base64 PNG, GIF, WebP or JPEG; None where they cannot be read."""
-    head = _decode(data[:_HEAD])
-    if head[:8] == b"\x89PNG\r\n\x1a\n" and len(head) >= 24:
-        return int.from_bytes(head[16:20], "big"), int.from_bytes(head[20:24], "big")
-    if head[:4] == b"GIF8" and len(head) >= 10:
-        return int.from_bytes(head[6:8], "little"), int.from_bytes(head[8:10], "little")
-    if head[:4] == b"RIFF" and head[8:12] == b"WEBP" and len(head) >= 30:
-        return _webp_dimensions(head)
-    if head[:2] == b"\xff\xd8":
-        # A camera's preview and colour profile may stand before the frame header.
-        return _jpeg_dimensions(head) or _jpeg_dimensions(_decode(data[:_JPEG_HEAD]))
-    return None
+    # A camera's preview and colour profile may stand before the frame header of a JPEG.
+    return dimensions(_decode(data[:_HEAD])) or dimensions(_decode(data[:_JPEG_HEAD]))
 
 
 def _image_tokens(data: str) -> int:
-    dimensions = image_dimensions(data)
-    if dimensions is None:
+    sides = image_dimensions(data)
+    if sides is None:
         return IMAGE_TOKENS
-    width, height = dimensions
+    width, height = sides
     return min(max(IMAGE_TOKENS, math.ceil(width * height / PIXELS_PER_TOKEN)), IMAGE_TOKENS_MAX)
 
 
@@ -83,31 +74,3 @@ def _decode(data: str) -> bytes:
         return base64.b64decode(data[: len(data) // 4 * 4])
     except (binascii.Error, ValueError):
         return b""
-
-
-def _webp_dimensions(head: bytes) -> tuple[int, int] | None:
-    match head[12:16]:
-        case b"VP8 ":
-            width, height = head[26:28], head[28:30]
-            return (
-                int.from_bytes(width, "little") & 0x3FFF,
-                int.from_bytes(height, "little") & 0x3FFF,
-            )
-        case b"VP8L":
-            bits = int.from_bytes(head[21:25], "little")
-            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
-        case b"VP8X":
-            width, height = head[24:27], head[27:30]
-            return int.from_bytes(width, "little") + 1, int.from_bytes(height, "little") + 1
-        case _:
-            return None
-
-
-def _jpeg_dimensions(head: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 9 <= len(head) and head[at] == 0xFF:
-        if head[at + 1] in _FRAMES:
-            height, width = head[at + 5 : at + 7], head[at + 7 : at + 9]
-            return int.from_bytes(width, "big"), int.from_bytes(height, "big")
-        at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
-    return None

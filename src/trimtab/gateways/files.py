@@ -8,25 +8,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from trimtab.core.message import Media, MediaKind, Text
+from trimtab.dialects.media import Takes, UnfitMedia, fitted
 
 TEXTS = ("text/", "application/json", "application/xml", "application/x-yaml")
 """Beginnings of media types whose files are read out as text."""
-_KINDS: dict[str, MediaKind] = {
-    "image/jpeg": "image",
-    "image/png": "image",
-    "image/gif": "image",
-    "image/webp": "image",
-    "application/pdf": "document",
-    "audio/mpeg": "audio",
-    "audio/wav": "audio",
-    "audio/x-wav": "audio",
-}
-_TAKES: dict[str, tuple[MediaKind, ...]] = {
-    "anthropic": ("image", "document"),
-    "openai_chat": ("image", "document", "audio"),
-    "openai_responses": ("image", "document"),
-}
-"""By dialect: what its models can be given."""
 
 
 class NotFetched(Exception):
@@ -58,28 +43,55 @@ class File:
     """Bytes, where it is known."""
 
 
-async def part_of(file: File, *, dialect: str, most: int) -> Text | Media:
-    """The file as a part; never fails: what cannot be fetched is told as well."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What became of a file."""
+
+    part: Text | Media
+    """The file as a part, or what the model is told in its place."""
+    refusal: str = ""
+    """What its sender is told where it was not taken; empty where it was."""
+
+
+async def taken(file: File, *, takes: Takes, most: int) -> Taken:
+    """The file as a part; never fails: what cannot be taken is told to the model and its sender."""
     name = " ".join((file.name or "").split())
     mime = (file.mime or mimetypes.guess_type(name)[0] or "").partition(";")[0].strip().lower()
     told = (
         f"{file.kind} ({about})" if (about := ", ".join(filter(None, (name, mime)))) else file.kind
     )
-    kind, is_text = _KINDS.get(mime), mime.startswith(TEXTS)
-    if not is_text and (kind is None or kind not in _TAKES.get(dialect, ())):
-        return Text(text=f"[{told}: this model cannot be given such files]")
+    kind, is_text = _kind(mime), mime.startswith(TEXTS)
+    if not is_text and not (kind is not None and takes.type_taken(kind, mime)):
+        return _not_taken(told, "this model cannot be given such files")
     try:
         data = await _fetched(file, most)
     except NotFetched:
-        return Text(text=f"[{told}: it could not be fetched]")
+        return _not_taken(told, "it could not be fetched")
     except TooLarge as error:
-        why = f"it has {error.size:,} bytes, and at most {most:,} are taken"
-        return Text(text=f"[{told}: {why}]")
+        return _not_taken(told, f"it has {error.size:,} bytes, and at most {most:,} are taken")
     if is_text:
         title = f"{file.kind} {name}" if name else file.kind
-        return Text(text=f"[{title}]\n{data.decode('utf-8', 'replace')}")
+        return Taken(part=Text(text=f"[{title}]\n{data.decode('utf-8', 'replace')}"))
     assert kind is not None  # noqa: S101 - what is neither has been told
-    return Media(kind=kind, mime=mime, data=base64.b64encode(data).decode())
+    whole = Media(kind=kind, mime=mime, data=base64.b64encode(data).decode())
+    try:
+        return Taken(part=fitted(whole, takes))
+    except UnfitMedia as error:
+        return _not_taken(told, error.why)
+
+
+def _kind(mime: str) -> MediaKind | None:
+    match mime.partition("/")[0]:
+        case "image":
+            return "image"
+        case "audio":
+            return "audio"
+        case _:
+            return "document" if mime == "application/pdf" else None
+
+
+def _not_taken(told: str, why: str) -> Taken:
+    return Taken(part=Text(text=f"[{told}: {why}]"), refusal=f"I cannot take the {told}: {why}.")
 
 
 async def _fetched(file: File, most: int) -> bytes:

@@ -15,6 +15,7 @@ from trimtab.providers.provider import Failure, ProviderError
 from trimtab.testing.answer import Answer, Call, Frame, Ids
 from trimtab.testing.arguments import as_text
 from trimtab.testing.counting import RequestCounter
+from trimtab.testing.media import refused_media
 from trimtab.testing.pairing import unpaired
 from trimtab.testing.wires import wire
 
@@ -115,6 +116,8 @@ class ScriptedProvider:
         wrong = self._dialect.check(request)
         if not wrong and (pair := unpaired(request, self.dialect)) is not None:
             wrong = [pair]
+        if not wrong and (media := refused_media(request, self.dialect)) is not None:
+            wrong = [media.message]
         if wrong:
             raise RequestRefused(number, wrong)
 

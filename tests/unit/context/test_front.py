@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.conversations import chat, prose, said, system, talk, use, user
+from tests.pictures import PNG_TEXT
 from trimtab import Context
 from trimtab.core.event import Call
 from trimtab.core.plan import Span
@@ -75,7 +76,7 @@ def test_the_notice_is_the_first_text_of_the_message_that_the_user_said():
 
 
 def test_it_is_a_part_of_its_own_where_the_user_said_parts():
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG_TEXT}"}}
     context = short()
     context.add({"role": "user", "content": [{"type": "text", "text": "look"}, picture]})
     [message] = context.request()["messages"]

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.conversations import calls, chat, claude, contents, prose, result, said, system, user
+from tests.pictures import PNG_TEXT, png, text
 from tests.replies import (
     chat_reply,
     claude_reply,
@@ -251,8 +252,11 @@ MARK = {"cache_control": {"type": "ephemeral"}}
 STORED = {"type": "image", "source": {"type": "file", "file_id": "f1"}}
 OTHER = {"type": "image", "source": {"type": "file", "file_id": "f2"}}
 DIFFERENT = {
-    "another picture": (found(block("x"), picture("aaaa")), found(block("x"), picture("bbbb"))),
-    "no picture": (found(block("x"), picture("aaaa")), found(block("x"))),
+    "another picture": (
+        found(block("x"), picture(PNG_TEXT)),
+        found(block("x"), picture(text(png(2, 2)))),
+    ),
+    "no picture": (found(block("x"), picture(PNG_TEXT)), found(block("x"))),
     "another file": (found(STORED), found(OTHER)),
     "failed": (found(block("x")), found(block("x"), is_error=True)),
     "another source": (found(looked("/a")), found(looked("/b"))),
@@ -289,7 +293,7 @@ def test_a_cache_mark_that_moves_is_no_difference(one):
 def test_what_a_history_lost_on_its_way_through_chat_is_no_difference():
     """A result there is a text, and nothing says that the tool failed."""
     context = claude()
-    context.sync([user("go"), USE, found(block("broken"), picture("aaaa"), is_error=True)])
+    context.sync([user("go"), USE, found(block("broken"), picture(PNG_TEXT), is_error=True)])
     call = calls("c", tool="look")
     context.sync([user("go"), call, result("c", "broken"), said("Seen.")])
     assert not rewinds(context)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.conversations import calls, chat, claude, prose, result, talk, use, user
+from tests.pictures import PNG_TEXT
 from tests.snapshots import snapshot
 from trimtab import Context
 from trimtab.core.event import Usage
@@ -111,7 +112,7 @@ def test_arguments_reasoning_and_pictures_are_counted():
     thinking = Opaque(data={"type": "thinking", "thinking": prose(4_000)}, thinking=True)
     context.add(Message(role="assistant", parts=(thinking,), origin="anthropic"))
     with_thinking = context.report().used
-    picture = Media(kind="image", mime="image/png", data="A" * 100)
+    picture = Media(kind="image", mime="image/png", data=PNG_TEXT)
     context.add(Message(role="user", parts=(Text(text="see"), picture)))
     with_picture = context.report().used
     assert with_arguments - before > 700

@@ -76,8 +76,12 @@ def _keys(crew: Crew, keys: KeyFile | None) -> str:
     known = keys.keys()
     if not known:
         return f"no key in {crew.keys} yet: trimtab keys create NAME --file {crew.keys}"
-    tenants = {key.tenant for key in known}
-    return f"{counted(len(known), 'key')} of {counted(len(tenants), 'tenant')} in {crew.keys}"
+    tenants = {key.tenant for key in known if not key.metrics}
+    opening = sum(not key.metrics for key in known)
+    told = [f"{counted(opening, 'key')} of {counted(len(tenants), 'tenant')}"] if opening else []
+    if figures := len(known) - opening:
+        told.append(f"{figures} for metrics alone")
+    return f"{' and '.join(told)} in {crew.keys}"
 
 
 def _doors(doors: Sequence[tuple[str, Door]]) -> str:

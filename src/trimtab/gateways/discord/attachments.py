@@ -8,8 +8,8 @@ import logging
 import aiohttp
 import discord
 
-from trimtab.core.message import Media, Text
-from trimtab.gateways.files import File, NotFetched, part_of
+from trimtab.dialects.media import Takes
+from trimtab.gateways.files import File, NotFetched, Taken, taken
 
 MANY = 10
 """Files of one message that are taken; Discord sends no more."""
@@ -21,11 +21,9 @@ UNFETCHED = (discord.DiscordException, aiohttp.ClientError, OSError, ValueError,
 log = logging.getLogger("trimtab.discord")
 
 
-async def parts_of(message: discord.Message, *, dialect: str, most: int) -> list[Text | Media]:
+async def all_taken(message: discord.Message, *, takes: Takes, most: int) -> list[Taken]:
     """The files of a message; never fails: what cannot be taken is told in words."""
-    return [
-        await part_of(_file(one), dialect=dialect, most=most) for one in message.attachments[:MANY]
-    ]
+    return [await taken(_file(one), takes=takes, most=most) for one in message.attachments[:MANY]]
 
 
 def _file(found: discord.Attachment) -> File:

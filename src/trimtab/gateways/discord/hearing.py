@@ -16,8 +16,9 @@ from trimtab.agent.doors import Discord
 from trimtab.core.event import Said
 from trimtab.core.message import Message, Text, text_message
 from trimtab.gateways.discord.answering import answer
-from trimtab.gateways.discord.attachments import parts_of
+from trimtab.gateways.discord.attachments import all_taken
 from trimtab.gateways.discord.bot import Bot
+from trimtab.gateways.discord.chunks import chunks
 from trimtab.gateways.discord.indicator import Indicator
 from trimtab.gateways.discord.missed import channel_of, key_of, missed
 from trimtab.gateways.discord.pace import Pace
@@ -180,7 +181,7 @@ class Hearing:
             if not edited or _first(before) == words_of(message, me):
                 return  # it came again, or a preview was added to it
             key = f"{key}:{int((message.edited_at or message.created_at).timestamp() * 1_000)}"
-        said = await self._message(
+        said, refusals = await self._message(
             session, message, words_of(message, me, edited=before is not None)
         )
         is_alone = is_direct(message) or channel != message.channel.id or _is_own(place, me)
@@ -195,6 +196,8 @@ class Hearing:
         self._indicator.begin(session, channel)
         if not await self._service.post(letter):
             self._indicator.replied(session)  # it is known already
+        elif refusals:
+            await _tell(bot, channel, "\n".join(refusals))
 
     async def _place(self, bot: Bot, channel: object) -> object:
         """The channel, with what it belongs to; None where that is not known."""
@@ -250,13 +253,18 @@ class Hearing:
                 return letter.message
         return None
 
-    async def _message(self, session: str, message: discord.Message, text: str) -> Message:
+    async def _message(
+        self, session: str, message: discord.Message, text: str
+    ) -> tuple[Message, list[str]]:
+        """What is said to the agent, and what its sender is told of files that were not taken."""
         if not message.attachments:
-            return text_message("user", text)
-        dialect = self._service.agent_of(session).provider.dialect
-        files = await parts_of(message, dialect=dialect, most=self._block.max_file)
+            return text_message("user", text), []
+        takes = self._service.agent_of(session).takes
+        files = await all_taken(message, takes=takes, most=self._block.max_file)
         words = (Text(text=text),) if text else ()
-        return Message(role="user", parts=(*words, *files), plain=False)
+        parts = (*words, *(file.part for file in files))
+        refusals = [file.refusal for file in files if file.refusal]
+        return Message(role="user", parts=parts, plain=False), refusals
 
     @asynccontextmanager
     async def _lane(self, channel: int) -> AsyncGenerator[None]:
@@ -270,6 +278,15 @@ class Hearing:
             self._users[channel] -= 1
             if not self._users[channel]:
                 del self._users[channel], self._lanes[channel]
+
+
+async def _tell(bot: Bot, channel: int, text: str) -> None:
+    """Say something beside the outbox; where it does not arrive, the model tells it as well."""
+    try:
+        for piece in chunks(text):
+            await bot.get_partial_messageable(channel).send(piece)
+    except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+        log.warning("what was said of a file did not go out: %r", error)
 
 
 def _me(bot: Bot) -> int:

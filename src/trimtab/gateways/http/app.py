@@ -50,6 +50,8 @@ def make_app(offer: Offer) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        if offer.keys is not None:
+            offer.keys.warn()
         yield
         await offer.close()
         await offer.hubs.close()
@@ -85,6 +87,8 @@ class Endpoint:
         public = any(operation.public for operation in self._methods.values())
         caller = LOCAL if public else self._caller(headers)
         scope["trimtab"] = {"key": caller.name, "tenant": caller.tenant}
+        if not public:
+            self._refuse_scope(caller)
         operation = self._operation(scope)
         if not public and (wait := self._pace.wait(caller.name)):
             seconds = math.ceil(wait)
@@ -124,6 +128,17 @@ class Endpoint:
             why = "the key is not known here" if known else "no key came with the request"
             raise Problem("no-key", why, headers={"WWW-Authenticate": "Bearer"})
         return caller
+
+    def _refuse_scope(self, caller: Caller) -> None:
+        """A key that lies where Prometheus reads it must not open anything but metrics."""
+        own = next((operation.scope for operation in self._methods.values()), "sessions")
+        if caller.scope in ("both", own):
+            return
+        if own == "metrics":
+            why = "may not read metrics; one made with `trimtab keys create NAME --metrics` may"
+        else:
+            why = "reads /metrics and nothing else; one made without --metrics opens sessions"
+        raise Problem("not-allowed", f"the key {caller.name} {why}")
 
     def _operation(self, scope: Scope) -> Operation:
         method: str = scope["method"]

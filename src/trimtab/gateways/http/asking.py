@@ -11,7 +11,7 @@ from trimtab.agent.agent import Agent
 from trimtab.agent.doors import Serve
 from trimtab.gateways.http.bodies import Body
 from trimtab.gateways.http.hubs import Hubs
-from trimtab.gateways.http.keys import Caller, KeyFile
+from trimtab.gateways.http.keys import Caller, KeyFile, Scope
 from trimtab.gateways.http.problems import no_agent, no_session
 from trimtab.gateways.http.streams import Stream
 from trimtab.worker.naming import Address, is_name
@@ -187,5 +187,7 @@ class Operation:
     """The media type of a text that it gives as well, or instead of JSON where `answer` is None."""
     public: bool = False
     """Whether no key is needed."""
+    scope: Scope = "sessions"
+    """Of which keys it is."""
     problems: tuple[int, ...] = ()
     """Statuses of failure besides those that all have."""

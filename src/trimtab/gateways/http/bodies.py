@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -122,8 +123,13 @@ def checked(body: type[Body], raw: bytes) -> Body:
         {"field": ".".join(map(str, each["loc"])) or "body", "why": _why(each["type"], each["msg"])}
         for each in found[:SHOWN]
     ]
+    raise invalid(wrong)
+
+
+def invalid(wrong: Sequence[Mapping[str, str]]) -> Problem:
+    """What is wrong with a body: each `field` with its `why`."""
     told = "; ".join(f"{each['field']}: {each['why']}" for each in wrong)
-    raise Problem("invalid", told, fields=wrong)
+    return Problem("invalid", told, fields=list(wrong))
 
 
 def _why(kind: str, told: str) -> str:

@@ -13,7 +13,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from trimtab.worker.naming import TENANT, is_name
 
@@ -24,6 +24,10 @@ BEGINS = "tt_"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 log = logging.getLogger("trimtab.http")
+
+
+Scope = Literal["sessions", "metrics", "both"]
+"""What a caller may do: all that has to do with sessions, read `/metrics`, or both."""
 
 
 class KeysBroken(ValueError):
@@ -39,13 +43,15 @@ class Key:
     sha256: str
     """Of the whole key, in hexadecimal digits. A key has 256 random bits: no salt is needed."""
     tenant: str = TENANT
-    """Whose sessions it opens."""
+    """Whose sessions it opens; of no meaning for a key that reads metrics."""
     agents: tuple[str, ...] | None = None
     """Agents that it may use; None for all."""
     metrics: bool = False
-    """Whether it may read `/metrics`, which counts all tenants."""
+    """Whether it reads `/metrics`, which counts all tenants, and nothing else."""
     created: float = 0.0
     """When it was made, in seconds since the epoch."""
+    narrowed: bool = False
+    """Whether it was made when a key for metrics opened sessions as well. It no longer does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +64,8 @@ class Caller:
     """Whose sessions are meant."""
     agents: tuple[str, ...] | None = None
     """Agents that may be used; None for all."""
-    metrics: bool = True
-    """Whether `/metrics` may be read."""
+    scope: Scope = "both"
+    """What may be done; a key never has both."""
 
     def may_use(self, agent: str) -> bool:
         """Whether this caller may use an agent."""
@@ -99,6 +105,17 @@ class KeyFile:
             self._seen = stamp
         return self._keys
 
+    def warn(self) -> None:
+        """Say in the log which keys open less than they did when they were made."""
+        for key in self.keys():
+            if key.narrowed:
+                log.warning(
+                    "the key %s reads /metrics and nothing else; an earlier version made it, and "
+                    "there it opened sessions as well. For sessions make another one: trimtab "
+                    "keys create NAME --file %s",
+                    *(key.name, self.path),
+                )
+
     def caller(self, given: str) -> Caller | None:
         """Who has this key; each comparison takes the same time, and all are made."""
         digest = digest_of(given)
@@ -108,9 +125,8 @@ class KeyFile:
                 found = key
         if found is None:
             return None
-        return Caller(
-            name=found.name, tenant=found.tenant, agents=found.agents, metrics=found.metrics
-        )
+        scope = "metrics" if found.metrics else "sessions"
+        return Caller(name=found.name, tenant=found.tenant, agents=found.agents, scope=scope)
 
 
 def digest_of(key: str) -> str:
@@ -122,6 +138,11 @@ def new_key(
     name: str, *, tenant: str = TENANT, agents: tuple[str, ...] | None = None, metrics: bool = False
 ) -> tuple[str, Key]:
     """A key, to be shown once, and what is kept of it."""
+    if metrics and (agents or tenant != TENANT):
+        raise ValueError(
+            "a key for metrics opens no sessions, so it has neither a tenant nor agents: leave "
+            "these out, or make two keys"
+        )
     for what, word in (("key", name), ("tenant", tenant), *(("agent", a) for a in agents or ())):
         if not is_name(word):
             raise ValueError(
@@ -159,7 +180,7 @@ def read_keys(path: Path) -> list[Key]:
 
 def write_keys(path: Path, keys: list[Key]) -> None:
     """Put the keys into a file that only its owner reads, whole or not at all."""
-    data = {"v": VERSION, "keys": [asdict(key) for key in keys]}
+    data = {"v": VERSION, "keys": [_stored(key) for key in keys]}
     handle, new = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # is 0600
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -173,15 +194,26 @@ def write_keys(path: Path, keys: list[Key]) -> None:
         raise
 
 
+def _stored(key: Key) -> dict[str, Any]:
+    """As it stands in the file. A key for metrics has no tenant there: one that has was made when
+    it opened sessions."""
+    data = asdict(key)
+    del data["narrowed"]
+    if key.metrics and not key.narrowed:
+        del data["tenant"], data["agents"]
+    return data
+
+
 def _key(data: dict[str, Any]) -> Key:
-    agents = data.get("agents")
+    agents, metrics = data.get("agents"), bool(data.get("metrics", False))
     key = Key(
         name=data["name"],
         sha256=data["sha256"],
         tenant=data.get("tenant", TENANT),
         agents=None if agents is None else tuple(agents),
-        metrics=bool(data.get("metrics", False)),
+        metrics=metrics,
         created=float(data.get("created", 0.0)),
+        narrowed=metrics and "tenant" in data,
     )
     names = (key.name, key.tenant, *(key.agents or ()))
     if not _DIGEST.fullmatch(key.sha256) or not all(map(is_name, names)):

@@ -280,9 +280,11 @@ OPERATIONS = (
         method="GET",
         path="/metrics",
         name="metrics",
-        told="Figures for Prometheus, of all tenants; for keys that were made with `--metrics`.",
+        told="Figures for Prometheus, of all tenants; for keys that were made with `--metrics`, "
+        "which read nothing else.",
         run=operating.metrics,
         text=PLAIN,
+        scope="metrics",
         problems=(403, 404),
     ),
     Operation(

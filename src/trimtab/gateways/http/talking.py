@@ -7,11 +7,14 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 from trimtab.core.event import Said
+from trimtab.core.message import Media, Message, Part
+from trimtab.dialects.media import UnfitMedia, fitted
 from trimtab.gateways.http.answers import Accepted, Done, Revived
 from trimtab.gateways.http.asking import Asked, Reply
-from trimtab.gateways.http.bodies import KEY, NewMessage
+from trimtab.gateways.http.bodies import KEY, NewMessage, invalid
 from trimtab.gateways.http.following import Follower, Place, Wanted, place_of
 from trimtab.gateways.http.problems import Problem, no_session, not_now
 from trimtab.gateways.http.sessions import given_up, was_ended, where
@@ -37,6 +40,7 @@ async def send(asked: Asked) -> Reply | Stream:
     address, body = asked.address(), asked.body
     assert isinstance(body, NewMessage)  # noqa: S101 - what the operation says
     key, read = _key(asked, body), _read(asked)
+    message = _message(asked, body)
     session, service = str(address), asked.service
     if not await service.store.position(session):
         if read is not None:
@@ -50,12 +54,12 @@ async def send(asked: Asked) -> Reply | Stream:
         # Listened to before it is posted, so that no piece of the answer is missed.
         async with asked.offer.hubs.following(session):
             if said is None:
-                await service.post(_letter(session, key, body))
+                await service.post(_letter(session, key, message))
         # Who is ahead of the log has an id of another session.
         own = read is not None and read.position <= await service.store.position(session)
         place = read if read is not None and own else Place(position=after)
         return _answer(asked, session, key, place, said=said is not None and said <= place.position)
-    new = said is None and await service.post(_letter(session, key, body))
+    new = said is None and await service.post(_letter(session, key, message))
     told = Accepted(key=key, known=not new, after=after, events=f"{where(address)}/events")
     headers = {"Location": f"{told.events}?after={after}"}
     return Reply(value=told, status=202, headers=headers)
@@ -182,8 +186,25 @@ async def _is_newest(store: Store, session: str, said: int) -> bool:
     return True
 
 
-def _letter(session: str, key: str, body: NewMessage) -> Inbound:
-    return Inbound(session=session, message=body.message(), key=key, at=time.time())
+def _letter(session: str, key: str, message: Message) -> Inbound:
+    return Inbound(session=session, message=message, key=key, at=time.time())
+
+
+def _message(asked: Asked, body: NewMessage) -> Message:
+    """What goes into the log, if the agent's model can be given all of it."""
+    said, takes = body.message(), asked.agent().takes
+    parts: list[Part] = []
+    wrong: list[dict[str, str]] = []
+    for number, part in enumerate(said.parts):
+        try:
+            parts.append(fitted(part, takes) if isinstance(part, Media) else part)
+        except UnfitMedia as error:
+            assert isinstance(part, Media)  # noqa: S101 - nothing else is looked at
+            why = f"the {part.kind} ({part.mime}) cannot be sent: {error.why}"
+            wrong.append({"field": f"parts.{number}.{error.about}", "why": why})
+    if wrong:
+        raise invalid(wrong)
+    return replace(said, parts=tuple(parts))
 
 
 def _key(asked: Asked, body: NewMessage) -> str:

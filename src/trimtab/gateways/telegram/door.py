@@ -21,7 +21,7 @@ from trimtab.gateways.telegram.answering import Answering
 from trimtab.gateways.telegram.client import BadToken, bot_of
 from trimtab.gateways.telegram.commands import COMMANDS, Commands, Given, command_in
 from trimtab.gateways.telegram.delivering import Delivering, place_of
-from trimtab.gateways.telegram.media import part_of
+from trimtab.gateways.telegram.media import taken
 from trimtab.gateways.telegram.reading import Words, topic_of, words_of
 from trimtab.gateways.telegram.sending import PACE, Place, Sending
 from trimtab.gateways.telegram.streaming import Streaming
@@ -182,14 +182,17 @@ class TelegramDoor:
         words = words_of(message, me, edited=edited)
         if words is None:
             return
+        spoken, refusal = await self._spoken(words, sender)
         letter = Inbound(
             session=session,
-            message=await self._spoken(words, sender),
+            message=spoken,
             key=f"{key}:{number}" if edited else key,
             at=self._clock(),
             route=_route(place),
         )
         if await self._service.post(letter):
+            if refusal:
+                self._answering.say(place, refusal)
             self._streaming.begin(session, place)
 
     def _sender(self, message: Message) -> Allowed | None:
@@ -216,17 +219,19 @@ class TelegramDoor:
         # Of an album the first picture alone carries the words.
         return named or (album is not None and f"{message.chat.id}:{album}" in self._albums)
 
-    async def _spoken(self, words: Words, sender: Allowed) -> Spoken:
+    async def _spoken(self, words: Words, sender: Allowed) -> tuple[Spoken, str]:
+        """What is said to the agent, and what its sender is told of a file that was not taken."""
         parts: list[Part] = [Text(text=words.text)] if words.text else []
+        refusal = ""
         if words.attachment is not None:
             if sender.media:
-                agent = self._service.agents[self._agent]
-                most, dialect = self._block.max_file, agent.provider.dialect
-                part = await part_of(self.bot, words.attachment, dialect=dialect, most=most)
-                parts.append(part)
+                takes, most = self._service.agents[self._agent].takes, self._block.max_file
+                file = await taken(self.bot, words.attachment, takes=takes, most=most)
+                parts.append(file.part)
+                refusal = file.refusal
             else:
                 parts.append(Text(text=f"[{words.attachment.kind}: not taken from this sender]"))
-        return Spoken(role="user", parts=tuple(parts), plain=len(parts) == 1)
+        return Spoken(role="user", parts=tuple(parts), plain=len(parts) == 1), refusal
 
     async def _moved(self, message: Message) -> bool:
         """Follow a group that has become a supergroup: its past goes along."""

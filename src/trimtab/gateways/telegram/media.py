@@ -7,15 +7,15 @@ import logging
 from telegram import Bot
 from telegram.error import TelegramError
 
-from trimtab.core.message import Media, Text
+from trimtab.dialects.media import Takes
 from trimtab.gateways import files
-from trimtab.gateways.files import File, NotFetched, TooLarge
+from trimtab.gateways.files import File, NotFetched, Taken, TooLarge
 from trimtab.gateways.telegram.reading import Attachment
 
 log = logging.getLogger("trimtab.telegram")
 
 
-async def part_of(bot: Bot, found: Attachment, *, dialect: str, most: int) -> Text | Media:
+async def taken(bot: Bot, found: Attachment, *, takes: Takes, most: int) -> Taken:
     """The file as a part; never fails: what cannot be taken is told in words."""
 
     async def fetch() -> bytes:
@@ -29,4 +29,4 @@ async def part_of(bot: Bot, found: Attachment, *, dialect: str, most: int) -> Te
             raise NotFetched from error
 
     file = File(kind=found.kind, fetch=fetch, mime=found.mime, name=found.name, size=found.size)
-    return await files.part_of(file, dialect=dialect, most=most)
+    return await files.taken(file, takes=takes, most=most)

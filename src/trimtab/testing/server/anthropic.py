@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ from trimtab.catalog import Entry, lookup
 from trimtab.dialects import dialect
 from trimtab.dialects.anthropic_rules import claude_version
 from trimtab.testing.counting import listed, mark_of
+from trimtab.testing.media import refused_media
 from trimtab.testing.pairing import unpaired
 from trimtab.testing.seals import broken
 from trimtab.testing.server.options import Options
@@ -50,6 +52,10 @@ def examine(request: Wire, options: Options, *, counting: bool = False) -> None:
         raise refused(f"messages: {wrong}")
     _examine_thinking(request, options)
     _examine_marks(request)
+    if (media := refused_media(request, "anthropic")) is not None:
+        raise refused(media.message)
+    if options.forbidden and options.forbidden in json.dumps(request["messages"]):
+        raise refused("Output blocked by content filtering policy")
 
 
 def _examine_blocks(request: Wire) -> None:

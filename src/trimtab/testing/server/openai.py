@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from trimtab.catalog import lookup
 from trimtab.testing.counting import Piece, RequestCounter, listed
+from trimtab.testing.media import refused_media
 from trimtab.testing.server.options import Options
 from trimtab.testing.server.refusals import openai as refused
 
@@ -61,6 +63,19 @@ def examine_list(request: Wire, key: str) -> None:
             raise refused(
                 f"Invalid type for '{name}': expected an object.", param=name, code="invalid_type"
             )
+
+
+def examine_content(request: Wire, dialect: str, options: Options) -> None:
+    """Refuse pictures and documents that cannot be read, and what a policy forbids."""
+    if (media := refused_media(request, dialect)) is not None:
+        raise refused(media.message, param=media.param, code=media.code)
+    said = request.get("messages", request.get("input"))
+    if options.forbidden and options.forbidden in json.dumps(said):
+        raise refused(
+            "Invalid prompt: your prompt was flagged as potentially violating our usage policy. "
+            "Please try again with a different prompt",
+            code="invalid_prompt",
+        )
 
 
 def reasons(model: str) -> bool:

@@ -12,6 +12,7 @@ from trimtab.testing.counting import Piece, RequestCounter, listed
 from trimtab.testing.pairing import unpaired
 from trimtab.testing.server.openai import (
     examine_breakpoints,
+    examine_content,
     examine_list,
     examine_names,
     examine_output,
@@ -46,6 +47,7 @@ def examine(request: Wire, options: Options) -> None:
     if (wrong := unpaired(request, "openai_chat")) is not None:
         raise refused(f"Invalid parameter: {wrong}", param="messages")
     examine_breakpoints(request, "messages", "content", _PARTS)
+    examine_content(request, "openai_chat", options)
     if options.template == "strict":
         _examine_template(listed(request["messages"]))
 

@@ -12,6 +12,7 @@ from trimtab.testing.pairing import unpaired
 from trimtab.testing.seals import broken
 from trimtab.testing.server.openai import (
     examine_breakpoints,
+    examine_content,
     examine_list,
     examine_names,
     examine_output,
@@ -84,6 +85,7 @@ def examine(request: Wire, whole: Wire, kept: Kept, options: Options) -> None:
     if (wrong := unpaired(whole, "openai_responses")) is not None:
         raise refused(f"Invalid input: {wrong}", param="input")
     examine_breakpoints(request, "input", "content", _PARTS)
+    examine_content(whole, "openai_responses", options)
 
 
 def _examine_items(whole: Wire, kept: Kept, options: Options) -> None:

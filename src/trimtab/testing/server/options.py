@@ -35,6 +35,8 @@ class Options:
     template: Template = "open"
     """`strict` holds chat messages to one system message at the start and to roles that alternate,
     as the templates of many open models do."""
+    forbidden: str = ""
+    """A request that holds this text is refused, as one that breaks a policy; empty for none."""
     signatures: bool = True
     """Whether thinking that this server has not signed is refused."""
     thinks: bool = True

@@ -17,6 +17,7 @@ from tests.conversations import (
     use,
     user,
 )
+from tests.pictures import png, text
 from tests.snapshots import snapshot
 from trimtab.core.budget import quarter
 from trimtab.core.event import Edit
@@ -428,7 +429,7 @@ def test_an_exempt_tool_is_neither_cut_nor_masked():
 
 def test_a_picture_counts_by_its_tokens_not_by_its_payload():
     context = chat()
-    picture = Media(kind="image", mime="image/png", data="A" * 400_000)
+    picture = Media(kind="image", mime="image/png", data=text(png(weight=300_000)))
     context.add(Message(role="user", parts=(Text(text="look"), picture)))
     context.request()
     context.add(said("seen"))
