@@ -180,3 +180,20 @@ async def test_a_schedule_goes_with_the_call_that_made_it(tmp_path):
     await desk.erase(str(root), store, SESSION, handle)
     assert holding(root / ".schedules", "zq4711needle") == []
     await store.close()
+
+
+async def test_a_disk_that_refuses_an_answer_does_not_end_the_process_that_serves(
+    tmp_path, mine, monkeypatch
+):
+    def refused(path, answer):
+        raise OSError("no space is left")
+
+    monkeypatch.setattr(control, "PATIENCE", 0.2)
+    async with house(tmp_path, "Hello.") as serving:
+        await serving.say(f"I am {WORD}.", key="a")
+        await serving.turns.idle()
+        with monkeypatch.context() as patched:
+            patched.setattr(control, "_put_answer", refused)
+            with pytest.raises(StoreUnavailable, match="has not done it"):
+                await erase(mine, "m2")
+        assert (await erase(mine, "m2"))[0] == ["m2"]

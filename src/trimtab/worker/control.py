@@ -76,12 +76,15 @@ async def ask(root: Path, wanted: Request) -> Mapping[str, Any]:
 async def obey(root: Path, service: Service) -> None:
     """Do what is asked, until cancelled."""
     folder = root / MAIL / FOLDER
-    await asyncio.to_thread(_tidy, folder)
+    _tidy(folder)
     while True:
-        for path in await asyncio.to_thread(_waiting, folder):
-            answer = await _answer(service, path)
-            with writing(path):
+        try:
+            for path in await asyncio.to_thread(_waiting, folder):
+                answer = await _answer(service, path)
                 await asyncio.to_thread(_put_answer, path, answer)
+        except OSError as error:
+            # Whoever asks is told that nobody has answered; what is served must not stop for it.
+            log.warning("what is asked for in %s was not answered: %s", folder, error)
         await asyncio.sleep(LOOK)
 
 

@@ -56,7 +56,9 @@ def only_writer(path: Path) -> Generator[None]:
     replaced."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
+        # Where a file system knows no locks, a line that is typed meanwhile may be lost.
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
         yield
     finally:
         os.close(folder)
