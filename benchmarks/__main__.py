@@ -39,6 +39,7 @@ COMMANDS = (
     ("-m", "benchmarks.discord_fuzz"),
     ("-m", "benchmarks.schedule_clock"),
     ("-m", "benchmarks.bot_months"),
+    ("-m", "benchmarks.forgetting"),
 )
 """In the order they run. `fit_weights.py` is no benchmark: it writes the weights."""
 

@@ -43,6 +43,7 @@ BODIES: Mapping[str, Any] = {
     "create_session": {"name": THEIRS},
     "undo": {"to": "m2"},
     "fork": {"name": "copy", "at": 1},
+    "erase": {"handle": "m2"},
 }
 
 

@@ -66,7 +66,13 @@ def serving(
     with subprocess.Popen(
         command,
         cwd=folder,
-        env={**(os.environ if inherit else {}), "PYTHONWARNINGS": "error", **(environ or {})},
+        # What a developer has typed into chats is none of a test's business.
+        env={
+            **(os.environ if inherit else {}),
+            "PYTHONWARNINGS": "error",
+            "XDG_STATE_HOME": str(folder / "state"),
+            **(environ or {}),
+        },
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

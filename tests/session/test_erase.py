@@ -9,7 +9,7 @@ from trimtab import Erased
 from trimtab.core.event import Edit, Erase, canonical
 from trimtab.core.plan import Span
 from trimtab.session import Session
-from trimtab.stores.errors import NoSession
+from trimtab.stores.errors import NoSession, StaleOwner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 
@@ -209,3 +209,50 @@ async def test_a_deleted_session_leaves_nothing(place):
         await Session.open(store, "s")
     assert [found.session for found in await store.sessions()] == ["other"]
     await store.close()
+
+
+async def test_erasing_the_same_again_writes_nothing(store):
+    session = await Session.create(store, "s", **options())
+    handle = await session.add(user("My secret."))
+    await session.erase(handle)
+    position = await store.position("s")
+    assert await session.erase(handle) == []
+    assert await store.position("s") == position
+
+
+async def test_an_erasure_that_is_to_be_alone_ends_a_turn_that_another_runs(store):
+    """What that one has in memory, it can write no more."""
+    working = await Session.create(store, "s", **options())
+    handle = await working.add(user("My secret."))
+    await working.claim()
+    other = await Session.open(store, "s")
+    await other.erase(handle, alone=True)
+    with pytest.raises(StaleOwner):
+        await working.add(user("You said: My secret."))
+    assert "secret" not in str(await bodies(store, "s"))
+    with pytest.raises(StaleOwner):
+        await working.refresh()
+    assert "secret" not in repr(working._context.events)
+
+
+async def test_a_session_in_which_nothing_runs_is_not_claimed_for_an_erasure(store):
+    session = await Session.create(store, "s", **options())
+    handle = await session.add(user("My secret."))
+    async with session.owned():
+        pass
+    await session.erase(handle, alone=True)
+    assert session.window.epoch == 1
+
+
+async def test_what_is_to_go_is_told_before_it_does(store):
+    session = await Session.create(store, "s", **options())
+    handle = await session.add(user("My secret."), key="k")
+    told = []
+
+    async def first(found):
+        kept = str(await bodies(store, "s"))
+        told.append((found.said, found.keys, "My secret." in kept))
+
+    await session.erase(handle, first=first)
+    await session.erase(handle, first=first)
+    assert told == [(["My secret."], {"k"}, True), (["[erased]"], {"k"}, False)]

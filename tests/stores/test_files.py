@@ -1,9 +1,13 @@
 """The store on files: what lies in a folder, and what becomes of it when something is missing."""
 
 import asyncio
+import fcntl
 import json
+import os
 import shutil
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -400,3 +404,120 @@ def test_what_is_made_from_the_log_is_left_unused_where_it_was_cut(root, name):
         snapshot = run(root, lambda store: store.snapshot(SESSION))
         assert snapshot is None or snapshot.state == {"a": 1, "b": [2]}
         assert run(root, lambda store: store.find_key(SESSION, "k")) == 4
+
+
+def modes(folder):
+    """Who may do what, of everything in a folder."""
+    return {
+        path.relative_to(folder).as_posix(): path.stat().st_mode & 0o777
+        for path in (folder, *folder.rglob("*"))
+    }
+
+
+def private(folder):
+    return {name: 0o700 if (folder / name).is_dir() else 0o600 for name in modes(folder)}
+
+
+@contextmanager
+def umask(mask):
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+async def everything(store):
+    """All kinds of files that a store writes."""
+    await store.append(SESSION, [said(1, "one", key="k1"), said(2, "large " * 20_000)])
+    await store.checkpoint(SESSION, Snapshot(seq=1))
+    await store.append(SESSION, [said(3, key="k3")])
+    await store.checkpoint(SESSION, Snapshot(seq=3))
+    await store.append("child", [said(1), forked(2, SESSION)])
+    await store.rewrite(SESSION, [said(4)], lambda event: event)
+    await store.append("gone", [said(1)])
+    await store.delete("gone")
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o277])
+def test_whatever_the_umask_all_is_for_its_owner_alone_from_its_first_moment(
+    tmp_path, monkeypatch, mask
+):
+    root, made = tmp_path / "new" / "sessions", list[int]()
+    real = os.open
+
+    def seen(path, flags, mode=0o777, **own):
+        if flags & os.O_CREAT:
+            made.append(mode)
+        return real(path, flags, mode, **own)
+
+    monkeypatch.setattr(os, "open", seen)
+    with umask(mask):
+        run(root, everything)
+    names = {Path(name).name for name in modes(root)}
+    assert {"events.jsonl", "events.idx", "keys.idx", "state.yaml", "lock", "child"} < names
+    assert {"snapshots.jsonl", "blobs", "forks", ".deleted"} < names
+    assert modes(root) == private(root)
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert {*made} == {0o600}
+
+
+def test_what_others_could_read_is_closed_to_them_by_whoever_writes_next(tmp_path):
+    root = tmp_path / "sessions"
+    run(root, everything)
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    append(root, [said(5)])
+    assert modes(root) == private(root)
+
+
+def test_a_folder_that_holds_something_else_stays_open_and_our_own_in_it_does_not(tmp_path):
+    root = tmp_path / "shared"
+    root.mkdir(mode=0o755)
+    root.chmod(0o755)
+    (root / "notes.txt").write_text("of somebody else")
+    (root / "notes.txt").chmod(0o644)
+    run(root, everything)
+    found = modes(root)
+    assert (found["."], found["notes.txt"]) == (0o755, 0o644)
+    assert modes(root / SESSION) == private(root / SESSION)
+
+
+def test_whoever_takes_up_a_folder_ends_erasures_and_deletions_that_a_crash_cut_short(
+    tmp_path, caplog
+):
+    root, word = tmp_path / "sessions", "the-hidden-word"
+    append(root, [said(1, f"{word} " * 9_000)])
+    folder = root / SESSION
+    (blob,) = (folder / "blobs").iterdir()
+    whole = blob.read_bytes()
+    run(root, lambda store: store.rewrite(SESSION, [], lambda e: replace(e, body=said(1).body)))
+    blob.write_bytes(whole)  # the log is written anew, and the rest is not swept
+    (folder / "sweep").touch()
+    (root / ".deleted" / "7f").mkdir(parents=True)
+    (root / ".deleted" / "7f" / "events.jsonl").write_text(word)
+    shutil.copytree(folder, root / "busy")
+    root.chmod(0o755)
+    with Held(root / "busy"):
+        run(root, lambda store: store.recover())
+    assert "session busy is left as it is: session 'busy' is written to by process" in caplog.text
+    assert holding(folder, word) == holding(root / ".deleted", word) == []
+    assert not (folder / "sweep").exists()
+    assert holding(root / "busy", word) != []
+    run(root, lambda store: store.recover())
+    assert holding(root, word) == []
+    assert modes(root) == private(root)
+
+
+class Held:
+    """A session that another process writes to, as far as its lock tells."""
+
+    def __init__(self, folder):
+        self._lock = folder / "lock"
+
+    def __enter__(self):
+        self._file = self._lock.open("r+")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_):
+        self._file.close()

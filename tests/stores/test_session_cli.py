@@ -18,7 +18,7 @@ def place(template, tmp_path):
 
 
 def session(conninfo, *arguments, stdin=None):
-    env = {"TRIMTAB_STORE": str(conninfo)}
+    env = {"TRIMTAB_STORE": str(conninfo), "XDG_STATE_HOME": "/nonexistent"}
     return CliRunner().invoke(app, ["session", *map(str, arguments)], env=env, input=stdin)
 
 

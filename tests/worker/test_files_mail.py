@@ -332,3 +332,97 @@ async def test_what_will_never_arrive_is_shown_and_can_be_sent_again(tmp_path):
     assert await lent(mail) == ["r1"]
     await mail.close()
     await store.close()
+
+
+WORD = "zq4711"
+
+
+async def told(root, **own):
+    """A mail that holds a word in every form: over, waiting, given up, answered and refused."""
+    store = FileStore(root, fsync=False)
+    mail = await FileMail.open(store, fsync=False, **own)
+    epoch = await claimed(store)
+    for key in ("over", "waits"):
+        await mail.post(letter(key, f"{WORD} {key}"))
+    first, _ = await numbers(mail)
+    made = [replace(reply(f"{S}/r{n}", seq=n), text=f"{WORD} {n}") for n in (7, 8)]
+    await mail.finish(S, epoch, [first], made)
+    (refused,) = await mail.outgoing(["phone"], limit=1, lease=60)
+    await mail.refused(refused.number, f"cannot parse {WORD}")
+    await give_up(mail, S, f"ProviderError: {WORD} is not allowed")
+    await mail.post(letter("other", "stays", session="default/helper/two"))
+    assert log_of(root).read_bytes().count(WORD.encode()) == 6
+    return store, mail
+
+
+async def test_of_a_deleted_session_no_byte_is_left_and_others_stay(tmp_path):
+    store, mail = await told(tmp_path)
+    await mail.forget(S)
+    kept = log_of(tmp_path).read_bytes()
+    assert (WORD.encode() in kept, S.encode() in kept) == (False, False)
+    await mail.close()
+    mail = await FileMail.open(store)
+    assert await keys(mail, "default/helper/two") == ["other"]
+    await mail.close()
+    await store.close()
+
+
+async def test_of_erased_messages_no_byte_is_left_and_their_letters_wait_on(tmp_path):
+    store, mail = await told(tmp_path)
+    await mail.erase(S, [7, 8], ["over", "waits"])
+    assert WORD.encode() not in log_of(tmp_path).read_bytes()
+    assert await keys(mail) == ["waits"]
+    await mail.close()
+    mail = await FileMail.open(store)
+    assert [one.message.text for one in await mail.pending(S)] == ["[erased]"]
+    await mail.close()
+    await store.close()
+
+
+async def test_whoever_wants_something_forgotten_is_told_where_it_is_not(tmp_path, monkeypatch):
+    def refused(log, lines):
+        raise StoreUnavailable("the disk is away")
+
+    store, mail = await told(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(MailLog, "replace", refused)
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable, match="the disk is away"):
+                await mail.forget(S)
+    assert WORD.encode() in log_of(tmp_path).read_bytes()
+    await mail.forget(S)
+    assert WORD.encode() not in log_of(tmp_path).read_bytes()
+    await mail.close()
+    await store.close()
+
+
+@pytest.mark.parametrize("verb", ["forget", "erase"])
+async def test_what_a_crash_has_cut_short_is_forgotten_by_the_next_who_opens_it(
+    tmp_path, monkeypatch, verb
+):
+    def never(log, lines):
+        raise StoreUnavailable("ended here")
+
+    store, mail = await told(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr(MailLog, "replace", never)
+        with pytest.raises(StoreUnavailable, match="ended here"):
+            await (mail.forget(S) if verb == "forget" else mail.erase(S, [7, 8], ["over", "waits"]))
+        await mail.close()
+    assert WORD.encode() in log_of(tmp_path).read_bytes()
+    mail = await FileMail.open(store)
+    assert WORD.encode() not in log_of(tmp_path).read_bytes()
+    assert await keys(mail) == ([] if verb == "forget" else ["waits"])
+    await mail.close()
+    await store.close()
+
+
+async def test_a_log_that_holds_nothing_of_a_session_is_not_written_anew_for_it(tmp_path):
+    store, mail = await told(tmp_path)
+    await mail.forget(S)
+    before = log_of(tmp_path).stat().st_ino
+    await mail.forget(S)
+    await mail.erase(S, [7], ["over"])
+    assert log_of(tmp_path).stat().st_ino == before
+    await mail.close()
+    await store.close()

@@ -337,3 +337,35 @@ async def test_all_that_waits_is_there_after_a_restart(mail, store, place):
     finally:
         await again.close()
         await store.close()
+
+
+async def test_of_messages_that_are_erased_nothing_is_said_and_their_letters_wait_on(mail, store):
+    epoch = await claimed(store)
+    await mail.post(letter("a", "the erased words"))
+    await mail.post(letter("b", "other words"))
+    await mail.post(letter("a", "the erased words", session=OTHER))
+    await mail.finish(S, epoch, [], [reply("r1", seq=7), reply("r2", seq=8)])
+    await give_up(mail, S, "ProviderError: the erased words are not allowed")
+    await mail.erase(S, [7], ["a"])
+    first, second = await mail.pending(S)
+    assert (first.key, first.message.text) == ("a", "[erased]")
+    assert (second.key, second.message.text) == ("b", "other words")
+    assert [one.message.text for one in await mail.pending(OTHER)] == ["the erased words"]
+    (dead,) = await mail.dead()
+    assert dead.why == "ProviderError: the details were erased with a message"
+    assert await lent(mail) == ["r2"]
+    await mail.finish(S, epoch, [], [reply("r1", seq=7)])
+    assert await lent(mail) == []  # it is known, and does not leave after all
+
+
+async def test_an_erased_reply_that_was_refused_does_not_come_back(mail, store):
+    epoch = await claimed(store)
+    await mail.finish(S, epoch, [], [reply("r1", seq=7), reply("r2", seq=8)])
+    for _ in range(2):
+        (found,) = await mail.outgoing(["phone"], limit=1, lease=60)
+        await mail.refused(found.number, f"cannot parse {found.text}")
+    await mail.erase(S, [7], [])
+    (dead,) = await mail.dead()
+    assert (dead.replies, dead.why) == (1, "the details were erased with a message")
+    assert await mail.revive(S)
+    assert await lent(mail) == ["r2"]

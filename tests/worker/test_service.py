@@ -8,8 +8,9 @@ import contextlib
 import pytest
 
 from tests.worker.served import SESSION, Gated, letter, served, until
+from trimtab.core.event import Said, Turn
 from trimtab.providers.provider import Failure
-from trimtab.stores.errors import NoSession
+from trimtab.stores.errors import NoSession, StoreUnavailable
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
 from trimtab.testing.mail import MemoryMail
@@ -183,3 +184,148 @@ async def test_a_turn_that_does_not_run_here_is_asked_to_stop_wherever_it_does(m
     monkeypatch.setattr(house.service.live, "ask_to_stop", asked.append)
     assert not house.service.stop(SESSION)
     assert asked == [SESSION]
+
+
+async def test_erasing_begins_the_turn_again_without_what_was_erased():
+    gated = Gated("One.", "Two.")
+    house = served(provider=gated)
+    await house.say("Forget this.", key="a")
+    await until(lambda: gated.waiting)
+    await house.say("And this?", key="b")
+    done = await house.service.erase(SESSION, "m2", why="asked")
+    assert (done.handles, done.said, done.forks) == (("m2",), ("Forget this.",), ())
+    gated.open.set()
+    await house.turns.idle()
+    assert gated.begun[0] == "Forget this."
+    assert "Forget this." not in gated.begun[1:]
+    assert "Forget this." not in str(gated.inner.requests)
+    said = await house.texts()
+    assert said[:2] == [("user", "[erased]"), ("user", "And this?")]
+    assert said[2][0] == "assistant"
+    assert await house.service.mail.depth() == 0
+    assert [reply.text for reply in await house.sent()] == [text for _, text in said[2:]]
+
+
+async def test_erasing_the_same_again_does_no_harm():
+    house = served("Hello to you.")
+    await house.say("Hello.", key="a")
+    await house.turns.idle()
+    first = await house.service.erase(SESSION, "m2")
+    position = await house.service.store.position(SESSION)
+    again = await house.service.erase(SESSION, "m2")
+    assert again.handles == first.handles == ("m2",)
+    assert await house.service.store.position(SESSION) == position
+
+
+async def test_what_cannot_be_erased_is_told():
+    house = served("Hello to you.")
+    with pytest.raises(NoSession):
+        await house.service.erase(SESSION, "m2")
+    await house.say("Hello.", key="a")
+    await house.turns.idle()
+    with pytest.raises(LookupError, match="nothing is called m99"):
+        await house.service.erase(SESSION, "m99")
+
+
+async def test_a_reply_that_is_erased_before_it_leaves_does_not_leave():
+    house = served("You are Ada.", "Well.")
+    await house.say("I am Ada.", key="a")
+    await house.turns.idle()
+    await house.service.erase(SESSION, await reply_in(house))
+    await house.say("And now?", key="b")
+    await house.turns.idle()
+    assert [reply.text for reply in await house.sent()] == ["Well."]
+
+
+class Slipping(MemoryMail):
+    """A mail that cannot keep the first replies it is given: their turn is done again."""
+
+    slipped = asyncio.Event()
+
+    async def finish(self, session, epoch, taken, replies):
+        if not self.slipped.is_set():
+            self.slipped.set()
+            raise StoreUnavailable("the disk is away")
+        await super().finish(session, epoch, taken, replies)
+
+
+async def test_a_turn_that_is_done_again_does_not_send_what_was_erased_in_between():
+    store = MemoryStore()
+    mail = Slipping(store)
+    house = served("You are Ada.", store=store, mail=mail)
+    await house.say("I am Ada.", key="a")
+    await mail.slipped.wait()
+    await house.service.erase(SESSION, await reply_in(house))
+    await house.turns.idle()
+    assert await mail.depth() == 0
+    assert await house.sent() == []
+
+
+async def reply_in(house):
+    """The handle of the one reply."""
+    (found,) = [
+        f"m{event.seq}"
+        async for event in house.service.store.events(SESSION)
+        if isinstance(event.body, Said) and event.body.message.role == "assistant"
+    ]
+    return found
+
+
+async def test_an_erased_dead_letter_is_answered_without_its_text_when_it_is_revived():
+    house = served(Failure(kind="auth", message="revoked: Forget this."), "Hello.")
+    await house.say("Forget this.", key="a")
+    await house.turns.idle()
+    await house.service.erase(SESSION, "m2")
+    (dead,) = await house.service.mail.dead()
+    assert "Forget" not in dead.why
+    assert await house.service.mail.revive(SESSION)
+    await house.turns.idle()
+    assert "Forget" not in str(house.provider.requests[1:])
+    assert await house.texts() == [("user", "[erased]"), ("assistant", "Hello.")]
+
+
+async def test_whoever_keeps_something_of_a_message_elsewhere_is_told_what_is_erased():
+    house = served("Hello to you.")
+    heard = []
+
+    async def keeper(gone):
+        heard.append((gone.session, gone.said, sorted(gone.positions), sorted(gone.keys)))
+
+    house.service.erasing.append(keeper)
+    await house.say("Hello.", key="a")
+    await house.turns.idle()
+    await house.service.erase(SESSION, "m2")
+    assert heard == [(SESSION, ("Hello.",), [2], ["a"])] * 2  # before and after
+
+
+async def test_what_waits_for_a_session_that_was_never_begun_can_be_deleted():
+    store = MemoryStore()
+    house = served(store=store, mail=MemoryMail(store))
+    house.service.mail.due = lambda _: None  # type: ignore[attr-defined] - nobody answers here
+    await house.say("Forget this.", key="a")
+    await house.service.delete(SESSION)
+    assert await house.service.mail.pending(SESSION) == []
+    with pytest.raises(NoSession):
+        await house.service.delete(SESSION)
+
+
+async def test_a_turn_of_another_process_leaves_no_reply_of_a_session_that_is_deleted():
+    """It has claimed its turn and would finish it; whoever deletes claims another first."""
+    house = served()
+    house.service.mail.due = lambda _: None  # type: ignore[attr-defined] - the other answers
+    other = await house.service.agents["helper"].session(SESSION)
+    epoch = await other.claim()
+    await house.say("Forget this.", key="a")
+    claimed: list[int] = []
+
+    async def meanwhile(session):
+        claimed.append(max(e.body.epoch for e in await log_of(house, session)))
+
+    house.service.forgetting.append(meanwhile)
+    await house.service.delete(SESSION)
+    assert claimed == [epoch + 1]
+
+
+async def log_of(house, session):
+    events = [event async for event in house.service.store.events(session)]
+    return [event for event in events if isinstance(event.body, Turn)]

@@ -85,8 +85,8 @@ async def test_what_a_provider_does_not_take_is_told_its_sender_and_no_dead_lett
     assert told == [
         "Hello to you.",
         (
-            "The model's provider did not take this: “Could not process image”. I leave it out from "
-            "your next message on; say it in another way, or send another file."
+            "The model's provider did not take this: “Could not process image”. I leave it out "
+            "from your next message on; say it in another way, or send another file."
         ),
         "And now I see.",
     ]

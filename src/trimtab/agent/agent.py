@@ -20,7 +20,7 @@ from trimtab.observe import when_watched
 from trimtab.providers.choose import provider_for
 from trimtab.providers.provider import Provider
 from trimtab.providers.retrying import Waits, retrying, unheard
-from trimtab.redaction import redactor
+from trimtab.redaction import Redact, redactor
 from trimtab.session import Session
 from trimtab.session.happenings import Ended
 from trimtab.session.summarise import relative_price
@@ -82,7 +82,7 @@ class Agent:
         """The session of that name, new or as it was left, under the file as it is now."""
         options = options_of(self.spec, self.system, self.provider.dialect)
         options["tools"] = [tool.definition for tool in self.tools]
-        redact = redactor(*self.spec.session.redact) if self.spec.session.redact else None
+        redact = redact_of(self.spec)
         return await Session.open_or_create(self.store, session, redact=redact, **options)
 
     async def turn(self, session: Session, says: Any = None, **how: Any) -> Ended:
@@ -172,6 +172,11 @@ def options_of(spec: Spec, system: str, dialect: str) -> dict[str, Any]:
         "params": model.params,
         "entry": _entry(model),
     }
+
+
+def redact_of(spec: Spec) -> Redact | None:
+    """What takes out of every text what must not be kept; None where nothing is."""
+    return redactor(*spec.session.redact) if spec.session.redact else None
 
 
 def _entry(model: Model) -> dict[str, Any]:

@@ -6,13 +6,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Collection, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TextIO
 
 import typer
 
+from trimtab.cli.chat.history import forget_typed, history_file, said_by_users
 from trimtab.cli.session_why import messages, named
 from trimtab.cli.storing import (
     UNSAID,
@@ -21,6 +22,7 @@ from trimtab.cli.storing import (
     SessionArgument,
     StoreOption,
     YesOption,
+    friendly,
     here,
     known,
     where,
@@ -29,10 +31,11 @@ from trimtab.cli.storing import (
 from trimtab.cli.words import brief, counted, listed, plain
 from trimtab.core.branching import branch
 from trimtab.core.edits import parse_handle
-from trimtab.core.event import Event
+from trimtab.core.event import Event, Repair, Said
 from trimtab.core.recall import part_text
-from trimtab.session import Session, portable
+from trimtab.session import portable
 from trimtab.stores.errors import PositionTaken
+from trimtab.stores.files.disk import open_file
 from trimtab.stores.store import Store
 
 EVERY = 1_000
@@ -140,30 +143,34 @@ def erase(
     yes: YesOption = False,
     store: StoreOption = UNSAID,
 ) -> None:
-    """Destroy a text in the store, with every summary, snapshot and answer made from it."""
+    """Destroy a text in the store, with every summary, snapshot and answer made from it.
 
-    async def look(kept: Store, _: Doing) -> tuple[int, str]:
+    It leaves waiting messages and replies as well, and the lines that you have typed into chats.
+    A server that runs on the same folder does it; a turn that runs there is begun again.
+    """
+
+    async def look(kept: Store, _: Doing) -> tuple[int, str, list[str]]:
         first = await named(kept, session, handle)
         wanted = parse_handle(handle)
-        count = 0
-        async for _event in messages(kept, session, wanted.first, wanted.last):
-            count += 1
+        events = messages(kept, session, wanted.first, wanted.last)
+        said = [one.body.message async for one in events if isinstance(one.body, Said | Repair)]
         parts = first.parts if wanted.part is None else first.parts[wanted.part :][:1]
-        return count, " ".join(part_text(part) for part in parts)
+        typed = [one.text for one in said if one.role == "user"]
+        return len(said), " ".join(part_text(part) for part in parts), typed
 
-    async def destroy(kept: Store, _: Doing) -> tuple[int, list[str]]:
-        before = await known(kept, session)
-        opened = await Session.open(kept, session, policy="full")
-        forks = await opened.erase(handle, why=why)
-        return await kept.position(session) - before, forks
+    async def destroy(kept: Store, _: Doing) -> tuple[Sequence[str], Sequence[str]]:
+        from trimtab.worker import desk
 
-    count, text = work(store, f"reading {session}", look)
+        return await desk.erase(store, kept, session, handle, why=why)
+
+    count, text, typed = work(store, f"reading {session}", look)
     what = handle if count == 1 else f"{handle} ({counted(count, 'message')})"
     if not yes:
         _say(f"{what}: {brief(text, 200)}")
         typer.confirm(f"Erase it from {session}? It cannot be brought back", abort=True, err=True)
-    erased, forks = work(store, f"erasing {handle} from {session}", destroy)
-    others = erased - count
+    gone, forks = work(store, f"erasing {handle} from {session}", destroy)
+    _forget_typed(typed)
+    others = len(gone) - count
     _say(
         f"erased {what}"
         + (f" and {counted(others, 'later answer')} that may repeat it" if others > 0 else "")
@@ -178,12 +185,22 @@ def erase(
 
 
 def delete(session: SessionArgument, yes: YesOption = False, store: StoreOption = UNSAID) -> None:
-    """Remove a session with everything that was made from it."""
+    """Remove a session with everything that was made from it, and all that waits in it.
 
-    async def look(kept: Store, _: Doing) -> tuple[int, list[str]]:
-        return await known(kept, session), await kept.forks(session)
+    What was typed in it leaves the lines that you have typed into chats. A server that runs on the
+    same folder does it; a turn that runs there is broken off.
+    """
 
-    position, forks = work(store, f"reading {session}", look)
+    async def look(kept: Store, _: Doing) -> tuple[int, list[str], list[str]]:
+        position = await known(kept, session)
+        return position, await kept.forks(session), await said_by_users(kept, session)
+
+    async def remove(kept: Store, _: Doing) -> None:
+        from trimtab.worker import desk
+
+        await desk.delete(store, kept, session)
+
+    position, forks, typed = work(store, f"reading {session}", look)
     if not yes:
         typer.confirm(
             f"Delete {session} with its {counted(position, 'event')} from {where(store)}? It "
@@ -191,10 +208,16 @@ def delete(session: SessionArgument, yes: YesOption = False, store: StoreOption 
             abort=True,
             err=True,
         )
-    work(store, f"deleting {session}", lambda kept, _: kept.delete(session))
+    work(store, f"deleting {session}", remove)
+    _forget_typed(typed)
     _say(f"deleted {session}: {counted(position, 'event')}")
     if forks:
         _say(f"{listed(forks)} stay: forks have copies of their own")
+
+
+def _forget_typed(said: Collection[str]) -> None:
+    with friendly():
+        forget_typed(history_file(os.environ), said)
 
 
 def _say(text: str) -> None:
@@ -218,13 +241,15 @@ def _promised(line: str) -> int:
 
 @contextmanager
 def _into(path: Path | None) -> Generator[TextIO]:
-    """A file that is there as a whole or not at all; without one, standard output."""
+    """A file that is there as a whole or not at all, for its owner alone; without one, standard
+    output."""
     if path is None:
         yield sys.stdout
         return
     new = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with new.open("w", encoding="ascii", newline="\n") as file:
+        fd = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with os.fdopen(fd, "w", encoding="ascii", newline="\n") as file:
             yield file
         new.replace(path)
     except OSError as error:

@@ -16,6 +16,7 @@ from trimtab.gateways.http.answers import (
     ContextInfo,
     Created,
     Done,
+    Erased,
     Found,
     History,
     MessageInfo,
@@ -136,6 +137,10 @@ class RemoteSession:
     async def undo(self, to: str | None = None) -> Undone:
         """Take back the newest message of the user and all behind it, or all behind a handle."""
         return await self._ask(Undone, "POST", "/undo", json=_given(to=to))
+
+    async def erase(self, handle: str, *, why: str = "") -> Erased:
+        """Destroy a message, a part of it or all from one to another; it cannot be brought back."""
+        return await self._ask(Erased, "POST", "/erase", json={"handle": handle, "why": why})
 
     async def fork(self, name: str | None = None, *, at: int | None = None) -> RemoteSession:
         """A new session that shares the past of this one, up to a position."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from trimtab.core.edits import ERASED, Handle, erased_message
-from trimtab.core.event import Body, Edit, Erase, Event, Repair, Said, Settings
+from trimtab.core.event import Body, Edit, Erase, Event, Repair, Retention, Said, Settings, Turn
 from trimtab.core.message import ToolCall, ToolResult
 from trimtab.core.search import RECALL_TOOLS
 
@@ -21,8 +21,21 @@ class Erasing:
     """
 
     def __init__(self, named: Handle, why: str, events: Iterable[Event] = ()) -> None:
+        self.all: list[Erase] = []
+        """All of it, what an earlier erasure has destroyed included."""
+        self.keys: set[str] = set()
+        """Idempotency keys of the messages among it."""
+        self.said: list[str] = []
+        """What users say in it still."""
+        self.tools: list[str] = []
+        """Idempotency keys of all tools that were started, whichever message called them."""
+        self.turn = False
+        """Whether the last turn has not been ended: somebody may be at work in it."""
         self._named, self._why = named, why
-        self._found: list[Erase] = []
+        self._done: set[tuple[int, int | None]] = set()
+        """What earlier erasures name: the message, and the part or None for all."""
+        self._before = 0
+        """All messages before this position were destroyed by a rule."""
         self._here: set[int] = set()
         """The positions among those named that were heard."""
         self._end = 0
@@ -38,18 +51,30 @@ class Erasing:
         """Take the next event of the log."""
         body, named, self._end = event.body, self._named, event.seq
         copies = self._copies(body)
+        match body:
+            case Erase():
+                self._done.add((body.message, body.part))
+            case Retention():
+                self._before = max(self._before, body.before)
+            case Turn():
+                self.turn = body.state != "ended"
+                self.tools += [body.key] if body.key is not None else []
+            case _:
+                pass
         if named.first <= event.seq <= named.last:
             self._here.add(event.seq)
             parts = max(1, len(body.message.parts)) if isinstance(body, Said | Repair) else 0
             if (named.part or 0) < parts:
-                self._found.append(Erase(message=event.seq, part=named.part, why=self._why))
-        elif self._found:
-            told = f"may repeat m{named.first}; {self._why}"
-            self._found += [Erase(message=event.seq, part=part, why=told) for part in copies]
+                self._find(event, named.part, self._why)
+        elif copies and not all(map(self._is_done, self.all)):
+            # Of what was destroyed before it was looked up an answer tells nothing.
+            for part in copies:
+                self._find(event, part, f"may repeat m{named.first}; {self._why}")
 
     def found(self, *, lost: Callable[[int], bool] = lambda _: False) -> list[Erase]:
-        """All of it. LookupError where the handle names nothing, or what is `lost`, by its
-        position, from here: whoever wants something destroyed must not believe that it was."""
+        """What is left to be destroyed of it. LookupError where the handle names nothing, or what
+        is `lost`, by its position, from here: whoever wants something destroyed must not believe
+        that it was."""
         named = self._named
         for seq in range(max(1, named.first), min(named.last, self._end) + 1):
             if seq not in self._here and lost(seq):
@@ -57,10 +82,23 @@ class Erasing:
                     f"nothing was erased: position {seq} is no longer in memory; erase it where "
                     "the log is kept"
                 )
-        if not self._found:
+        if not self.all:
             part = "" if named.part is None else f".{named.part}"
             raise LookupError(f"nothing was erased: nothing is called m{named.first}{part}")
-        return self._found
+        return [one for one in self.all if not self._is_done(one)]
+
+    def _find(self, event: Event, part: int | None, why: str) -> None:
+        self.all.append(Erase(message=event.seq, part=part, why=why))
+        if isinstance(event.body, Said):
+            if event.body.key is not None:
+                self.keys.add(event.body.key)
+            if event.body.message.role == "user":
+                self.said.append(event.body.message.text)
+
+    def _is_done(self, one: Erase) -> bool:
+        if one.message < self._before:
+            return True
+        return not self._done.isdisjoint({(one.message, None), (one.message, one.part)})
 
     def _copies(self, body: Body) -> list[int | None]:
         """The parts of the next event that may repeat what was said before; None for all."""

@@ -13,6 +13,7 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
+    Awaitable,
     Callable,
     Coroutine,
     Sequence,
@@ -26,7 +27,7 @@ from trimtab.core.branching import branch
 from trimtab.core.budget import Budget
 from trimtab.core.edits import parse_handle
 from trimtab.core.erase import Erasing, eraser
-from trimtab.core.event import Attempt, Body, Edit, Event, Settings, Turn
+from trimtab.core.event import Attempt, Body, Edit, Erase, Event, Settings, Turn
 from trimtab.core.forgetting import Forgotten
 from trimtab.core.ledger import Ledger, Preview
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
@@ -340,10 +341,20 @@ class Session:
         context = await opened(self.store, session, **own)
         return Session(self.store, session, context)
 
-    async def erase(self, handle: str, *, why: str = "") -> list[str]:
+    async def erase(
+        self,
+        handle: str,
+        *,
+        why: str = "",
+        first: Callable[[Erasing], Awaitable[None]] | None = None,
+        alone: bool = False,
+    ) -> list[str]:
         """Destroy the payload of a message or a part, in the store and in all made from it.
 
-        Returns the sessions that were forked from this one: their copies are not reached.
+        Nothing is written where it is gone already. `first` is told what is to go before the log
+        is written anew. With `alone` a turn that is open, in whichever process, can write no more:
+        it may hold the text in memory. Returns the sessions that were forked from this one: their
+        copies are not reached.
         """
         named = parse_handle(handle)
         async with self._lock:
@@ -353,7 +364,14 @@ class Session:
                 async for event in self.store.events(self.id):
                     erasing.hear(event)
                 erases = erasing.found()
-                events = [self._context.event(body, n) for n, body in enumerate(erases)]
+                if first is not None:
+                    await first(erasing)
+                if not erases:
+                    return await self.store.forks(self.id)
+                bodies: list[Body] = [*erases]
+                if alone and erasing.turn:
+                    bodies.insert(0, self._claim())
+                events = [self._context.event(body, n) for n, body in enumerate(bodies)]
                 self._unsure = True
                 try:
                     await self.store.rewrite(self.id, events, eraser(erases))
@@ -361,7 +379,6 @@ class Session:
                     await self._catch_up()
                 else:
                     await self._take(events)
-                    self._context.events[:] = map(eraser(erases), self._context.events)
                     self._unsure = False
                     return await self.store.forks(self.id)
 
@@ -456,6 +473,8 @@ class Session:
             if own["policy"] == self.window.settings.policy:
                 own["policy"] = None  # the log names it, and what follows may name another
             self._context = await opened(self.store, self.id, upto=error.position, keep=True, **own)
+        if erases := [event.body for event in events if isinstance(event.body, Erase)]:
+            self._context.events[:] = map(eraser(erases), self._context.events)
         self._last = _last(self._context)
 
     async def _be_sure(self, *, epoch: bool = True) -> None:

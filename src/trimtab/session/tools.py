@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -70,6 +71,8 @@ class Tool:
         return str(named["name"])
 
 
+_KEY = re.compile(r"/\d+/m(\d+)\.(\d+)/(.*)", re.DOTALL)
+"""Behind the session's id: the epoch, the handle of the call, and the provider's id of it."""
 _Outcome = tuple[str | tuple[Content, ...], bool]
 """What a tool gave, and whether that is an error."""
 
@@ -116,6 +119,12 @@ async def run_open_calls(
     except BaseExceptionGroup as failed:
         # Whoever lost the turn, or the store, is told so, however many tools ran at that time.
         raise failed.exceptions[0] from None
+
+
+def call_of(key: str) -> tuple[int, int, str] | None:
+    """Which call a tool was started for, by its key: the message, the part and the call's id."""
+    found = _KEY.search(key)
+    return None if found is None else (int(found[1]), int(found[2]), found[3])
 
 
 async def _one(  # noqa: PLR0917 - one step of a loop, called once

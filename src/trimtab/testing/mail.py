@@ -9,7 +9,7 @@ from dataclasses import replace
 from trimtab.core.event import Turn
 from trimtab.stores.errors import NoSession, StaleOwner
 from trimtab.stores.store import Store
-from trimtab.worker.box import Box, given_up
+from trimtab.worker.box import Box, erased, given_up
 from trimtab.worker.letters import Inbound, Outbound
 from trimtab.worker.mail import Dead
 from trimtab.worker.records import Record, from_letter, from_reply
@@ -112,6 +112,9 @@ class MemoryMail:
 
     async def forget(self, session: str) -> None:
         self._box.apply({"kind": "forgotten", "session": session})
+
+    async def erase(self, session: str, positions: Collection[int], keys: Collection[str]) -> None:
+        self._box.apply(erased(session, positions, keys))
 
     async def close(self) -> None:
         """Nothing is held; what waits stays, so that a test can open it again."""

@@ -10,8 +10,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from trimtab.core.edits import erased_message
 from trimtab.worker.letters import Inbound, Outbound
-from trimtab.worker.mail import Dead
+from trimtab.worker.mail import Dead, without_details
 from trimtab.worker.outbox import Outbox
 from trimtab.worker.records import Record, from_letter, from_reply, to_letter, to_reply
 
@@ -19,6 +20,8 @@ KNOWN = 10_000
 """Keys of replies that are remembered, the newest: a turn that is done again is done soon."""
 REFUSED = 1_000
 """Replies that will never arrive and are kept to be looked at, the newest."""
+DESTROYING = ("forgotten", "erased")
+"""Kinds of records by which something is to go: a log that has one holds what must not be there."""
 
 
 @dataclass(slots=True)
@@ -66,6 +69,8 @@ class Box:
                 self._revived(record["session"])
             case "forgotten":
                 self._forgotten(record["session"])
+            case "erased":
+                self._erased(record["session"], {*record["positions"]}, {*record["keys"]})
             case _:
                 self._sending(record, size)
 
@@ -144,6 +149,12 @@ class Box:
         """Whether there is something to revive."""
         return session in self._dead or bool(self._refused_in(session))
 
+    def knows(self, session: str) -> bool:
+        """Whether anything of a session is here."""
+        if self.has_letters(session) or self.is_dead(session) or self.outbox.of(session):
+            return True
+        return any(key.startswith(f"{session}/") for key in self._known)
+
     def has_letters(self, session: str) -> bool:
         """Whether any letter waits."""
         return session in self._waiting
@@ -205,10 +216,31 @@ class Box:
     def _forgotten(self, session: str) -> None:
         if session in self._waiting:
             self._remove(session, list(self._waiting[session].letters))
-        for number in self.outbox.numbers(session):
-            self._out(number)
+        for reply in self.outbox.of(session):
+            self._out(reply.number)
         for number in self._refused_in(session):
             del self._refused[number]
+        for key in [key for key in self._known if key.startswith(f"{session}/")]:
+            del self._known[key]
+
+    def _erased(self, session: str, positions: Collection[int], keys: Collection[str]) -> None:
+        letters = self._waiting.get(session, _Waiting()).letters
+        for number, (letter, size) in letters.items():
+            if letter.key in keys:
+                blank = replace(letter, message=erased_message(letter.message, None))
+                letters[number] = (blank, size)
+        for reply in self.outbox.of(session):
+            if reply.seq in positions:
+                self._out(reply.number)
+        for number in self._refused_in(session):
+            reply, why, at = self._refused[number]
+            if reply.seq in positions:
+                del self._refused[number]
+            else:
+                self._refused[number] = (reply, without_details(why), at)
+        if session in self._dead:
+            dead = self._dead[session]
+            self._dead[session] = replace(dead, why=without_details(dead.why))
 
     def _reply(self, reply: Outbound, size: int, until: float) -> None:
         self.number = max(self.number, reply.number)
@@ -266,6 +298,16 @@ def given_up(
     """The record of a session that was given up; void where it names a letter that is gone."""
     made = {"session": session, "why": why, "at": at, "replies": list(replies)}
     return {"kind": "given_up", **made, "letter": letter}
+
+
+def erased(session: str, positions: Collection[int], keys: Collection[str]) -> Record:
+    """The record of messages that are erased."""
+    return {
+        "kind": "erased",
+        "session": session,
+        "positions": sorted(positions),
+        "keys": sorted(keys),
+    }
 
 
 def _tenant(session: str) -> str:

@@ -6,6 +6,9 @@
 What waits is in memory; the log is there to make it again. Records that are handed in while one
 write is under way go out together in the next, so many share one fsync. When most of the log speaks
 of what is over, it is written anew with what waits alone, and the keys of the last replies.
+
+So it is when something is deleted or erased, before that is acknowledged. The record that says so
+stands in the log until it is done: whoever opens the log after a crash does it.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any
 
 from trimtab.stores.errors import StaleOwner, StoreError, StoreUnavailable
 from trimtab.stores.files import FileStore
-from trimtab.worker.box import Box, given_up
+from trimtab.worker.box import DESTROYING, Box, erased, given_up
 from trimtab.worker.files_log import MailLog
 from trimtab.worker.letters import Inbound, Outbound
 from trimtab.worker.mail import Dead
@@ -58,6 +61,8 @@ class FileMail:
         self._flying: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._writing: asyncio.Task[None] | None = None
         self._enough = room
+        self._lean = False
+        """Whether the log holds what waits and nothing else."""
 
     @classmethod
     async def open(
@@ -70,14 +75,20 @@ class FileMail:
     ) -> FileMail:
         """The mail of a store's folder, as it was left. Raises `MailBusy` and `Damaged`."""
         mail = cls(store, due, **own)
+        kinds = set[str]()
+
+        def take(record: Record, size: int) -> None:
+            kinds.add(record["kind"])
+            mail._box.apply(record, size)
+
         try:
-            mail._log = await mail._in_thread(
-                lambda: MailLog(store.root, mail._box.apply, fsync=fsync)
-            )
+            log = await mail._in_thread(lambda: MailLog(store.root, take, fsync=fsync))
         except BaseException:
             mail._thread.shutdown(wait=False)
             raise
-        mail._number = mail._box.number
+        mail._log, mail._number = log, mail._box.number
+        if not kinds.isdisjoint(DESTROYING):
+            await mail._compact(log)  # what a crash has cut short
         return mail
 
     async def post(self, letter: Inbound) -> bool:
@@ -162,7 +173,10 @@ class FileMail:
         await asyncio.shield(self._put({"kind": "refused", **told}))
 
     async def forget(self, session: str) -> None:
-        await asyncio.shield(self._put({"kind": "forgotten", "session": session}))
+        await self._destroy(session, {"kind": "forgotten", "session": session})
+
+    async def erase(self, session: str, positions: Collection[int], keys: Collection[str]) -> None:
+        await self._destroy(session, erased(session, positions, keys))
 
     async def close(self) -> None:
         """Write what was handed in, and leave the folder to another process."""
@@ -172,6 +186,11 @@ class FileMail:
         if log is not None:
             await self._in_thread(log.close)
             self._thread.shutdown(wait=False)
+
+    async def _destroy(self, session: str, record: Record) -> None:
+        """Done when the log is written anew; at once where nothing of the session is in it."""
+        if not self._lean or self._writing is not None or self._box.knows(session):
+            await asyncio.shield(self._put(record))
 
     def _numbered(self, replies: Sequence[Outbound]) -> list[Record]:
         return [from_reply(replace(reply, number=self._next())) for reply in replies]
@@ -197,38 +216,54 @@ class FileMail:
         try:
             while self._queued:
                 records, self._queued = self._queued, []
-                await self._write_together(log, records)
-                if log.size > max(self._enough, 2 * self._box.live):
-                    await self._compact(log)
+                destroying = await self._write_together(log, records)
+                if destroying or log.size > max(self._enough, 2 * self._box.live):
+                    await self._compact(log, destroying)
         finally:
             self._writing = None
 
     async def _write_together(
         self, log: MailLog, records: Sequence[tuple[Record, bytes, asyncio.Future[None]]]
-    ) -> None:
+    ) -> list[asyncio.Future[None]]:
+        """Returns what waits until the log is written anew."""
         lines = [line for _, line, _ in records]
+        self._lean = False
         try:
             await self._in_thread(lambda: log.append(lines))
         except Exception as error:  # noqa: BLE001 - each of them is told
             for _, _, done in records:
                 done.set_exception(error)
-            return
+            return []
+        destroying: list[asyncio.Future[None]] = []
         for record, line, done in records:
             self._box.apply(record, len(line))
+            if record["kind"] in DESTROYING:
+                destroying.append(done)
+                continue
             done.set_result(None)
             if record["kind"] == "letter":
                 self.due(record["session"])
             elif record.get("replies"):
                 self.replied()
+        return destroying
 
-    async def _compact(self, log: MailLog) -> None:
+    async def _compact(self, log: MailLog, destroying: Sequence[asyncio.Future[None]] = ()) -> None:
         """Nothing is applied meanwhile: this is the one task that does."""
+        failed: StoreError | None = None
         try:
             await self._in_thread(lambda: log.replace(map(dump, self._box.records())))
         except StoreError as error:
             _log.warning("the mail's log keeps what is over for now: %s", error)
+            failed = error
+        self._lean = failed is None
         # Not again before it is worth it, whatever the keys take.
         self._enough = log.size + self._room
+        for done in destroying:
+            if failed is None:
+                done.set_result(None)
+            else:
+                # Whoever wants something destroyed must not believe that it was.
+                done.set_exception(failed)
 
     async def _in_thread(self, work: Callable[[], Any]) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

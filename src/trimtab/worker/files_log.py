@@ -13,7 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from trimtab.stores.errors import Damaged, SessionBusy, StoreUnavailable
-from trimtab.stores.files.disk import NEW, put_file, sync_folder, write_at, writing
+from trimtab.stores.files.disk import (
+    NEW,
+    make_folder,
+    open_file,
+    put_file,
+    sync_folder,
+    write_at,
+    writing,
+)
 from trimtab.stores.files.lock import Lock, held_by
 from trimtab.stores.files.log import batch, parsed
 from trimtab.worker.records import Record, checked
@@ -51,7 +59,7 @@ class MailLog:
         self.size = 0
         """Bytes of the log."""
         with writing(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
         try:
             self._lock = Lock(self._folder, FOLDER)
         except SessionBusy:
@@ -108,7 +116,7 @@ class MailLog:
         self._fd, self.size = fd, os.fstat(fd).st_size
 
     def _opened(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        return open_file(self._path, os.O_RDWR | os.O_CREAT)
 
     def _undo(self) -> None:
         try:

@@ -13,6 +13,8 @@ from typing import Protocol
 
 from trimtab.worker.letters import Inbound, Outbound
 
+DETAILS = "the details were erased with a message"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dead:
@@ -30,7 +32,35 @@ class Dead:
     """Replies that will never arrive: `Mail.refused`."""
 
 
-class Mail(Protocol):
+def without_details(why: str) -> str:
+    """Why something was given up, without the words of an error, which may quote a message."""
+    kind = why.partition(":")[0]
+    return f"{kind}: {DETAILS}" if kind.isidentifier() else DETAILS
+
+
+class Letters(Protocol):
+    """As much of a mail as whoever forgets something needs."""
+
+    async def pending(self, session: str, *, after: int = 0, limit: int = 100) -> list[Inbound]:
+        """The letters of a session that wait, in order, from behind a number."""
+        ...
+
+    async def forget(self, session: str) -> None:
+        """Remove all letters and replies of a session that is deleted, from whatever they are
+        written to: when this returns nothing of them is left."""
+        ...
+
+    async def erase(self, session: str, positions: Collection[int], keys: Collection[str]) -> None:
+        """Destroy what is kept of messages that are erased, as `forget` does.
+
+        Letters with these keys wait on, without what they say: it is in the log under its key.
+        Replies that stand at these positions do not leave. What errors said goes as well, for they
+        may quote a message.
+        """
+        ...
+
+
+class Mail(Letters, Protocol):
     """Letters by session. Every method may raise `StoreUnavailable`."""
 
     replied: Callable[[], None]
@@ -39,10 +69,6 @@ class Mail(Protocol):
     async def post(self, letter: Inbound) -> bool:
         """Keep a letter and see to it that a turn follows; False where one with its key waits, or
         was answered: that is in the session's log."""
-        ...
-
-    async def pending(self, session: str, *, after: int = 0, limit: int = 100) -> list[Inbound]:
-        """The letters of a session that wait, in order, from behind a number."""
         ...
 
     async def finish(
@@ -102,10 +128,6 @@ class Mail(Protocol):
 
     async def refused(self, number: int, why: str) -> None:
         """A reply will never arrive: kept for the dead-letter view, out of the way of others."""
-        ...
-
-    async def forget(self, session: str) -> None:
-        """Remove all letters of a session that is deleted."""
         ...
 
     async def close(self) -> None:

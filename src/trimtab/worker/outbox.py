@@ -96,10 +96,10 @@ class Outbox:
             self._wait(name, 0.0)
         return found
 
-    def numbers(self, session: str) -> list[int]:
+    def of(self, session: str) -> list[Outbound]:
         """Replies of a session."""
         doors = self._doors_of.get(session, ())
-        return sorted(number for door in doors for number in self._lanes[session, door].replies)
+        return [one for door in doors for one, _ in self._lanes[session, door].replies.values()]
 
     def all(self) -> Iterator[tuple[Outbound, float]]:
         """All that waits, lane by lane, and until when; what is lent now is not after a crash."""

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from trimtab.core.event import Edit, Event, Said
 from trimtab.core.message import Message, Text
 from trimtab.core.policies.aggressive import WHY
+from trimtab.core.recall import erased_by
 from trimtab.session import Session
 from trimtab.session.happenings import COMPACTED, Ended
 from trimtab.worker.letters import Inbound, Outbound, Route
@@ -47,6 +48,8 @@ async def replies_of(
     said: list[tuple[int, str, str]] = []
     compacted = False
     for event in await _said_since(session, first):
+        if erased_by(session.window, event.seq, None) is not None:
+            continue
         if isinstance(event.body, Said) and (text := said_to_user(event.body.message)):
             said.append((event.seq, _key(event), text))
         elif _cut_down(event) and not compacted:

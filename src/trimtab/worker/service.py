@@ -7,22 +7,27 @@ logic of its own: every turn goes through `run_turn`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from trimtab.agent.agent import Agent
 from trimtab.observe.serving import letter_posted
 from trimtab.session import Session
 from trimtab.session.happenings import Ended
+from trimtab.stores.errors import Damaged, NoSession
 from trimtab.stores.store import Store
 from trimtab.worker.crowd import Crowd
+from trimtab.worker.erasing import Beside, Erasure, erase, from_mail
 from trimtab.worker.letters import Inbound
 from trimtab.worker.live import Live
 from trimtab.worker.mail import Mail
 from trimtab.worker.naming import address_of
 from trimtab.worker.sessions import KEPT, Sessions
 from trimtab.worker.turns import BATCH, Attempt, Turning
+
+log = logging.getLogger("trimtab.worker")
 
 
 class NoAgent(LookupError):
@@ -62,7 +67,9 @@ class Service:
     forgetting: list[Callable[[str], Awaitable[None]]] = field(
         default_factory=list["Callable[[str], Awaitable[None]]"]
     )
-    """Told of each session that is deleted: what is kept of it elsewhere goes with it."""
+    """Told of each session before it is deleted: what is kept of it elsewhere goes with it."""
+    erasing: list[Beside] = field(default_factory=list["Beside"])
+    """Told of messages that are erased, before and after they are: for the same."""
     sessions: Sessions = field(init=False)
     """Those that are open."""
     _crowd: Crowd = field(init=False)
@@ -126,11 +133,12 @@ class Service:
                     raise
             finally:
                 if attempt is not None:
-                    attempt.epoch, attempt.full = turning.epoch, turning.full
+                    full = turning.full or mine.dropped
+                    attempt.epoch, attempt.full = turning.epoch, full
                 if self._running.get(session) is mine:
                     del self._running[session]
-        # The session's place is held until nothing of it is left that another turn could take up.
-        await mine.deleted.wait()
+        # The session's place is held until nothing is left that another turn must not take up.
+        await mine.over.wait()
         return Ended(why="stopped", calls=0)
 
     def stop(self, session: str) -> bool:
@@ -149,24 +157,55 @@ class Service:
         return found is not None
 
     async def delete(self, session: str) -> None:
-        """Remove a session and all that waits in it; a turn that runs here is broken off.
+        """Remove a session and all that waits in it; a turn that runs is broken off.
 
-        Raises `NoSession`.
+        Raises `NoSession` where there is no log and nothing waits for one to be begun.
         """
-        found = self._running.get(session)
+        found, waits = self._running.get(session), await self.mail.pending(session, limit=1)
+        known = await self.store.position(session)
+        if not known and not waits:
+            raise NoSession(session)
         try:
             if found is not None:
                 # First the letters: whoever takes the session up from here on finds none.
                 await self.mail.forget(session)
                 await found.drop()
+            elif waits and known:
+                # A turn may run in another process: it must not leave replies behind our back.
+                with suppress(Damaged):
+                    async with self._opened(session) as opened:
+                        await opened.claim()
             for forget in self.forgetting:
                 await forget(session)
             await self.mail.forget(session)
             await self.sessions.forget(session)
-            await self.store.delete(session)
+            if known or await self.store.position(session):
+                await self.store.delete(session)
         finally:
             if found is not None:
-                found.deleted.set()
+                found.over.set()
+
+    async def erase(self, session: str, handle: str, *, why: str = "") -> Erasure:
+        """Destroy a message or a part of it, and all that was made from it.
+
+        A turn that runs is broken off, for it may hold the text in memory, and begun again from
+        the log. Raises `NoSession`, and `LookupError` where the handle names nothing.
+        """
+        if not await self.store.position(session):
+            raise NoSession(session)
+        found = self._running.get(session)
+        try:
+            if found is not None:
+                await found.drop()
+            async with self._opened(session) as opened:
+                beside = [from_mail(self.mail), *self.erasing]
+                done = await erase(opened, handle, why=why, beside=beside)
+        finally:
+            if found is not None:
+                found.over.set()
+        if done.forks:
+            log.warning("%s of %s is erased; forks keep copies: %s", handle, session, done.forks)
+        return done
 
     async def close(self) -> None:
         """Give back what is held."""
@@ -175,6 +214,20 @@ class Service:
 
     async def _open(self, session: str) -> Session:
         return await self.agent_of(session).session(session)
+
+    @asynccontextmanager
+    async def _opened(self, session: str) -> AsyncGenerator[Session]:
+        """A session that is there, whoever answers in it and whether that one is served."""
+        address = address_of(session)
+        if address is not None and address.agent in self.agents:
+            async with self.using(session) as opened:
+                yield opened
+            return
+        opened = await Session.open(self.store, session, policy="full")
+        try:
+            yield opened
+        finally:
+            await opened.close()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -186,8 +239,8 @@ class _Turn:
     task: asyncio.Future[Ended]
     """What can be broken off."""
     dropped: bool = False
-    """Whether it was, because its session is deleted."""
-    deleted: asyncio.Event = field(default_factory=asyncio.Event)
+    """Whether it was, because its session is deleted or a message in it erased."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when that is done."""
 
     async def drop(self) -> None:

@@ -68,7 +68,8 @@ async def converse(store, name) -> Kept:
 
 
 def session(*arguments, store="", stdin=None):
-    env = {"TRIMTAB_STORE": str(store), "COLUMNS": "120"}
+    # What a developer has typed into chats is none of a test's business.
+    env = {"TRIMTAB_STORE": str(store), "COLUMNS": "120", "XDG_STATE_HOME": f"{store}-state"}
     return CliRunner().invoke(app, ["session", *map(str, arguments)], env=env, input=stdin)
 
 

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.unit.cli.converse import HIDDEN, answer, session
+from trimtab.cli.chat.history import history_file
+from trimtab.cli.chat.keyboard import history_in
 from trimtab.cli.storing import Doing, waiting
 
 
@@ -168,3 +170,30 @@ def test_a_fork_shares_the_past_up_to_a_position(kept, own):
     done = session("fork", "alpha", "delta", "--at", 9_999, store=own)
     assert done.exit_code == 2
     assert f"give --at 1 to {kept.events}" in done.stderr
+
+
+def test_an_export_is_for_its_owner_alone(kept, tmp_path):
+    file = tmp_path / "out"
+    file.write_text("before", encoding="utf-8")
+    file.chmod(0o644)
+    answer("export", "alpha", "-o", file, store=kept.root)
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_erased_or_deleted_leaves_the_lines_that_were_typed(own):
+    history = history_in({"XDG_STATE_HOME": f"{own}-state"})
+    for line in ("Question 0: where is symbol_0?", "Question 1: where is symbol_1?", "another"):
+        history.append_string(line)
+    path = history_file({"XDG_STATE_HOME": f"{own}-state"})
+    handle = answer("search", "alpha", "Question 0", store=own).partition(":")[0]
+    answer("erase", "alpha", handle, "--yes", store=own)
+    assert [b"symbol_0" in path.read_bytes(), b"symbol_1" in path.read_bytes()] == [False, True]
+    answer("delete", "alpha", "--yes", store=own)
+    assert b"symbol_1" not in path.read_bytes()
+    assert b"+another" in path.read_bytes()
+
+
+def test_a_session_that_a_chat_has_open_says_what_to_type_there(own):
+    with locked(own, "alpha"):
+        done = session("erase", "alpha", "m2", "--yes", store=own)
+    assert "If that is a chat, type there: /erase m2" in " ".join(done.stderr.split())

@@ -2,7 +2,17 @@ import pytest
 
 from trimtab.core.edits import ERASED, parse_handle
 from trimtab.core.erase import Erasing, eraser, scrub
-from trimtab.core.event import Edit, Erase, Event, Repair, Said, Settings, Size
+from trimtab.core.event import (
+    Edit,
+    Erase,
+    Event,
+    Repair,
+    Retention,
+    Said,
+    Settings,
+    Size,
+    Turn,
+)
 from trimtab.core.message import Message, Role, Text, ToolCall, ToolResult, text_message
 
 SIZES = (Size(bytes=4, tokens=1),)
@@ -129,3 +139,38 @@ def test_many_are_erased_at_once():
     done = change(edit(999, "summarise", 100, 901)).body
     assert isinstance(done, Edit)
     assert done.text == ERASED
+
+
+def erased(seq: int, message: int, part: int | None = None) -> Event:
+    return Event(seq=seq, at=1.0, body=Erase(message=message, part=part))
+
+
+def test_what_was_erased_before_is_not_erased_again():
+    log = [said(1), said(2, recalled=True), erased(3, 1), erased(4, 2)]
+    found = Erasing(parse_handle("m1"), "asked", log)
+    assert found.found() == []
+    assert [(one.message, one.part) for one in found.all] == [(1, None), (2, None)]
+
+
+def test_an_answer_that_came_after_an_erasure_tells_nothing_of_it():
+    log = [said(1), erased(2, 1), said(3, recalled=True)]
+    assert [one.message for one in Erasing(parse_handle("m1"), "asked", log).all] == [1]
+    retained = Event(seq=2, at=1.0, body=Retention(before=2))
+    assert named([said(1), retained, said(3, recalled=True)], "m1") == []
+
+
+@pytest.mark.parametrize(("first", "then", "left"), [("m1.0", "m1", 1), ("m1", "m1.0", 0)])
+def test_a_message_of_which_a_part_was_erased_is_not_erased_yet(first, then, left):
+    gone = parse_handle(first)
+    log = [said(1), erased(2, 1, gone.part)]
+    assert len(named(log, then)) == left
+
+
+def test_what_else_is_kept_of_a_message_is_known_by_its_key_its_words_and_its_tools():
+    key = "s/1/m2.0/call"
+    started = Event(seq=3, at=1.0, body=Turn(state="tool_started", epoch=1, key=key))
+    log = [said(1, "secret"), said(2, "another"), started]
+    found = Erasing(parse_handle("m1"), "asked", log)
+    assert (found.keys, found.said, found.tools, found.turn) == ({"k1"}, ["secret"], [key], True)
+    ended = Event(seq=4, at=1.0, body=Turn(state="ended", epoch=1))
+    assert not Erasing(parse_handle("m1"), "asked", [*log, ended]).turn

@@ -1,16 +1,18 @@
 """Schedules on files: what a crash leaves, who may write, how long the log gets."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.worker.schedules.places import Files, at, run, schedule
 from trimtab.core.message import text_message
 from trimtab.session import Session
-from trimtab.stores.errors import Damaged, SessionBusy
+from trimtab.stores.errors import Damaged, SessionBusy, StoreUnavailable
 from trimtab.stores.files import FileStore
 from trimtab.worker.schedules import files
 from trimtab.worker.schedules.files import look
+from trimtab.worker.schedules.journal import Journal
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")
@@ -21,7 +23,7 @@ def place(tmp_path):
     return Files(tmp_path)
 
 
-async def test_a_torn_line_is_put_aside_and_the_rest_is_there(place):
+async def test_a_torn_line_is_cut_off_and_the_rest_is_there(place):
     async with place.open() as schedules:
         await schedules.keep(schedule(now=NOON))
     log = place.root / ".schedules/events.jsonl"
@@ -32,7 +34,6 @@ async def test_a_torn_line_is_put_aside_and_the_rest_is_there(place):
         assert log.read_bytes() == whole
         await schedules.keep(schedule("b", now=NOON))
         assert len(await schedules.find()) == 2
-    assert (place.root / ".schedules/events.torn").read_bytes().startswith(b'{"kind":"moved"')
     assert [json.loads(line)["kind"] for line in log.read_bytes().splitlines()] == ["kept"] * 2
 
 
@@ -82,3 +83,42 @@ async def test_a_run_that_was_answered_before_the_crash_is_not_posted_again(plac
         assert await run(schedules, NOON + 60) == 1
         assert await place.keys() == []
         assert len(await schedules.runs()) == 1
+
+
+async def test_what_is_removed_is_in_no_byte_of_the_log(place):
+    log = place.root / ".schedules/events.jsonl"
+    async with place.open() as schedules:
+        for name in ("a", "b", "c"):
+            told = replace(schedule(name, now=NOON), says=f"zq-{name}", origin="tool")
+            await schedules.add(replace(told, session=f"default/helper/{name}"), most=20)
+        await schedules.remove(schedule("a", now=NOON).id)
+        assert b"zq-a" not in log.read_bytes()
+        await schedules.forget("default/helper/b")
+        assert b"zq-b" not in log.read_bytes()
+    # Ended between the line that says so and the log without it.
+    whole = log.read_bytes()
+    with log.open("ab") as file:
+        file.write(json.dumps({"kind": "removed", "ids": [schedule("c", now=NOON).id]}).encode())
+        file.write(b"\n")
+    assert b"zq-c" in whole
+    async with place.open() as schedules:
+        assert await schedules.find() == []
+        assert b"zq-c" not in log.read_bytes()
+
+
+async def test_whoever_wants_a_schedule_gone_is_told_where_it_is_not(place, monkeypatch):
+    def refused(journal, records):
+        raise StoreUnavailable("the disk is away")
+
+    log = place.root / ".schedules/events.jsonl"
+    async with place.open() as schedules:
+        made = schedule(now=NOON)
+        await schedules.keep(made)
+        with monkeypatch.context() as patched:
+            patched.setattr(Journal, "replace", refused)
+            for _ in range(2):
+                with pytest.raises(StoreUnavailable):
+                    await schedules.remove(made.id)
+        assert made.id.encode() in log.read_bytes()
+        assert not await schedules.remove(made.id)
+        assert made.id.encode() not in log.read_bytes()

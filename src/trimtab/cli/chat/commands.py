@@ -32,6 +32,8 @@ RECALLED = 60
 """Rows of a recalled text that are shown from its beginning."""
 ENDING = 5
 """Rows of it that are shown from its end."""
+SURE = "yes"
+"""What must stand behind a handle that is to be erased."""
 _COMMAND = re.compile(r"/([a-zA-Z?]+)(?:\s+(.*))?", re.DOTALL)
 
 
@@ -193,6 +195,38 @@ async def _undo(talk: Talk, rest: str) -> None:
         _hint(talk, f"What {counted(ran, 'tool call')} did outside of the session is not undone.")
 
 
+async def _erase(talk: Talk, rest: str) -> None:
+    # Who never erases anything does not wait for what serves.
+    from trimtab.worker.desk import kept
+    from trimtab.worker.erasing import erase
+    from trimtab.worker.files_log import MailBusy
+
+    handle, _, word = rest.partition(" ")
+    session = talk.session
+    if word.strip() != SURE:
+        _say(talk, brief(await session.recall(handle), 200))
+        _hint(
+            talk, f"Once erased it cannot be brought back. To do it, type: /erase {handle} {SURE}"
+        )
+        return
+    try:
+        async with kept(talk.agent.spec.session.store, session.store, session.id) as found:
+            done = await erase(session, handle, why="asked for in a chat", beside=found.beside)
+    except MailBusy as busy:
+        command = f"trimtab session erase {session.id} {handle}"
+        raise ValueError(
+            f"process {busy.holder} serves from this folder and may hold the message as well; "
+            f"leave with Ctrl-D, then: {command}"
+        ) from busy
+    talk.forget(done.said)
+    talk.hidden = ()
+    more = len(done.handles) - 1
+    told = f" and {counted(more, 'message')} more" if more else ""
+    _say(talk, f"Erased {done.handles[0]}{told}, also from the lines that you have typed.")
+    if done.forks:
+        _hint(talk, f"Forks keep copies of their own: {', '.join(done.forks)}.")
+
+
 async def _fork(talk: Talk, rest: str) -> None:
     old = talk.session
     if rest and await old.store.position(rest):
@@ -282,6 +316,9 @@ COMMANDS: dict[str, Command] = {
     "search": Command(run=_search, takes="WORDS", help="find messages, hidden ones too"),
     "compact": Command(run=_compact, help="make the context smaller now"),
     "undo": Command(run=_undo, help="take back your last message and all behind it"),
+    "erase": Command(
+        run=_erase, takes="HANDLE", help="destroy a message, also in what is made from it"
+    ),
     "fork": Command(run=_fork, takes="[NAME]", help="go on in a copy of this session"),
     "model": Command(run=_model, takes="[NAME]", help="say or change who answers"),
     "cost": Command(run=_cost, help="tokens and dollars of this session"),

@@ -6,7 +6,7 @@ import os
 import select
 import sys
 import termios
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,9 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.key_binding.key_processor import KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import CompleteStyle
+
+from trimtab.cli.chat.history import forget_typed, history_file, make_history, only_writer
+from trimtab.redaction import Redact
 
 PROMPT = "> "
 GOES_ON = "  "
@@ -48,6 +51,12 @@ class Keyboard:
             enable_history_search=False,
             mouse_support=False,
         )
+
+    def forget(self, said: Collection[str]) -> None:
+        """Let lines that were typed not be offered again, nor be kept."""
+        history = self._lines.history
+        if isinstance(history, Typed):
+            history.forget(said)
 
     async def line(self, draft: str = "") -> str:
         """The next message. Raises Interrupted and Left."""
@@ -90,18 +99,37 @@ class Keyboard:
             return None
 
 
-def history_in(environ: Mapping[str, str]) -> History:
-    """What was typed before, in a file that its owner alone can read; else in memory."""
-    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    path = Path(base) / "trimtab" / "history"
+class Typed(FileHistory):
+    """What was typed before, in a file that its owner alone can read and whose lines can go."""
+
+    def __init__(self, path: Path, redact: Redact | None = None) -> None:
+        super().__init__(str(path))
+        self._path = path
+        self._redact = redact
+
+    def append_string(self, string: str) -> None:
+        # What must not be kept of a message must not be kept here either.
+        super().append_string(string if self._redact is None else self._redact(string))
+
+    def store_string(self, string: str) -> None:
+        with only_writer(self._path):
+            super().store_string(string)
+
+    def forget(self, said: Collection[str]) -> None:
+        """Take lines out of the file and out of memory."""
+        wanted = {text.strip() for text in said}
+        self._loaded_strings = [one for one in self._loaded_strings if one.strip() not in wanted]
+        forget_typed(self._path, said)
+
+
+def history_in(environ: Mapping[str, str], redact: Redact | None = None) -> History:
+    """What was typed before, in a file; else in memory."""
+    path = history_file(environ)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # Made before anything is written to it: what people type is nobody else's to read.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600))
-        path.chmod(0o600)
+        make_history(path)
     except OSError:
         return InMemoryHistory()
-    return FileHistory(str(path))
+    return Typed(path, redact)
 
 
 @contextmanager

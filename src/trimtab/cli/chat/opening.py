@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from trimtab.agent.agent import Agent, running
+from trimtab.agent.agent import Agent, redact_of, running
 from trimtab.agent.permissions import Approve
 from trimtab.agent.reading import read_agent
 from trimtab.agent.spec import Spec
@@ -84,10 +84,12 @@ async def _conversation(wanted: Wanted, spec: Spec, interrupts: Interrupts) -> i
     from trimtab.cli.chat.keyboard import Keyboard, history_in, silent
 
     screen = Screen(Console())
-    keyboard = Keyboard([f"/{name}" for name in COMMANDS], history_in(os.environ))
+    history = history_in(os.environ, redact_of(spec))
+    keyboard = Keyboard([f"/{name}" for name in COMMANDS], history)
     asking = Asking(screen, keyboard.choose, interrupts.stop)
 
     async def converse(talk: Talk, made: bool) -> int:
+        talk.forget = keyboard.forget
         chatting = Chatting(talk, screen, keyboard, asking, interrupts)
         await chatting.greet(known=not made)
         interrupts.ignored = True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 
 from rich.console import Console
 
@@ -28,6 +28,8 @@ class Talk:
     """Whether the chat ends here."""
     hidden: Sequence[Hiding] = ()
     """What was hidden last, the newest kind last."""
+    forget: Callable[[Collection[str]], None] = field(default=lambda _: None)
+    """Takes lines that were typed out of what is offered again."""
 
     def again(self, session: str | None = None) -> str:
         """The command by which a session is taken up again."""

@@ -106,10 +106,11 @@ def _needs_clock(spec: Any) -> bool:
 async def _clock(crew: Crew, service: Service, agents: Sequence[str], now: float) -> Door:
     from trimtab.worker.schedules.bring_in import bring_in
     from trimtab.worker.schedules.door import ScheduleDoor
-    from trimtab.worker.schedules.tools import schedule_tools
+    from trimtab.worker.schedules.tools import forgetting, schedule_tools
 
     schedules = await _schedules(crew, service)
     service.forgetting.append(schedules.forget)
+    service.erasing.append(forgetting(schedules))
     door = ScheduleDoor(schedules, agents)
     try:
         for name in agents:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from trimtab.agent.agent import Agent, running
+from trimtab.cli.chat.history import forget_typed, history_file, said_by_users
 from trimtab.cli.serve.crew import Crew
 from trimtab.cli.serve.doors import delivering, doors_of
 from trimtab.stores.choose import open_store
 from trimtab.stores.files import FileStore
 from trimtab.stores.store import Store
+from trimtab.worker.control import obey
 from trimtab.worker.delivery import Delivery
 from trimtab.worker.door import Door
+from trimtab.worker.erasing import Erasure
 from trimtab.worker.files import FileMail
 from trimtab.worker.live import LocalLive
 from trimtab.worker.local import LocalTurns
@@ -23,6 +30,7 @@ from trimtab.worker.service import Service
 
 CONNECTIONS = 16
 """To a database at most, for sessions; the mail has its own."""
+log = logging.getLogger("trimtab.serve")
 FLEET = "turns on PostgreSQL need more packages: pip install 'trimtab[fleet]'"
 
 
@@ -68,6 +76,7 @@ async def opened(crew: Crew, *, turns: bool = True, doors: bool = True) -> Async
         make = _on_database if crew.database else _on_files
         house = await make(crew, store, agents, turns)
         held.push_async_callback(house.service.close)
+        _forget_typed(house.service)
         await _open_doors(crew, house, held, run=doors)
         if isinstance(house.turns, LocalTurns):
             house.resumed = await house.turns.resume()
@@ -81,6 +90,7 @@ async def _on_files(crew: Crew, store: Store, agents: dict[str, Agent], turns: b
         )
     assert isinstance(store, FileStore)  # noqa: S101 - what a place that is no database opens as
     mail = await FileMail.open(store)
+    await store.recover()
     service = Service(
         agents=agents,
         store=store,
@@ -94,7 +104,9 @@ async def _on_files(crew: Crew, store: Store, agents: dict[str, Agent], turns: b
     async def due(session: str) -> None:
         own.due(session)
 
-    return House(service=service, due=due, turns=own)
+    house = House(service=service, due=due, turns=own)
+    house.work["requests of this machine"] = partial(obey, store.root, service)
+    return house
 
 
 async def _on_database(crew: Crew, store: Store, agents: dict[str, Agent], turns: bool) -> House:
@@ -125,6 +137,27 @@ async def _on_database(crew: Crew, store: Store, agents: dict[str, Agent], turns
         house.turns = fleet
         house.work["turns"] = fleet.run
     return house
+
+
+def _forget_typed(service: Service) -> None:
+    """What was typed into chats by whoever runs this leaves that file with the message."""
+    path = history_file(os.environ)
+
+    async def forget(said: Collection[str]) -> None:
+        try:
+            await asyncio.to_thread(forget_typed, path, said)
+        except OSError as error:
+            log.warning("%s may keep a line that was erased elsewhere: %s", path, error)
+
+    async def deleted(session: str) -> None:
+        if path.exists() and await service.store.position(session):
+            await forget(await said_by_users(service.store, session))
+
+    async def erased(gone: Erasure) -> None:
+        await forget(gone.said)
+
+    service.forgetting.append(deleted)
+    service.erasing.append(erased)
 
 
 async def _open_doors(crew: Crew, house: House, held: AsyncExitStack, *, run: bool) -> None:

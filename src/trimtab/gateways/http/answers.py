@@ -216,6 +216,17 @@ class Undone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Erased:
+    """What is destroyed, also where it was before."""
+
+    handles: list[str]
+    """What was named, message by message; then answers of the recall tools that may have repeated
+    it."""
+    forks: list[str]
+    """Sessions of this agent that were forked from this one: they have copies of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Created:
     """A session that is there now."""
 

@@ -104,6 +104,15 @@ class Undo(Body):
     all behind it are undone."""
 
 
+class Erase(Body):
+    """What is to be destroyed."""
+
+    handle: Annotated[str, Field(pattern=r"^m[0-9]{1,18}(\.[0-9]{1,9}|-m[0-9]{1,18})?$")]
+    """A message `m12`, one part of it `m12.0`, or all from one to another, `m3-m50`."""
+    why: Annotated[str, Field(max_length=1_000)] = ""
+    """Who asked for it, or which rule; it stays in the log."""
+
+
 class NewFork(Body):
     """A session that shares the past of another."""
 

@@ -6,13 +6,13 @@ from functools import partial
 
 from trimtab.core.policies.asked import asked as smaller
 from trimtab.core.policies.knobs import knobs_from
-from trimtab.gateways.http.answers import Compacted, Created, Undone
+from trimtab.gateways.http.answers import Compacted, Created, Erased, Undone
 from trimtab.gateways.http.asking import Asked, Reply
 from trimtab.gateways.http.problems import Problem
 from trimtab.gateways.http.sessions import new_name, refuse_running, runs_elsewhere, where
 from trimtab.session.hiding import hidden_since
 from trimtab.session.session import Session
-from trimtab.stores.errors import PositionTaken
+from trimtab.stores.errors import NoSession, PositionTaken
 
 
 async def compact(asked: Asked) -> Reply:
@@ -40,6 +40,21 @@ async def undo(asked: Asked) -> Reply:
             told = await _taken_back(opened, asked.body.to)
     asked.offer.hubs.wake(session)
     return Reply(value=told)
+
+
+async def erase(asked: Asked) -> Reply:
+    """Destroy a message, and all that was made from it."""
+    session = await asked.known()
+    try:
+        done = await asked.service.erase(session, asked.body.handle, why=asked.body.why)
+    except NoSession:
+        raise
+    except LookupError as error:
+        raise Problem("not-found", str(error)) from None
+    asked.offer.hubs.wake(session)
+    prefix = session.removesuffix(asked.path["session"])
+    forks = [fork.removeprefix(prefix) for fork in done.forks if fork.startswith(prefix)]
+    return Reply(value=Erased(handles=[*done.handles], forks=forks))
 
 
 async def fork(asked: Asked) -> Reply:

@@ -5,7 +5,6 @@ The same log gives the same stream, whenever it is read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from trimtab.core.event import (
 from trimtab.core.message import Media, Message, Text, ToolCall
 from trimtab.gateways.http.answers import CallInfo, MediaInfo, MessageInfo, ResultInfo
 from trimtab.session.happenings import COMPACTED
+from trimtab.session.tools import call_of
 from trimtab.stores.store import Store
 
 BACK = 64
@@ -51,9 +51,6 @@ KINDS: Mapping[str, str] = {
     "bye": "The server stops; connect again, with Last-Event-ID, for what follows.",
 }
 """What a stream consists of."""
-
-# Behind the session's id, the epoch; see `session.tools`.
-_STARTED = re.compile(r"/\d+/m(\d+)\.(\d+)/(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,12 +171,12 @@ class Projector:
                 why = "done" if self._answered else "stopped"
                 return Shown(kind="end", data={"why": why, "epoch": body.epoch})
             case "tool_started":
-                found = _STARTED.search(body.key or "")
+                found = call_of(body.key or "")
                 if found is None:
                     return None
-                seq, part = int(found[1]), int(found[2])
+                seq, part, call = found
                 name = await self._tool(seq, part)
-                told = {"call": found[3], "name": name, "handle": f"m{seq}.{part}"}
+                told = {"call": call, "name": name, "handle": f"m{seq}.{part}"}
                 return Shown(kind="tool", data=told)
 
     async def _tool(self, seq: int, part: int) -> str:

@@ -11,6 +11,7 @@ from trimtab.gateways.http.answers import (
     Created,
     DeadPage,
     Done,
+    Erased,
     Found,
     Health,
     History,
@@ -22,7 +23,7 @@ from trimtab.gateways.http.answers import (
     WhyInfo,
 )
 from trimtab.gateways.http.asking import Operation, Query
-from trimtab.gateways.http.bodies import NewFork, NewMessage, NewSession, Nothing, Undo
+from trimtab.gateways.http.bodies import Erase, NewFork, NewMessage, NewSession, Nothing, Undo
 
 AGENT = "/v1/agents/{agent}"
 SESSION = f"{AGENT}/sessions/{{session}}"
@@ -193,6 +194,18 @@ OPERATIONS = (
         run=changing.undo,
         answer=Undone,
         body=Undo,
+        problems=(404, 409),
+    ),
+    Operation(
+        method="POST",
+        path=f"{SESSION}/erase",
+        name="erase",
+        told="Destroy a message, or a part of it, with all that was made from it: it cannot be "
+        "brought back. A turn that runs is broken off and begun again without it. The same again "
+        "does no harm.",
+        run=changing.erase,
+        answer=Erased,
+        body=Erase,
         problems=(404, 409),
     ),
     Operation(

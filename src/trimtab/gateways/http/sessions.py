@@ -18,10 +18,10 @@ from trimtab.gateways.http.answers import (
     SessionState,
 )
 from trimtab.gateways.http.asking import Asked, Reply
-from trimtab.gateways.http.problems import Problem
+from trimtab.gateways.http.problems import Problem, no_session
 from trimtab.session.session import Session
 from trimtab.session.turn import wants_reply
-from trimtab.stores.errors import PositionTaken
+from trimtab.stores.errors import NoSession, PositionTaken
 from trimtab.worker.mail import Dead, Mail
 from trimtab.worker.naming import Address, address_of
 
@@ -97,8 +97,12 @@ async def state(asked: Asked) -> Reply:
 
 
 async def delete(asked: Asked) -> Reply:
-    session = await asked.known()
-    await asked.service.delete(session)
+    address = asked.address()
+    session = str(address)
+    try:
+        await asked.service.delete(session)
+    except NoSession:
+        raise no_session(address.agent, address.name) from None
     asked.offer.hubs.wake(session)
     return Reply(status=204)
 

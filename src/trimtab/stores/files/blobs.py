@@ -8,7 +8,7 @@ from pathlib import Path
 
 from trimtab.stores.blobs import digest_of, pack, unpack
 from trimtab.stores.errors import Damaged
-from trimtab.stores.files.disk import put_file, sync_folder
+from trimtab.stores.files.disk import make_folder, put_file, sync_folder
 
 BLOBS = "blobs"
 
@@ -19,7 +19,7 @@ def keep_blobs(folder: Path, texts: Mapping[str, str], *, fsync: bool) -> None:
         return
     blobs = folder / BLOBS
     if not blobs.is_dir():
-        blobs.mkdir()
+        make_folder(blobs)
         if fsync:
             sync_folder(folder)
     for digest, text in texts.items():

@@ -1,10 +1,12 @@
-"""What the file store asks of a disk: names, whole writes, and errors that say what to do."""
+"""What the file store asks of a disk: names, whole writes, no other readers, and errors that say
+what to do."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -16,6 +18,9 @@ MAX_NAME = 255
 
 NEW = ".new"
 """How a file's name ends until it is whole; one that is left over was never finished."""
+
+FILE, FOLDER = 0o600, 0o700
+"""Modes of all that is ours: what was said is nobody else's to read."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -77,6 +82,47 @@ def reading(path: Path) -> Generator[None]:
         raise StoreUnavailable(f"{error.filename or path} cannot be read ({why})") from error
 
 
+def open_file(path: Path, flags: int) -> int:
+    """A file that its owner alone can read, from its first moment on and whatever the umask; one
+    that others could read is closed to them."""
+    fd = os.open(path, flags | os.O_CLOEXEC, FILE)
+    if stat.S_IMODE(os.fstat(fd).st_mode) != FILE:
+        # Whoever may write to another one's file may not change who reads it.
+        with contextlib.suppress(PermissionError):
+            os.fchmod(fd, FILE)
+    return fd
+
+
+def make_folder(path: Path) -> None:
+    """A folder that its owner alone can look into, with those above it that are missing.
+
+    For folders that hold nothing but ours: one that was there is closed to others, with all that
+    is in it.
+    """
+    try:
+        path.mkdir(FOLDER)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        path.mkdir(FOLDER)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+    close_folder(path)
+
+
+def close_folder(path: Path) -> None:
+    """Let nobody else look into a folder, nor into what is in it; nothing where nobody can."""
+    if stat.S_IMODE(path.stat().st_mode) & 0o777 == FOLDER:
+        return
+    with contextlib.suppress(PermissionError):
+        path.chmod(FOLDER)
+        for above, folders, names in os.walk(path):
+            for name in (*folders, *names):
+                inner = Path(above) / name
+                if not inner.is_symlink():
+                    inner.chmod(FOLDER if inner.is_dir() else FILE)
+
+
 def write_at(fd: int, offset: int, data: bytes) -> None:
     """All of the bytes, however few the system takes at a time."""
     view = memoryview(data)
@@ -90,7 +136,7 @@ def put_file(path: Path, data: bytes, *, fsync: bool) -> None:
     """Write a file that is there as a whole or, after a crash, as it was before."""
     new = path.with_name(path.name + NEW)
     try:
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        fd = open_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             write_at(fd, 0, data)
             if fsync:

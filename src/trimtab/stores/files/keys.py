@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from trimtab.stores.files.disk import put_file, write_at
+from trimtab.stores.files.disk import open_file, put_file, write_at
 from trimtab.stores.files.log import LogView, parsed
 
 KEYS = "keys.idx"
@@ -71,7 +71,7 @@ def key_candidates(folder: Path, key: str) -> list[int]:
 def keep_keys(folder: Path, keys: Mapping[str, int], upto: int, *, fsync: bool) -> None:
     """Take keys into the table, and all positions up to one for taken in. Twice is harmless."""
     path = folder / KEYS
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         before, count = _header(fd)
         if keys and (count + len(keys)) * 2 > _slots(fd):

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from trimtab.stores.errors import SessionBusy
-from trimtab.stores.files.disk import write_at, writing
+from trimtab.stores.files.disk import open_file, write_at, writing
 
 LOCK = "lock"
 
@@ -48,7 +48,7 @@ def held_by(folder: Path) -> str | None:
 
 def _locked(path: Path, session: str) -> int:
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = open_file(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(fd, path):

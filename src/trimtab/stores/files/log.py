@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trimtab.stores.errors import Damaged
-from trimtab.stores.files.disk import write_at
+from trimtab.stores.files.disk import open_file, write_at
 
 LOG = "events.jsonl"
 INDEX = "events.idx"
@@ -168,7 +168,7 @@ class LogView:
 
     def reindex(self) -> None:
         """Have the index on the disk say what this view knows."""
-        fd = os.open(self.path.with_name(INDEX), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = open_file(self.path.with_name(INDEX), os.O_WRONLY | os.O_CREAT)
         try:
             os.ftruncate(fd, self._kept * ENTRY)
             write_at(fd, self._kept * ENTRY, bytes(self._rest))

@@ -10,12 +10,12 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trimtab.core.event import Event, Said
 from trimtab.stores.blobs import digests
 from trimtab.stores.files.blobs import keep_blobs, sweep_blobs
-from trimtab.stores.files.disk import NEW, put_file, sync_folder
+from trimtab.stores.files.disk import NEW, open_file, put_file, sync_folder
 from trimtab.stores.files.events import from_line, to_line
 from trimtab.stores.files.log import INDEX, LOG, NONE, LogView, next_entry, pack_entry, parsed
 
@@ -124,5 +124,5 @@ def _new(path: Path) -> Path:
     return path.with_name(path.name + NEW)
 
 
-def _created(path: Path) -> Any:
-    return _new(path).open("wb")
+def _created(path: Path) -> BinaryIO:
+    return os.fdopen(open_file(_new(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb")

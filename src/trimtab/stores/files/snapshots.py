@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from trimtab.core.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
-from trimtab.stores.files.disk import put_file, write_at
+from trimtab.stores.files.disk import open_file, put_file, write_at
 
 STATE = "state.yaml"
 EARLIER = "snapshots.jsonl"
@@ -79,7 +79,7 @@ def _state(folder: Path) -> dict[str, Any] | None:
 
 def _append(folder: Path, data: dict[str, Any], *, fsync: bool) -> None:
     path = folder / EARLIER
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = open_file(path, os.O_RDWR | os.O_CREAT)
     try:
         end = _whole(fd)
         last = _parsed(_line_at(fd, end - 1, end)[1]) if end else {"seq": 0}

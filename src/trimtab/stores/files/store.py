@@ -12,12 +12,16 @@
 
 One process writes to a session and holds its lock until it releases the session; any may read.
 Another process can see an append a moment before it is acknowledged.
+
+All of it is readable for its owner alone. The folder that all sessions are in is closed to others
+as well, unless it was there and something else is in it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -30,12 +34,21 @@ from weakref import WeakValueDictionary
 from trimtab.core.event import Event
 from trimtab.core.search import asked
 from trimtab.core.snapshot import Snapshot
-from trimtab.stores.errors import Damaged, NoSession, PositionTaken
-from trimtab.stores.files.disk import folder_name, reading, session_id, sync_folder, writing
+from trimtab.stores.errors import Damaged, NoSession, PositionTaken, StoreError
+from trimtab.stores.files.disk import (
+    close_folder,
+    folder_name,
+    make_folder,
+    reading,
+    session_id,
+    sync_folder,
+    writing,
+)
 from trimtab.stores.files.keys import find_key, keyed_upto, keys_in
-from trimtab.stores.files.lock import Lock, held_by
+from trimtab.stores.files.lock import LOCK, Lock, held_by
 from trimtab.stores.files.log import LOG, LogView
 from trimtab.stores.files.reading import Found, parent_of, read_some, stored
+from trimtab.stores.files.rewrite import MARKER
 from trimtab.stores.files.snapshots import find_snapshot
 from trimtab.stores.files.writer import FORKS, Writer
 from trimtab.stores.store import WHOLE, Span, Stored
@@ -44,6 +57,10 @@ T = TypeVar("T")
 
 _DELETED = ".deleted"
 """Where sessions go to be removed; no session's folder begins with a dot."""
+_OURS = (_DELETED, ".mail", ".schedules")
+"""What may stand beside the sessions."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -65,6 +82,8 @@ class FileStore:
         self._fsync = fsync
         self._gates: WeakValueDictionary[str, _Gate] = WeakValueDictionary()
         self._writers: dict[str, tuple[_Gate, Writer]] = {}
+        self._closed = False
+        """Whether the folder was looked at, and closed to others where that is ours to do."""
 
     @property
     def root(self) -> Path:
@@ -164,6 +183,39 @@ class FileStore:
     async def sessions(self, *, after: str = "", limit: int = 100) -> list[Stored]:
         return await asyncio.to_thread(self._sessions, after, limit)
 
+    async def recover(self) -> None:
+        """Finish what crashes have cut short, in all sessions: erasures and deletions. What others
+        could read is closed to them. For whoever takes up a folder; a session that another process
+        writes to is left to it."""
+        await asyncio.to_thread(self._recover)
+
+    def _recover(self) -> None:
+        with writing(self._root):
+            self._close_root()
+            self._empty_deleted()
+            names = [path.name for path in self._root.iterdir()]
+        for name in names:
+            if not name.startswith(".") and (self._root / name / LOG).exists():
+                try:
+                    self._recover_one(name)
+                except StoreError as error:
+                    log.warning("session %s is left as it is: %s", session_id(name), error)
+
+    def _recover_one(self, name: str) -> None:
+        if (self._root / name / MARKER).exists():
+            Writer(self._root, session_id(name), fsync=self._fsync).close()
+        else:
+            with writing(self._root / name):
+                close_folder(self._root / name)
+
+    def _close_root(self) -> None:
+        """Not where somebody else's things are in it: who may see those is not ours to say."""
+        if self._closed:
+            return
+        if not self._root.exists() or all(map(_is_ours, self._root.iterdir())):
+            make_folder(self._root)
+        self._closed = True
+
     async def held_by(self, session: str) -> str | None:
         """Another process that writes to the session, and would be in the way; None for none."""
         if session in self._writers:
@@ -201,6 +253,8 @@ class FileStore:
 
     def _writer(self, session: str) -> Writer:
         if session not in self._writers:
+            with writing(self._root):
+                self._close_root()
             writer = Writer(self._root, session, fsync=self._fsync)
             self._empty_deleted()
             # The gate lives as long as its writer: two gates for one session would be none.
@@ -227,7 +281,7 @@ class FileStore:
         try:
             with writing(self._root):
                 self._forget(session)
-                (self._root / _DELETED).mkdir(exist_ok=True)
+                make_folder(self._root / _DELETED)
                 gone = self._root / _DELETED / uuid4().hex
                 self._folder(session).rename(gone)
                 if self._fsync:
@@ -301,3 +355,8 @@ class FileStore:
                 if not view.last.seq:
                     raise NoSession(session)
                 return use(view)
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether it is a session's folder, or what stands beside those."""
+    return path.name in _OURS or (path / LOG).exists() or (path / LOCK).exists()

@@ -13,7 +13,14 @@ from trimtab.core.event import Event, Fork, Said
 from trimtab.core.snapshot import Snapshot
 from trimtab.stores.errors import Damaged, KeyTaken, PositionTaken, StaleOwner, StoreUnavailable
 from trimtab.stores.files.blobs import keep_blobs
-from trimtab.stores.files.disk import folder_name, sync_folder, write_at, writing
+from trimtab.stores.files.disk import (
+    folder_name,
+    make_folder,
+    open_file,
+    sync_folder,
+    write_at,
+    writing,
+)
 from trimtab.stores.files.events import to_line
 from trimtab.stores.files.keys import (
     drop_keys,
@@ -61,7 +68,7 @@ class Writer:
         self._unusable = ""
         self._reindex = False
         with writing(self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_folder(self._folder)
         self._lock = Lock(self._folder, session)
         try:
             with writing(self._folder):
@@ -161,15 +168,16 @@ class Writer:
         # There is nothing to tell where the parent is not, or is deleted just now.
         with contextlib.suppress(FileNotFoundError):
             if (folder / LOG).exists():
-                (folder / FORKS).mkdir(exist_ok=True)
-                (folder / FORKS / folder_name(self._session)).touch()
+                make_folder(folder / FORKS)
+                name = folder / FORKS / folder_name(self._session)
+                os.close(open_file(name, os.O_WRONLY | os.O_CREAT))
                 if self._fsync:
                     sync_folder(folder / FORKS)
                     sync_folder(folder)
 
     def _write(self, data: bytes) -> None:
         path = self._folder / LOG
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        fd = open_file(path, os.O_WRONLY | os.O_CREAT)
         try:
             write_at(fd, self._end, data)
             if self._fsync:
@@ -248,7 +256,8 @@ class Writer:
         fd = os.open(view.path, os.O_RDWR | os.O_CLOEXEC)
         try:
             torn = os.pread(fd, view.size - view.end, view.end)
-            with (self._folder / TORN).open("ab") as aside:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            with os.fdopen(open_file(self._folder / TORN, flags), "ab") as aside:
                 aside.write(torn)
                 aside.flush()
                 os.fsync(aside.fileno())
@@ -266,7 +275,7 @@ class Writer:
 
 
 def _write_index(path: Path, offset: int, entries: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    fd = open_file(path, os.O_WRONLY | os.O_CREAT)
     try:
         write_at(fd, offset, entries)
     finally:

@@ -14,12 +14,12 @@ from trimtab.stores.postgres.names import partition_of, read, uuid_of, written
 from trimtab.stores.postgres.pool import Borrowed, Connections
 from trimtab.worker.letters import Inbound, Outbound
 from trimtab.worker.mail import Dead
+from trimtab.worker.postgres.forgetting import PostgresLetters
 from trimtab.worker.postgres.queries import POST, QUERIES
 from trimtab.worker.postgres.queue import Due, Queue, with_queue
 from trimtab.worker.postgres.rows import (
     gate_of,
     letter_body,
-    letter_of,
     reply_of,
     reply_parameters,
     span_of,
@@ -44,6 +44,7 @@ class PostgresMail:
         look."""
         self._connections = connections
         self._fetch = connections.fetch
+        self._letters = PostgresLetters(connections)
 
     @classmethod
     async def connect(
@@ -79,8 +80,7 @@ class PostgresMail:
         return self._connections.borrow()
 
     async def pending(self, session: str, *, after: int = 0, limit: int = 100) -> list[Inbound]:
-        values = [written(session), Int8(after), Int8(limit)]
-        return [letter_of(row) for row in await self._fetch(QUERIES["pending"], values)]
+        return await self._letters.pending(session, after=after, limit=limit)
 
     async def finish(
         self, session: str, epoch: int, taken: Collection[int], replies: Sequence[Outbound]
@@ -149,10 +149,10 @@ class PostgresMail:
         await self._change("refused", Int8(number), written(why))
 
     async def forget(self, session: str) -> None:
-        name = written(session)
-        async with self._connections.borrow() as connection, connection.transaction():
-            for query in ("forget_inbox", "forget_waiting", "forget_done", "forget_dead"):
-                await connection.execute(QUERIES[query], [name])
+        await self._letters.forget(session)
+
+    async def erase(self, session: str, positions: Collection[int], keys: Collection[str]) -> None:
+        await self._letters.erase(session, positions, keys)
 
     async def close(self) -> None:
         await self.queue.close()

@@ -184,6 +184,32 @@ DELETE FROM trimtab.outbox WHERE session = $1 AND state <> 'waiting';
 -- name: forget_dead
 DELETE FROM trimtab.dead WHERE session = $1;
 
+-- What may say something that is erased, locked against whoever would change it meanwhile.
+-- name: said_in_letters
+SELECT number, body FROM trimtab.inbox WHERE session = $1 AND key = ANY ($2::text[]) FOR UPDATE;
+
+-- name: rewrite_letter
+UPDATE trimtab.inbox SET body = $3 WHERE session = $1 AND number = $2;
+
+-- name: said_in_waiting
+SELECT number, body, why FROM trimtab.outbox WHERE session = $1 AND state = 'waiting' FOR UPDATE;
+
+-- name: said_in_done
+SELECT number, body, why FROM trimtab.outbox WHERE session = $1 AND state <> 'waiting' FOR UPDATE;
+
+-- Its key stays known for a while: a turn that is done again does not send it again.
+-- name: erase_reply
+UPDATE trimtab.outbox SET state = 'sent', body = '', why = NULL, due = now() WHERE number = $1;
+
+-- name: rewrite_why
+UPDATE trimtab.outbox SET why = $2 WHERE number = $1;
+
+-- name: said_of_dead
+SELECT why FROM trimtab.dead WHERE session = $1 FOR UPDATE;
+
+-- name: rewrite_dead
+UPDATE trimtab.dead SET why = $2 WHERE session = $1;
+
 -- A job goes away and another takes its place: whoever still runs the first finds it gone, so its
 -- late end frees no lock. Nothing where the job has moved on since it was looked at.
 -- name: drop_job

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from trimtab.stores.files.disk import NEW, put_file, writing
+from trimtab.stores.files.disk import NEW, make_folder, put_file, writing
 
 Verb = Literal["pause", "resume", "run-now", "remove"]
 VERBS: tuple[Verb, ...] = get_args(Verb)
@@ -38,7 +38,7 @@ def ask(folder: Path, wanted: Asked) -> Path:
     # By time, so that what is asked first is done first.
     path = folder / FOLDER / f"{time.time_ns():020d}-{os.getpid()}.json"
     with writing(path):
-        path.parent.mkdir(exist_ok=True)
+        make_folder(path.parent)
         put_file(path, json.dumps(asdict(wanted)).encode(), fsync=True)
     return path
 

@@ -1,5 +1,7 @@
 """Schedules on files: a log of their own beside the sessions, run by the one process that holds it.
 
+What is removed leaves the log at once: it is written anew, also after a crash in between.
+
 A due run is posted first and noted then. Whoever is ended in between posts it again, under the same
 key, which the mail or the session's log knows: it is one run.
 """
@@ -44,6 +46,8 @@ class FileSchedules:
         self._post = post
         self._find_key = find_key
         self._gate = asyncio.Lock()
+        self._removed = False
+        """Whether the log may still say what was removed."""
 
     @classmethod
     async def open(
@@ -56,8 +60,14 @@ class FileSchedules:
         except BaseException:
             journal.close()
             raise
+        made = cls(journal, book, post, find_key)
+        made._removed = any(record["kind"] == "removed" for record in journal.records)
         journal.records = []
-        return cls(journal, book, post, find_key)
+        try:
+            await made._clear()  # what a crash has cut short
+        except StoreError as error:
+            log.warning("the log of the schedules keeps what was removed for now: %s", error)
+        return made
 
     async def keep(self, schedule: Schedule) -> None:
         async with self._gate:
@@ -84,6 +94,7 @@ class FileSchedules:
             found = self._book.get(schedule) is not None
             if found:
                 await self._write(removed([schedule]))
+            await self._clear()
             return found
 
     async def pause(self, schedule: str) -> bool:
@@ -111,6 +122,7 @@ class FileSchedules:
             mine = [one.id for one in self._book.find(session=session) if one.origin == "tool"]
             if mine:
                 await self._write(removed(mine))
+            await self._clear()
 
     async def get(self, schedule: str) -> Schedule | None:
         return self._book.get(schedule)
@@ -187,8 +199,18 @@ class FileSchedules:
     async def _written(self, record: Record) -> None:
         await asyncio.to_thread(self._journal.append, record)
         self._book.apply(record)
+        self._removed |= record["kind"] == "removed"
         if self._journal.lines > 2 * self._book.size + SPARE:
-            await asyncio.to_thread(self._journal.replace, list(self._book.records()))
+            await self._shorten()
+
+    async def _clear(self) -> None:
+        """Let the log not say what was removed, when whoever wanted that is told that it is."""
+        if self._removed:
+            await self._shorten()
+
+    async def _shorten(self) -> None:
+        await asyncio.to_thread(self._journal.replace, list(self._book.records()))
+        self._removed = False
 
 
 async def look(root: Path | str) -> Book:

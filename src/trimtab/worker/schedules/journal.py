@@ -11,11 +11,19 @@ from typing import Any
 
 from trimtab.core.event import canonical
 from trimtab.stores.errors import Damaged
-from trimtab.stores.files.disk import NEW, put_file, reading, sync_folder, write_at, writing
+from trimtab.stores.files.disk import (
+    NEW,
+    make_folder,
+    open_file,
+    put_file,
+    reading,
+    sync_folder,
+    write_at,
+    writing,
+)
 from trimtab.stores.files.lock import Lock
 
 LOG = "events.jsonl"
-TORN = "events.torn"
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +59,7 @@ class Journal:
         """Where it is."""
         self._fsync = fsync
         with writing(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         self._lock = Lock(folder, folder.name)
         try:
             self.records, self._end = read(folder)
@@ -68,7 +76,7 @@ class Journal:
         """Write a line; when this returns it is durable. A failed write leaves nothing behind."""
         data = f"{canonical(record)}\n".encode()
         with writing(self.folder):
-            fd = os.open(self.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = open_file(self.folder / LOG, os.O_WRONLY | os.O_CREAT)
             try:
                 write_at(fd, self._end, data)
                 self._sync(fd)
@@ -101,18 +109,13 @@ class Journal:
                 sync_folder(folder)
 
     def _repair(self) -> None:
-        """Put aside what a crash left unfinished: it was never acknowledged."""
+        """Cut off what a crash left unfinished: it was never acknowledged."""
         (self.folder / (LOG + NEW)).unlink(missing_ok=True)
         path = self.folder / LOG
-        if not path.exists() or path.stat().st_size == self._end:
+        if not path.exists() or (size := path.stat().st_size) == self._end:
             return
         with path.open("r+b") as log:
-            log.seek(self._end)
-            torn = log.read()
-            with (self.folder / TORN).open("ab") as aside:
-                aside.write(torn + b"\n")
-                aside.flush()
-                os.fsync(aside.fileno())
             log.truncate(self._end)
             os.fsync(log.fileno())
-        _log.warning("%s: %d bytes of an unfinished line were moved to %s", path, len(torn), TORN)
+        torn = size - self._end
+        _log.warning("%s: %d bytes of an unfinished line were cut off", path, torn)

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from trimtab.session.tools import Failed, Invocation, Tool
+from trimtab.worker.erasing import Beside, Erasure
 from trimtab.worker.letters import Route
 from trimtab.worker.mail import Mail
 from trimtab.worker.naming import address_of
@@ -167,6 +168,16 @@ def schedule_tools(
         Tool(definition=dict(LIST), run=doing.listed, on_interrupt="rerun"),
         Tool(definition=dict(CANCEL), run=doing.cancel, on_interrupt="rerun"),
     ]
+
+
+def forgetting(schedules: Schedules) -> Beside:
+    """What the calls of erased messages have scheduled goes with them: it says what they said."""
+
+    async def clear(gone: Erasure) -> None:
+        for key in gone.tools:
+            await schedules.remove(f"{gone.session}/{number_of(key)}")
+
+    return clear
 
 
 def number_of(key: str) -> str:

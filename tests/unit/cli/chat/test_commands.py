@@ -288,3 +288,44 @@ def test_nothing_is_wider_than_a_narrow_window(line):
         assert max(map(len, shown.splitlines())) <= 40
 
     with_turns(2, do, width=40)
+
+
+def test_erase_shows_first_what_would_go():
+    async def do(talk):
+        shown = await typed(talk, "/erase m2")
+        assert shown.splitlines() == [
+            "[m2 user] Question 0?",
+            "Once erased it cannot be brought back. To do it, type: /erase m2 yes",
+        ]
+        assert await talk.session.recall("m2.0") == "Question 0?"
+
+    with_turns(1, do, width=100)
+
+
+def test_erase_takes_a_message_out_of_the_session_and_of_what_was_typed():
+    async def do(talk):
+        forgotten = []
+        talk.forget = forgotten.extend
+        shown = await typed(talk, "/erase m2 yes")
+        assert shown == "Erased m2, also from the lines that you have typed."
+        assert forgotten == ["Question 0?"]
+        assert "Question 0?" not in str([e async for e in talk.session.store.events("s1")])
+        assert "was erased by event" in await typed(talk, "/recall m2")
+        assert await typed(talk, "/erase m2 yes") == shown
+
+    with_turns(1, do, width=100)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/erase", "/erase needs to know what: /erase HANDLE"),
+        ("/erase m99 yes", "Nothing was erased: nothing is called m99"),
+        ("/erase it yes", "'it' is not a handle; handles look like m12.0, m12 or m3-m50"),
+    ],
+)
+def test_what_cannot_be_erased_is_told(line, said):
+    async def do(talk):
+        assert await typed(talk, line) == said
+
+    with_turns(1, do, width=100)
