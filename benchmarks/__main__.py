@@ -18,6 +18,7 @@ COMMANDS = (
     ("benchmarks/token_estimates.py",),
     ("-m", "benchmarks.fit"),
     ("-m", "benchmarks.corpus_laws"),
+    ("-m", "benchmarks.adversary"),
     ("-m", "benchmarks.store_crash"),
     ("-m", "benchmarks.store_scale"),
     ("-m", "benchmarks.long_chat"),

@@ -1,0 +1,29 @@
+"""The figures of hostile conversations: by name, and the same for the same seed."""
+
+import argparse
+
+import pytest
+
+from benchmarks import adversary
+from tests.adversary.findings import KINDS
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """For one small conversation, without the fixed cases."""
+    monkeypatch.setattr(adversary, "FIXED", ())
+    own = {"quick": False, "seed": 25, "conversations": 1, "small": True, "seconds": 1.0}
+    return argparse.Namespace(**own, record=False)
+
+
+def test_every_kind_is_a_figure_and_together_they_are_all_violations(asked):
+    report, found = adversary.main(asked)
+    assert report["requests"] == found.requests > 10
+    assert report["violations"] == sum(report[kind] for kind in KINDS)
+    assert report["violations"] == sum(row["times"] for row in report["rows"])
+    assert (report["seed"], report["conversations"]) == (25, 1)
+    assert report["broken"] == []
+
+
+def test_a_seed_and_a_number_of_conversations_give_the_same_figures(asked):
+    assert adversary.main(asked)[0] == adversary.main(asked)[0]
