@@ -186,6 +186,8 @@ class Telling:
 
     def __init__(self, server: Server, bots: telegram.ServedBotApi, pick: random.Random) -> None:
         self.server = server
+        self.forgotten = 0
+        """Texts whose end was acknowledged."""
         self.refused: list[str] = []
         """What could not be forgotten, and why."""
         self._bots = bots
@@ -311,6 +313,7 @@ class Telling:
                 async with gate, self.http() as http:
                     for session in sessions:
                         await (self._erase if plant.erase else self._delete)(http, session, plant)
+                self.forgotten += 1
             except (httpx2.HTTPError, LookupError) as error:
                 left.append(plant)
                 self.refused.append(f"{plant.kind}: {error!r}")
@@ -433,7 +436,7 @@ async def on_files(model: str, count: int, chats: int, pick: random.Random) -> R
     with town(model, "sessions") as (folder, server, bots):
         server.start()
         telling = Telling(server, bots, pick)
-        last = count // 10
+        last = max(6, count // 10)
         lines = typed(folder, pick, chats)
         plants = await telling.plant(count - len(lines) - last)
         words = {one.word for one in plants}
@@ -467,11 +470,14 @@ async def on_files(model: str, count: int, chats: int, pick: random.Random) -> R
 
 async def _killed(telling: Telling, plants: list[Plant]) -> list[Plant]:
     """Forget some while the server is killed; those that were not acknowledged."""
-    process = telling.server.processes[0]
+    enough = telling.forgotten + len(plants) // 3
+
+    async def some() -> bool:
+        return telling.forgotten >= enough
+
     forgetting = asyncio.create_task(telling.forget(plants))
-    await asyncio.sleep(0.05)
-    process.kill()
-    process.wait(PATIENCE)
+    await until(some)
+    await asyncio.to_thread(telling.server.end, signal.SIGKILL)
     left = await forgetting
     telling.refused.clear()
     return left
