@@ -110,9 +110,11 @@ def text(dice: Dice, size: int, kind: str | None = None) -> str:
 
 
 def png(width: int, height: int) -> str:
-    """A picture of this size as base64; readers need no more of it than its header."""
-    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
-    whole = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IEND", b"")
+    """A black picture of this size, of one bit a point, as base64."""
+    header = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    points = zlib.compress(bytes((width + 7) // 8 + 1) * height)
+    chunks = ((b"IHDR", header), (b"IDAT", points), (b"IEND", b""))
+    whole = b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*each) for each in chunks)
     return base64.b64encode(whole).decode()
 
 

@@ -157,8 +157,7 @@ class Session:
     @property
     def takes(self) -> Takes:
         """Which pictures and files its model can be given."""
-        settings = self.window.settings
-        return takes_of(settings.dialect, settings.model)
+        return takes_of(self.window.settings.dialect, self.window.settings.model)
 
     async def add(self, item: Any, *, key: str | None = None) -> str:
         """Append what was said; a key that the session knows is not added again."""
@@ -208,12 +207,8 @@ class Session:
 
     async def failed(self, kind: str, *, message: str = "", **told: int | None) -> None:
         """Only record an error, for those who see to the next request themselves."""
-        redact = self.options.redact
-        await self._write(
-            lambda: self._context.append(
-                failed(self.window, kind, message=message, redact=redact, **told)
-            )
-        )
+        more: dict[str, Any] = {"message": message, "redact": self.options.redact, **told}
+        await self._write(lambda: self._context.append(failed(self.window, kind, **more)))
 
     def named(self, words: str) -> frozenset[str]:
         """What stands where a provider's words say that the last request is at fault."""
@@ -351,10 +346,9 @@ class Session:
     ) -> list[str]:
         """Destroy the payload of a message or a part, in the store and in all made from it.
 
-        Nothing is written where it is gone already. `first` is told what is to go before the log
-        is written anew. With `alone` a turn that is open, in whichever process, can write no more:
-        it may hold the text in memory. Returns the sessions that were forked from this one: their
-        copies are not reached.
+        `first` is told what is to go before the log is written anew. With `alone`, an open turn in
+        any process can write no more: it may hold the text in memory. Returns the sessions that
+        were forked from this one, whose copies are not reached.
         """
         named = parse_handle(handle)
         async with self._lock:
@@ -368,9 +362,8 @@ class Session:
                     await first(erasing)
                 if not erases:
                     return await self.store.forks(self.id)
-                bodies: list[Body] = [*erases]
-                if alone and erasing.turn:
-                    bodies.insert(0, self._claim())
+                claim = [self._claim()] if alone and erasing.turn else []
+                bodies: list[Body] = [*claim, *erases]
                 events = [self._context.event(body, n) for n, body in enumerate(bodies)]
                 self._unsure = True
                 try:
