@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from trimtab import given
+from trimtab import given, wire
 from trimtab.core.branching import branch, held
 from trimtab.core.budget import Budget
 from trimtab.core.calls import budget_of
@@ -23,7 +23,6 @@ from trimtab.core.matching import continues, known_prefix
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Decision, Plan, Policy, Span
 from trimtab.core.policies import DEFAULT
-from trimtab.core.policies.aggressive import after_refusal
 from trimtab.core.policies.knobs import Goal, Summaries, knobs_from
 from trimtab.core.policies.results import WantedResult, summarised_part, wanted_results
 from trimtab.core.policies.summaries import SummaryRefused, WantedSummary, summarised, wanted
@@ -34,11 +33,9 @@ from trimtab.core.snapshot import Snapshot
 from trimtab.core.window import Window
 from trimtab.dialects import detect, dialect, read_call, to_wire
 from trimtab.dialects.dialect import Reply, Wire
-from trimtab.dialects.media import corrected_message, takes_of
 from trimtab.dialects.watching import Watch
 from trimtab.options import Options, Tokenizer, changed, loaded, made, options_after, settings_of
 from trimtab.redaction import Redact, redacted
-from trimtab.wire import call_of, failed, rebuild, rendering_of, request_of, said_of
 
 
 class Context:
@@ -169,17 +166,12 @@ class Context:
         if key is not None and key in self.window.keys:
             return f"m{self.window.keys[key]}"
         if isinstance(item, Message):
-            message = given.sendable(given.message(item), self.window.settings)
-            return self._say(message, key=key)
-        if isinstance(item, str):
-            raise TypeError('a text has no role; add {"role": "user", "content": …}')
-        if isinstance(item, list):
-            raise TypeError("add takes one message; sync(messages) takes a whole history")
-        wire = to_wire(item)
-        own = detect(wire, dialect(self.window.settings.dialect))
-        if own.is_reply(wire):
-            return self._reply(own.read_reply(wire), key)
-        message = given.sendable(given.whole(own.read(wire)), self.window.settings)
+            return self._say(given.sendable(given.message(item), self.window.settings), key=key)
+        plain = to_wire(given.one(item))
+        own = detect(plain, dialect(self.window.settings.dialect))
+        if own.is_reply(plain):
+            return self._reply(own.read_reply(plain), key)
+        message = given.sendable(given.whole(own.read(plain)), self.window.settings)
         return self._say(message, key=key)
 
     def fail(
@@ -189,16 +181,23 @@ class Context:
         limit: int | None = None,
         input: int | None = None,
         requested: int | None = None,
-    ) -> None:
-        """Record that the last call ended in an error; what an `overflow` names teaches.
+        message: str = "",
+    ) -> bool:
+        """Record that the last call ended in an error; whether to send the next request at once.
 
-        After one the next request is smaller, whatever it names; CannotFit where it cannot be.
+        After an `overflow` the next is smaller, or CannotFit says why it cannot be. `rejected` is a
+        400 for what was said, as for a picture, and `message` the provider's words: that is left
+        out of the next request, and what the user said last as soon as something else is said.
         """
-        self.append(failed(self.window, kind, limit=limit, input=input, requested=requested))
-        if kind == "overflow":
-            knobs = knobs_from(self.options.context)
-            for edit in after_refusal(self.window, self.budget(), knobs=knobs).edits:
-                self.append(edit)
+        told = {"limit": limit, "input": input, "requested": requested}
+        redact, knobs = self.options.redact, knobs_from(self.options.context)
+        outcome = wire.failed(self.window, kind, message=message, redact=redact, **told)
+        named = wire.at_fault(self.window, lambda: self.rendering, message)
+        self.append(outcome)
+        edits = wire.remedy(kind, knobs, named)(self.window, self.budget()).edits
+        for edit in edits:
+            self.append(edit)
+        return kind == "overflow" or bool(edits)
 
     def watch(self, stream: Iterable[Any] | AsyncIterable[Any]) -> Watch:
         """Pass a stream on and add its reply, with usage, when it ends."""
@@ -210,16 +209,13 @@ class Context:
 
         Where it diverges, a rewind is recorded first. Its first system messages are the prompt.
         """
-        settings = self.window.settings
-        system, history = given.history(messages, settings.dialect)
-        takes = takes_of(settings.dialect, settings.model)
-        history = [corrected_message(each, takes, own=settings.dialect) for each in history]
+        system, history = given.history(messages, self.window.settings)
         said = [redacted(message, self.options.redact) for message in history]
         if system and system != self.window.settings.system:
             self.configure(system=system)
         known, position = known_prefix(self.window, said)
         for message in history[known:]:
-            given.sendable(message, settings)
+            given.sendable(message, self.window.settings)
         if position is not None:
             self.append(Rewind(to=position))
         self.replay(history[known:])
@@ -296,7 +292,7 @@ class Context:
         if self.window.seq != self._decided:
             # What the guard has hidden beside the policy's edits may have moved the frontier.
             self._decision = replace(self._decision, frontier=self._wanted(budget).frontier)
-        made = call_of(
+        made = wire.call_of(
             self.window, budget, self.rendering, self._decision, stream=stream, volatile=volatile
         )
         return self.event(made)
@@ -305,11 +301,11 @@ class Context:
         """The request of the call that was just recorded."""
         if self.window.last_call is None:
             raise ValueError("no call is recorded; ask for a request")
-        return request_of(self.window.settings, self.rendering, self.window.last_call.body)
+        return wire.request_of(self.window.settings, self.rendering, self.window.last_call.body)
 
     def rebuild(self, seq: int) -> dict[str, Any]:
         """The exact request of a past call, checked against its hash."""
-        return rebuild(self.events, seq, self.window.counters)
+        return wire.rebuild(self.events, seq, self.window.counters)
 
     def preview(self, *, stream: bool = False, volatile: str | None = None) -> Preview:
         """What the next call would send and cost; changes nothing."""
@@ -363,8 +359,7 @@ class Context:
         span = span or decision.wanted
         if span is None:
             raise SummaryRefused("nothing is waiting to be summarised")
-        plan = Plan(self.window, self.budget())
-        for edit in summarised(plan, span, text, decision):
+        for edit in summarised(Plan(self.window, self.budget()), span, text, decision):
             self.append(edit)
 
     def wanted_results(self) -> tuple[WantedResult, ...]:
@@ -379,8 +374,7 @@ class Context:
 
         Refused where it takes more than the cut would, or came too late. `by` is who wrote it.
         """
-        plan = Plan(self.window, self.budget())
-        for edit in summarised_part(plan, wanted, text, by):
+        for edit in summarised_part(Plan(self.window, self.budget()), wanted, text, by):
             self.append(edit)
 
     def reveal(self, handle: str) -> None:
@@ -483,16 +477,16 @@ class Context:
         message = redacted(message, self.options.redact)
         if message.role == "assistant" and not continues(self.window, message):
             self.apply(self.repairs())
-        seq = self.append(said_of(self.window, message, key=key, reply=reply))
-        return f"m{seq}"
+        said = wire.said_with(self.window, lambda: self.rendering, message, key=key, reply=reply)
+        seqs = [self.append(body) for body in said]
+        return f"m{seqs[0]}"
 
     def _reply(self, reply: Reply, key: str | None) -> str:
         # Some servers give every reply the same id: after another call it is another reply.
         again = reply.id is not None and reply.id == self.window.last_reply
         if again and self.window.awaiting is None:
             return f"m{self.window.last_reply_by}"
-        if self.window.awaiting is not None:
-            call = self.window.awaiting
+        if (call := self.window.awaiting) is not None:
             self.append(Outcome(call=call, usage=reply.usage, stop=reply.stop))
         return self._say(reply.message, key=key, reply=reply)
 
@@ -501,6 +495,6 @@ class Context:
         """The window as blocks, up to date."""
         self._follow()
         if self._rendering is None:
-            self._rendering = rendering_of(self.window.settings)
+            self._rendering = wire.rendering_of(self.window.settings)
         self._rendering.update(self.window)
         return self._rendering

@@ -42,7 +42,7 @@ def fit(
     `Context`.
     """
     context = Context(model, system=system, tools=tools, **options)
-    head, said = given.history(messages, context.window.settings.dialect)
+    head, said = given.history(messages, context.window.settings)
     if head:
         context.configure(system=(*context.window.settings.system, *head))
     settings = context.window.settings

@@ -18,12 +18,12 @@ from trimtab.core.policies import POLICIES
 from trimtab.core.policies.knobs import GOALS, SUMMARIES, knobs_from
 from trimtab.core.utf8 import whole_pairs
 from trimtab.dialects import detect, dialect, read_history, to_wire
-from trimtab.dialects.media import fitted_message, takes_of
+from trimtab.dialects.media import corrected_message, fitted_message, takes_of
 from trimtab.dialects.plain import is_object
 
 FAILURES = (
     *("overflow", "malformed", "rate_limit", "overloaded", "server"),
-    *("network", "timeout", "auth", "refused"),
+    *("network", "timeout", "auth", "rejected", "refused"),
 )
 """Kinds of errors that a call may end in; a provider's are the same."""
 
@@ -114,6 +114,15 @@ def _refuse_output(model: str, asked: int | None, entry: Mapping[str, Any]) -> N
         )
 
 
+def one(item: Any) -> Any:
+    """What may be one message, and is neither a bare text nor a list."""
+    if isinstance(item, str):
+        raise TypeError('a text has no role; add {"role": "user", "content": …}')
+    if isinstance(item, list):
+        raise TypeError("add takes one message; sync(messages) takes a whole history")
+    return item
+
+
 def whole(message: Message) -> Message:
     """What was said, unless it is a thought alone: without what it led to it cannot be sent."""
     thoughts = [isinstance(part, Opaque) and part.thinking for part in message.parts]
@@ -136,10 +145,12 @@ def sendable(value: Message, settings: Settings) -> Message:
     return fitted_message(value, takes, own=settings.dialect)
 
 
-def refuse_failure(kind: Any, **told: Any) -> None:
+def refuse_failure(kind: Any, message: Any, **told: Any) -> None:
     """Refuse an error that nothing could be learnt from."""
     if kind not in FAILURES:
         raise ValueError(f"unknown kind {kind!r} of error; choose one of {', '.join(FAILURES)}")
+    if not isinstance(message, str):
+        raise TypeError(_wrong("message", message, "a text: what the provider said"))
     for name, value in told.items():
         _count(name, value, least=1 if name == "limit" else None)
 
@@ -182,13 +193,16 @@ def events(log: Any) -> list[Event]:
     return [_event(number, line) for number, line in enumerate(lines, 1)]
 
 
-def history(messages: Any, default: str) -> tuple[tuple[Message, ...], list[Message]]:
-    """A list of messages, read; of one that cannot be, the index is told."""
+def history(messages: Any, settings: Settings) -> tuple[tuple[Message, ...], list[Message]]:
+    """A list of messages, read; of one that cannot be, the index is told. Their media have the
+    types that their bytes have; whether they can be sent `sendable` says."""
     _list("messages", messages, "messages")
+    own, takes = settings.dialect, takes_of(settings.dialect, settings.model)
     try:
-        return read_history(messages, default)
+        system, said = read_history(messages, own)
+        return system, [corrected_message(each, takes, own=own) for each in said]
     except (TypeError, ValueError) as error:
-        index, wrong = _unreadable(messages, default) or (None, error)
+        index, wrong = _unreadable(messages, own) or (None, error)
         place = "messages" if index is None else f"messages[{index}]"
         raise _placed(place, wrong) from error
 

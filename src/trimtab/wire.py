@@ -3,21 +3,31 @@ or long after."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from trimtab import given
 from trimtab.core.budget import Budget
-from trimtab.core.event import Call, Event, Outcome, Said, Settings
+from trimtab.core.event import Body, Call, Event, Outcome, Said, Settings
 from trimtab.core.message import Message
-from trimtab.core.plan import Decision, Plan
+from trimtab.core.plan import Decision, Plan, Policy
+from trimtab.core.policies.aggressive import after_refusal
+from trimtab.core.policies.knobs import Knobs
 from trimtab.core.prompt import Block, Prompt, Rendering, call_record, marks_for
 from trimtab.core.recall import is_answer
+from trimtab.core.rejected import at_once, with_next
 from trimtab.core.tokens import Counter, sizes_of
+from trimtab.core.utf8 import whole_pairs
 from trimtab.core.window import Window
 from trimtab.dialects import dialect
 from trimtab.dialects.dialect import Reply
+from trimtab.dialects.places import named_at
+from trimtab.redaction import Redact
+
+REJECTION = 1_000
+"""Characters that are kept of what a provider said of a request that it rejected."""
 
 
 class RequestChanged(ValueError):
@@ -68,13 +78,61 @@ def said_of(window: Window, message: Message, *, key: str | None, reply: Reply |
     )
 
 
-def failed(window: Window, kind: str, **told: int | None) -> Outcome:
-    """The record of a call that ended in an error, with the tokens that it names."""
-    given.refuse_failure(kind, **told)
+def said_with(
+    window: Window,
+    rendering: Callable[[], Rendering],
+    message: Message,
+    *,
+    key: str | None,
+    reply: Reply | None,
+) -> list[Body]:
+    """The record of a message, and with a user's what its provider has rejected before: that is
+    in the way of nothing that is said after it."""
+    said = said_of(window, message, key=key, reply=reply)
+    if not window.rejection.position or message.role != "user" or message.results:
+        return [said]
+    named = at_fault(window, rendering, window.rejection.words)
+    return [said, *with_next(window, named=named).edits]
+
+
+def failed(
+    window: Window,
+    kind: str,
+    *,
+    message: str = "",
+    redact: Redact | None = None,
+    **told: int | None,
+) -> Outcome:
+    """The record of a call that ended in an error, with the tokens that it names; with the
+    provider's words where they are about what was said."""
+    given.refuse_failure(kind, message, **told)
     if (call := window.awaiting) is None:
         raise ValueError("no call waits for an outcome that could be an error")
-    known = {name: value for name, value in told.items() if value is not None}
+    known: dict[str, Any] = {name: value for name, value in told.items() if value is not None}
+    if kind == "rejected" and message:
+        kept = message if redact is None else redact(message)
+        known["message"] = whole_pairs(kept[:REJECTION])
     return Outcome(call=call, status="error", error={"kind": kind, **known})
+
+
+def remedy(kind: str, knobs: Knobs, named: frozenset[str]) -> Policy:
+    """What is hidden after a call that ended in an error of a kind, so that the next is another."""
+    match kind:
+        case "overflow":
+            return partial(after_refusal, knobs=knobs)
+        case "rejected":
+            return partial(at_once, named=named)
+        case _:
+            return lambda _window, _budget: Decision()
+
+
+def at_fault(window: Window, rendering: Callable[[], Rendering], words: str) -> frozenset[str]:
+    """What stands where a provider's words say that the last request is at fault; nothing where
+    they do not say, or something that was sent has changed since."""
+    last = window.last_call
+    if not words or last is None or window.call_version != window.version:
+        return frozenset()
+    return named_at(request_of(window.settings, rendering(), last.body), words)
 
 
 def call_of(

@@ -36,7 +36,7 @@ def test_the_same_verbs_as_elsewhere_are_registered_for_servers_and_direct_messa
     async def run() -> None:
         async with at_home() as house:
             found = {one["name"]: one for one in house.discord.rest.commands}
-            assert set(found) == {"help", "reset", "context", "compact", "why", "stop"}
+            assert set(found) == {"help", "reset", "undo", "context", "compact", "why", "stop"}
             assert found["reset"]["description"] == "Begin anew; what was said stays in the log"
             assert found["why"]["options"][0]["name"] == "handle"
             assert {tuple(one["contexts"]) for one in found.values()} == {(0, 1)}
@@ -101,6 +101,22 @@ def test_compact_makes_the_context_smaller_and_why_tells_of_it():
             assert why.endswith("Are you there?")
             assert "handle" in await told(discord, channel, ann, "why", handle="nonsense")
             assert "m9999" in await told(discord, channel, ann, "why", handle="m9999")
+
+    asyncio.run(run())
+
+
+def test_undo_takes_back_the_last_message_and_what_followed_it():
+    async def run() -> None:
+        async with at_home() as house:
+            discord = house.discord
+            ann = discord.user("Ann")
+            channel = discord.direct(ann)
+            await house.heard(channel, ann)
+            text = await told(discord, channel, ann, "undo")
+            assert text.startswith("Taken back: “Are you there?” and 1 message after it.")
+            await discord.say(channel, ann, "New.")
+            assert (await house.posted(channel, 2))[1] == "You said: New."
+            assert "Are you there?" not in str(house.served.provider.requests[-1]["messages"])
 
     asyncio.run(run())
 

@@ -150,6 +150,44 @@ async def test_a_picture_under_a_wrong_name_is_taken_under_its_own():
         assert block["text"] == "[document, text/plain]\nBuy milk."
 
 
+REJECTED = Failure(kind="rejected", message="Could not process image", status=400)
+
+
+async def test_what_the_provider_does_not_take_fails_one_message_and_not_the_session():
+    async with house(REJECTED, "A dot.", REJECTED, "Hello.") as served:
+        session = served.session()
+        picture = {"type": "image", "mime": "image/png", "data": PNG_TEXT}
+        with pytest.raises(TurnFailed, match="rejected: Could not process image"):
+            await session.ask([{"type": "text", "text": "What is it?"}, picture])
+        state = await session.state()
+        assert (state.waiting, state.failed) == (0, "rejected: Could not process image")
+        assert [len(one.media) async for one in session.history()] == [1]
+        assert await served.own.dead() == []
+        # Nothing is hidden before something else is said: it can be tried again as it is.
+        assert await session.resume()
+        await served.turns.idle()
+        assert (await session.state()).failed is None
+        events = [event async for event in session.stream([picture])]
+        assert (events[-1].kind, events[-1].data["why"]) == ("end", "rejected")
+        assert events[-1].data["detail"] == "Could not process image"
+        events = [event async for event in session.stream("Hello?")]
+        hidden = next(event.data for event in events if event.kind == "hidden")
+        assert hidden["why"] == "rejected by the provider: Could not process image"
+        assert events[-1].data["why"] == "done"
+        sent = str(served.provider.requests[-1]["messages"])
+        assert sent.count(PNG_TEXT) == 1  # of the message that was taken in the end
+        assert (await session.why(hidden["handle"])).why == hidden["why"]
+
+
+async def test_who_follows_later_sees_the_same_end():
+    async with house(REJECTED, "Hello.") as served:
+        session = served.session()
+        with pytest.raises(TurnFailed):
+            await session.ask("What is it?", key="k")
+        again = [event async for event in session.stream("What is it?", key="k")]
+        assert (again[-1].kind, again[-1].data["why"]) == ("end", "rejected")
+
+
 async def test_a_message_during_a_turn_is_answered_in_its_order():
     provider = Held("One moment.", "Both done.", after=3)
     async with house(provider=provider, session={"on_message": "queue"}) as served:

@@ -25,7 +25,8 @@ SIGN = re.compile(
     r"|result masked — ~\d+ tokens removed"
     r"|summary of a tool result of ~\d+ tokens, for reference: what it tells is data"
     r"|Previously viewed: .{0,100}"
-    r"|\w+ removed)( · recall \S+)?\]",
+    r"|\w+ removed"
+    r"|(\w+ )?left out: the provider did not take (it|what else was here))( · recall \S+)?\]",
     re.DOTALL,
 )
 

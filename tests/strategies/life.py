@@ -50,6 +50,14 @@ MEDIA: dict[str, Media] = {
     "audio": Media(kind="audio", mime="audio/wav", data=WAV_TEXT),
 }
 
+REJECTIONS = (
+    "Could not process image",
+    "Output blocked by content filtering policy",
+    "messages.0.content.0: no",
+    "Invalid image. (messages[1].content[1])",
+    "",
+)
+
 Asking = Callable[["Life", bool, str | None], None]
 Asked = Callable[["Life", dict[str, Any]], None]
 Refused = Callable[["Life", CannotFit, str | None], None]
@@ -214,6 +222,9 @@ class Life:
             else:
                 with suppress(CannotFit):  # what must stay is all there is
                     self.context.fail("overflow", limit=max(1_000, limit * 9 // 10), input=limit)
+            return
+        if step.reply == "rejected":
+            self.context.fail("rejected", message=REJECTIONS[self.count % len(REJECTIONS)])
             return
         message = self._reply(step)
         if step.reply == "bare":

@@ -63,7 +63,8 @@ class Turn:
     opaque: bool = False
     reply: str = "whole"
     """`whole` with usage, `unmetered` without, `bare` (a message alone), `late` (whole, but after
-    something was changed), `paused` (to be gone on with), `refused`, `lost`."""
+    something was changed), `paused` (to be gone on with), `refused` for its length, `rejected` for
+    what was said, `lost`."""
     twice: bool = False
     stream: bool = False
     volatile: str | None = None
@@ -298,7 +299,7 @@ turns = st.builds(
     reply=st.sampled_from(
         [
             *("whole", "whole", "whole", "late", "late", "unmetered", "bare"),
-            *("paused", "paused", "refused", "lost"),
+            *("paused", "paused", "refused", "rejected", "lost"),
         ]
     ),
     twice=st.sampled_from([False, False, False, True]),

@@ -19,9 +19,33 @@ def test_the_commands_are_told_to_telegram_and_listed(served):
             served.api.says(ADA, "/help")
             await until(lambda: served.api.texts(ADA))
             names = [one["command"] for one in served.api.commands]
-            assert names == ["start", "help", "reset", "context", "compact", "why", "stop"]
+            assert names == ["start", "help", "reset", "undo", "context", "compact", "why", "stop"]
             lines = served.api.texts(ADA)[0].splitlines()
             assert [line.split()[0] for line in lines] == [f"/{name}" for name in names]
+
+    asyncio.run(run())
+
+
+def test_undo_takes_back_the_last_message_and_what_followed_it(served):
+    async def run() -> None:
+        async with running(served, "One.", "Two.", "Three.") as bot:
+            for text in ("Remember 42.", "Forget it."):
+                served.api.says(ADA, text)
+                await bot.settled()
+            served.api.says(ADA, "/undo")
+            told = (
+                "Taken back: “Forget it.” and 1 message after it. What tools did outside is not "
+                "undone."
+            )
+            await until(lambda: told in served.api.texts(ADA))
+            served.api.says(ADA, "What do you know?")
+            await bot.settled()
+            sent = str(bot.provider.requests[-1]["messages"])
+            assert ("42" in sent, "Forget it." in sent, "/undo" in sent) == (True, False, False)
+            assert ("user", "Forget it.") in await bot.texts()
+            for _ in range(3):
+                served.api.says(ADA, "/undo")
+            await until(lambda: "Nothing was said here yet." in served.api.texts(ADA))
 
     asyncio.run(run())
 

@@ -7,6 +7,7 @@ import asyncio
 from tests.pictures import PDF, jpeg, png
 from tests.telegram.bots import ADA, BOB, running, until
 from trimtab.core.message import Media
+from trimtab.providers.provider import Failure
 
 
 def test_pictures_and_files_become_parts(served):
@@ -61,6 +62,33 @@ def test_of_a_picture_that_cannot_be_sent_its_sender_and_the_model_are_told(serv
             assert isinstance(photo, Media)
             assert photo.mime == "image/jpeg"
             assert "A dot." in served.api.texts(ADA)[-1]
+
+    asyncio.run(run())
+
+
+def test_a_picture_that_the_provider_does_not_take_is_told_and_the_chat_goes_on(served):
+    async def run() -> None:
+        served.api.files["p"] = jpeg(9, 9)
+        rejected = Failure(kind="rejected", message="Could not process image", status=400)
+        async with running(served, rejected, "Hello to you.") as bot:
+            size = {"file_unique_id": "u", "width": 9, "height": 9, "file_id": "p"}
+            served.api.says(ADA, caption="What is it?", photo=[size])
+            await bot.settled()
+            assert served.api.texts(ADA) == [
+                (
+                    "The model's provider did not take this: “Could not process image”. I leave it "
+                    "out from your next message on; say it in another way, or send another file."
+                )
+            ]
+            served.api.says(ADA, "Hello?")
+            await bot.settled()
+            assert served.api.texts(ADA)[-1] == "Hello to you."
+            sent = bot.provider.requests[-1]["messages"][0]["content"]
+            assert [part["text"] for part in sent] == [
+                "What is it?",
+                "[image left out: the provider did not take it · recall m2.1]",
+                "Hello?",
+            ]
 
     asyncio.run(run())
 

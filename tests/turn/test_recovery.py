@@ -283,7 +283,24 @@ async def test_what_is_broken_in_memory_is_folded_anew(memory):
     assert not edits_in(await log(memory))
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", [name for name, other in OTHERS.items() if other[0] == "rejected"])
+async def test_what_is_left_out_in_vain_leaves_the_request_as_it_was(memory, name):
+    session = await create(memory, context_window=100_000)
+    await rounds(session, 10, 4_000)
+    await session.request()
+    _, status, body = OTHERS[name]
+    shown = canonical(session.preview().request)
+    provider = ScriptedProvider("anthropic", [read_error(status, body)] * 9)
+    with pytest.raises(ProviderError) as caught:
+        await act(session, provider, says=None)
+    assert caught.value.failure.kind == "rejected"
+    assert canonical(session.preview().request) == shown
+    assert session.window.learned_limit is None
+    assert len(provider.requests) == 2  # the second without the newest result
+    assert [edit.op for edit in edits_in(await log(memory))] == ["mask", "reveal"]
+
+
+@pytest.mark.parametrize("name", [name for name, other in OTHERS.items() if other[0] != "rejected"])
 async def test_what_is_no_overflow_leaves_the_history_as_it_is(memory, name):
     session = await create(memory, context_window=100_000)
     await rounds(session, 10, 4_000)

@@ -71,6 +71,55 @@ async def test_a_letter_with_a_picture_that_no_model_takes_is_in_nobodys_way():
     ]
 
 
+REJECTED = Failure(
+    kind="rejected", message="messages.0.content.1: Could not process image", status=400
+)
+
+
+async def test_what_a_provider_does_not_take_is_told_its_sender_and_no_dead_letter():
+    house = served("Hello to you.", REJECTED, "And now I see.")
+    for text, key in (("Hello.", "a"), ("What is it?", "b"), ("Never mind.", "c")):
+        await house.say(text, key=key)
+        await house.turns.idle()
+    told = [reply.text for reply in await house.sent()]
+    assert told == [
+        "Hello to you.",
+        (
+            "The model's provider did not take this: “Could not process image”. I leave it out "
+            "from your next message on; say it in another way, or send another file."
+        ),
+        "And now I see.",
+    ]
+    assert await house.service.mail.dead() == []
+    assert await house.service.mail.pending(SESSION) == []
+    assert "What is it?" not in str(house.provider.requests[-1])
+    assert ("user", "What is it?") in await house.texts()
+
+
+async def test_whose_next_message_is_not_taken_either_is_told_what_can_be_done():
+    house = served(REJECTED, REJECTED)
+    for key in "ab":
+        await house.say("What is it?", key=key)
+        await house.turns.idle()
+    first, second = [reply.text for reply in await house.sent()]
+    assert second.startswith(first)
+    assert "/undo takes back one message after the other, /reset begins anew." in second
+
+
+async def test_messages_that_were_taken_together_are_told_once_and_left_out_together():
+    provider = Gated(replace(REJECTED, message="flagged"), "Well.")
+    house = served(provider=provider, debounce=0.01)
+    await house.say("One.", key="a")
+    await house.say("Two.", key="b")
+    provider.open.set()
+    await house.turns.idle()
+    assert len(await house.sent()) == 1
+    await house.say("Three.", key="c")
+    await house.turns.idle()
+    sent = str(provider.inner.requests[-1]["messages"])
+    assert ("One." in sent, "Two." in sent, "Three." in sent) == (False, False, True)
+
+
 async def test_a_letter_that_comes_again_is_not_answered_again():
     house = served("Hello to you.")
     await house.say("Hello.", key="a")

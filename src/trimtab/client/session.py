@@ -33,8 +33,9 @@ LAST = ("end", "failed")
 
 
 class TurnFailed(Exception):
-    """The turn was given up; the message waits for `RemoteSession.resume`. Or the session was
-    deleted meanwhile."""
+    """The turn was given up; the message waits for `RemoteSession.resume`. Or the provider did not
+    take what was said, and the next message goes without it; or the session was deleted
+    meanwhile."""
 
 
 class RemoteSession:
@@ -81,6 +82,8 @@ class RemoteSession:
             async for event in events:
                 if event.kind == "failed":
                     raise TurnFailed(event.data["why"])
+                if event.kind == "end" and event.data["why"] == "rejected":
+                    raise TurnFailed(f"rejected: {event.data['detail']}")
                 if event.kind == "message" and event.data["role"] == "assistant":
                     text = event.data["text"]
         return text

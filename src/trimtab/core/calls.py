@@ -33,6 +33,21 @@ class Anchor(NamedTuple):
     """Whether a volatile tail was counted with it."""
 
 
+class Rejection(NamedTuple):
+    """A call that its provider rejected for what was said; until it takes one."""
+
+    position: int = 0
+    """The last position that was sent in it; 0 where the last call was not rejected."""
+    words: str = ""
+    """What the provider said."""
+    passed: int = 0
+    """The last position of what was rejected before the user's newest word was said."""
+
+    def passed_by(self) -> Rejection:
+        """The same when the user has said something else."""
+        return self._replace(passed=self.position)
+
+
 def happened(window: Window, event: Event) -> None:
     """Fold an event that names no messages."""
     match event.body:
@@ -73,6 +88,12 @@ def call_ended(window: Window, body: Outcome) -> None:
     if body.call != window.awaiting:
         return
     window.awaiting = None
+    if not error:
+        window.rejection = Rejection()
+    elif error.get("kind") == "rejected" and window.last_call is not None:
+        window.rejection = window.rejection._replace(
+            position=window.last_call.body.position, words=str(error.get("message", ""))
+        )
     usage = body.usage
     counted = error.get("input") if overflow else None
     # A refusal that names its count teaches as much as a reply, if the figure can be true.

@@ -194,7 +194,8 @@ class Outcome:
     stop: str | None = None
     """Why the model stopped, in the provider's word."""
     error: Json | None = None
-    """`kind`, and where the provider named them `limit`, `input`, `requested`; on error only."""
+    """`kind`, and where the provider named them `limit`, `input`, `requested`; `message` where it
+    did not take what was said; on error only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

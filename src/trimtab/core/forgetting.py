@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trimtab.core.cache_meter import CacheMeter
-from trimtab.core.calls import Anchor
+from trimtab.core.calls import Anchor, Rejection
 from trimtab.core.event import (
     Body,
     Call,
@@ -126,6 +126,8 @@ def snapshot_of(window: Window) -> Snapshot:
         "revealed": [[e.seq, e.revealed] for g in kept for e in g.entries() if e.revealed],
         "summary": summary,
         "turn": [window.turn_results.first, [*window.turn_results.last], window.turn_results.count],
+        # Left out as a rule, so that a release that does not know of it reads all others.
+        **({"rejection": window.rejection} if window.rejection.position else {}),
         **_gone(window, [group for group in window.groups if not _stays(window, group)]),
     }
     return Snapshot(seq=window.seq, spans=_spans(named), state=json.loads(canonical(state)))
@@ -215,6 +217,7 @@ def resume(window: Window, snapshot: Snapshot, events: Iterable[Event]) -> None:
     window.summaries = SummaryMeter.from_json(state["summaries"])
     window.erased = [(a, b, part, by) for a, b, part, by in state["erased"]]
     window.rewinds = [(at, to) for at, to in state["rewinds"]]
+    window.rejection = Rejection(*state.get("rejection", ()))
 
 
 def _stays(window: Window, group: Group) -> bool:

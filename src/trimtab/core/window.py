@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from trimtab.core.cache_meter import CacheMeter
-from trimtab.core.calls import Anchor, happened, served_otherwise
+from trimtab.core.calls import Anchor, Rejection, happened, served_otherwise
 from trimtab.core.edits import ERASED, omitted, summary_text, with_recall
 from trimtab.core.erase import scrub
 from trimtab.core.event import (
@@ -116,6 +116,8 @@ class Window:
         """The position of the last call, until its outcome is known."""
         self.overflowed = False
         """True where the last call was refused for its length and its input was counted."""
+        self.rejection: Rejection = Rejection()
+        """The last call, if its provider did not take what was said."""
         self.started: list[str] = []  # keys of tools, since the newest reply
         self.summaries = SummaryMeter()
         """How the summaries went that a model was asked for."""
@@ -223,12 +225,9 @@ class Window:
 
     def notice(self) -> str:
         """What tells the model that messages were dropped; empty where none were."""
-        if not self.dropped:
-            return ""
-        text = omitted(self.dropped.messages)
-        if not self.settings.recall:
-            return text
-        return with_recall(text, f"m{self.dropped.first}-m{self.dropped.last}")
+        text = omitted(self.dropped.messages) if self.dropped else ""
+        handle = f"m{self.dropped.first}-m{self.dropped.last}"
+        return with_recall(text, handle) if text and self.settings.recall else text
 
     def framed(self, summary: Edit | None) -> str:
         """A summary as the model reads it; empty where there is none."""
@@ -341,6 +340,7 @@ class Window:
     def _begin_turn(self, entry: Entry) -> None:
         group = entry.round.group
         self.newest_user, self.turn_start = entry, group.index
+        self.rejection = self.rejection.passed_by()
         self.turn_results = self.turn_results.since(group.first)
         shown = group.hidden is None
         self.turn_bytes, self.turn_tokens = (group.bytes, group.tokens) if shown else (0, 0)
@@ -472,13 +472,13 @@ class Window:
 
     def _refold(self) -> None:
         """Messages, edits and pins from the base on."""
-        stays = (self.past, self.sent, self.version, self.anchor, self.started)
+        stays = (self.past, self.sent, self.version, self.anchor, self.started, self.rejection)
         self._clear()
         unfold(self)
         for event in in_force(stays[0], self.seq):
             self.past = []
             self._fold(event)
-        self.past, self.sent, self.version, self.anchor, self.started = stays
+        self.past, self.sent, self.version, self.anchor, self.started, self.rejection = stays
 
     def checkpoint(self) -> Snapshot:
         """Let go of what is hidden, and start from here from now on."""

@@ -11,6 +11,7 @@ from functools import partial
 from trimtab.core.message import text_message
 from trimtab.core.policies.asked import asked
 from trimtab.core.policies.knobs import knobs_from
+from trimtab.dialects.media import softened_message
 from trimtab.gateways.picture import picture
 from trimtab.session import Session
 from trimtab.session.audit import SAID_OF
@@ -20,6 +21,8 @@ PATIENCE = 5.0
 """Seconds that a verb waits for the turn that runs; meanwhile the chat may wait as well."""
 BAR = 22
 """Characters of the bar in a text: what a phone shows on one line."""
+QUOTED_BRIEFLY = 60
+"""Characters of a text that `undo` shows."""
 QUOTED = 600
 """Characters of a text that `why` shows."""
 BUSY = "I am still at work here, and stop after this step. Say it again in a moment."
@@ -42,6 +45,7 @@ class Verb:
 VERBS = {
     "help": Verb(help="this list"),
     "reset": Verb(help="begin anew; what was said stays in the log"),
+    "undo": Verb(help="take back your last message and all that followed it"),
     "context": Verb(help="how full my context is, and of what"),
     "compact": Verb(help="make my context smaller now"),
     "why": Verb(takes="HANDLE", help="why I see something as I do, such as m12"),
@@ -83,6 +87,8 @@ async def obeyed(service: Service, session: str, verb: str, rest: str, *, key: s
         match verb:
             case "reset":
                 return Told(text=await _reset(service, session, key))
+            case "undo":
+                return Told(text=await _undo(service, session, key))
             case "context":
                 return await _context(service, session)
             case "compact":
@@ -111,12 +117,7 @@ async def _reset(service: Service, session: str, key: str) -> str:
         if await service.store.find_key(session, key) is not None:
             return ""  # done before, and something may have been said since
         async with opened.owned():
-            last = 0
-            # What still waits was said before, too.
-            while letters := await service.mail.pending(session, after=last):
-                for letter in letters:
-                    await opened.add(letter.message, key=letter.key)
-                last = letters[-1].number
+            await _take_in(service, opened)
             before = len(opened.window.entries)
             await _begin_anew(opened)
             # Twice, so that its key is in the log only when it is done.
@@ -124,6 +125,37 @@ async def _reset(service: Service, session: str, key: str) -> str:
             await _begin_anew(opened)
     hidden = f"{before} message{'' if before == 1 else 's'}"
     return f"We begin anew: I see none of the {hidden} before. They stay in the log."
+
+
+async def _undo(service: Service, session: str, key: str) -> str:
+    """Take back the newest message of the user and all behind it."""
+    service.stop(session)
+    async with _alone(service, session) as opened:
+        if await service.store.find_key(session, key) is not None:
+            return ""  # done before, and something may have been said since
+        async with opened.owned():
+            await _take_in(service, opened)
+            user, said = opened.window.newest_user, opened.window.said
+            if user is None:
+                return NOTHING
+            text, to = " ".join(user.message.text.split()), user.seq - 1
+            await opened.rewind(to)
+            after = said - opened.window.said - 1
+            # Twice, so that its key is in the log only when it is done.
+            await opened.add(text_message("user", "/undo"), key=key)
+            await opened.rewind(to)
+    short = text if len(text) <= QUOTED_BRIEFLY else f"{text[:QUOTED_BRIEFLY]}…"
+    more = f" and {after} message{'' if after == 1 else 's'} after it" if after else ""
+    return f"Taken back: “{short}”{more}. What tools did outside is not undone."
+
+
+async def _take_in(service: Service, opened: Session) -> None:
+    """Put into the log what still waits: it was said before, too."""
+    last = 0
+    while letters := await service.mail.pending(opened.id, after=last):
+        for letter in letters:
+            await opened.add(softened_message(letter.message, opened.takes), key=letter.key)
+        last = letters[-1].number
 
 
 async def _begin_anew(opened: Session) -> None:

@@ -16,6 +16,7 @@ _TEXTS = frozenset(
     }
 )
 _CODES = frozenset({"code", "type", "status", "__type", "error_code", "error_type"})
+_PARAM = "param"
 _ECHOES = frozenset(
     # What a server repeats of the request or the model: it may say anything, also `rate limit`.
     {"input", "messages", "prompt", "request", "content", "output", "failed_generation", "tools"}
@@ -31,6 +32,8 @@ class Said:
     """Sentences, the outermost first."""
     codes: list[str] = field(default_factory=list[str])
     """Values of `type`, `code` and the like, in lower case, the outermost first."""
+    params: list[str] = field(default_factory=list[str])
+    """Places in the request that are named as the fault, the outermost first."""
     status: list[int] = field(default_factory=list[int])
     """Numbers among the codes that are HTTP statuses of errors."""
     figures: dict[str, int] = field(default_factory=dict[str, int])
@@ -80,6 +83,8 @@ def _hear(text: str, key: str, said: Said, depth: int) -> None:
         said.codes.append(text.lower())
         if text.isdecimal() and 400 <= int(text) <= 599:
             said.status.append(int(text))
+    elif key == _PARAM and text:
+        said.params.append(text)
     elif key in _TEXTS and text:
         said.texts.append(text)
 

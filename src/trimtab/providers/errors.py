@@ -12,11 +12,15 @@ from trimtab.providers.provider import Failure, Kind
 from trimtab.providers.retry_after import retry_after
 from trimtab.providers.wordings import (
     CODES,
+    CONTENT,
     DECISIVE,
     FIGURES,
+    GENERAL,
     MALFORMED,
     NOT_OVERFLOW,
+    NOT_TAKEN,
     OVERFLOW,
+    SETTINGS,
     STOPS,
     compiled,
     number,
@@ -26,6 +30,7 @@ SMALLEST_LIMIT = 256
 """Tokens. Nobody serves a smaller window; a version of vLLM printed what was left of it (`is 3
 tokens`), and a session that learned that could never send anything again."""
 
+_NAME = re.compile(r"[.\[]")
 _TEXT_LIMIT = 20_000
 """Characters of a text that are read: an error may carry a page of HTML or a whole request."""
 
@@ -94,12 +99,14 @@ def _kind_of(status: int | None, said: Said, *, bare: bool) -> tuple[Kind, str |
     for code in said.codes:
         if code in DECISIVE:
             return CODES[code], None
+    texts = [text[:_TEXT_LIMIT] for text in said.texts]
+    if status in (400, 403, 404, 422) and (text := _first(texts, NOT_TAKEN)):
+        return "rejected", text
     if status in (401, 403):
         return "auth", None
-    texts = [text[:_TEXT_LIMIT] for text in said.texts]
     for kind, pattern in NOT_OVERFLOW:
         if text := _first(texts, pattern):
-            return kind, text
+            return ("refused" if kind == "rejected" and _of_settings(said) else kind), text
     if status == 429:
         return "rate_limit", None
     for _, pattern in MALFORMED:
@@ -113,21 +120,30 @@ def _kind_of(status: int | None, said: Said, *, bare: bool) -> tuple[Kind, str |
 
 def _kind_without_words(status: int | None, said: Said, *, bare: bool) -> Kind:
     # What wraps an error names it generally (`invalid_request_error`), what is within exactly.
-    known: list[Kind] = [CODES[code] for code in said.codes if code in CODES]
-    exact: list[Kind] = [kind for kind in known if kind != "refused"]
+    exact: list[Kind] = [CODES[code] for code in said.codes if code in CODES]
     if exact:
         return exact[0]
     # Cerebras answers a request that is too long with a bare 400.
     if status == 413 or (status == 400 and bare):
         return "overflow"
-    if status is None:
-        # Something broke while it ran, unless the request itself is named as the fault.
-        return "refused" if known else "server"
+    if status is None and not GENERAL.intersection(said.codes):
+        return "server"  # something broke while it ran
+    if status in (None, 400, 415, 422):
+        return "refused" if _of_settings(said) else "rejected"
     if status in (408, 504):
         return "timeout"
     if status in (503, 529):
         return "overloaded"
     return "server" if status >= 500 else "refused"
+
+
+def _of_settings(said: Said) -> bool:
+    """Whether the fault is named to be a parameter, a tool or the model, and nothing that was
+    said."""
+    for param in said.params:
+        if _NAME.split(param, maxsplit=1)[0] not in CONTENT:
+            return True
+    return _first(said.texts, SETTINGS) is not None
 
 
 def _first(texts: Iterable[str], pattern: str) -> str | None:
@@ -171,6 +187,8 @@ def _message(text: str | None, said: Said, status: int | None) -> str:
     words = text or next(iter(said.texts), None) or ", ".join(said.codes)
     if not words:
         words = "an error without words" if status is None else f"HTTP {status} without a body"
+    if said.params and said.params[0] not in words:
+        words = f"{words} ({said.params[0]})"
     short = re.sub(r"\s+", " ", words)
     return short if len(short) <= 1_000 else short[:1_000] + "…"
 

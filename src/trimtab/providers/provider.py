@@ -15,7 +15,8 @@ Kind = Literal[
     "network",
     "timeout",
     "auth",
-    "refused",  # any other 4xx: sending the same again will not help
+    "rejected",  # what was said: a picture it cannot read, a text its policy forbids
+    "refused",  # any other 4xx, such as the account, the model, a parameter
 ]
 
 TRANSIENT: frozenset[Kind] = frozenset({"rate_limit", "overloaded", "server", "network", "timeout"})

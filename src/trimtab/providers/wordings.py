@@ -49,21 +49,50 @@ CODES: dict[str, Kind] = {
     "unrecognizedclientexception": "auth",
     # A used-up balance comes as a 429, but no waiting refills it.
     "billing_error": "refused",
+    "billing_hard_limit_reached": "refused",
+    "billing_not_active": "refused",
     "insufficient_quota": "refused",
-    "array_above_max_length": "refused",
-    "string_above_max_length": "refused",
-    "unsupported_parameter": "refused",
-    "badrequesterror": "refused",
-    "invalid_argument": "refused",
-    "invalid_prompt": "refused",
-    "invalid_request_error": "refused",
     "model_not_found": "refused",
     "not_found_error": "refused",
+    "unknown_parameter": "refused",
+    "unsupported_parameter": "refused",
+    "content_filter": "rejected",
+    "content_policy_violation": "rejected",
+    "invalid_prompt": "rejected",
 }
 """What stands in `type`, `code` or `status` of an error, in lower case."""
 
-DECISIVE = frozenset({"string_above_max_length", "array_above_max_length", "insufficient_quota"})
+GENERAL = frozenset(
+    {
+        *("array_above_max_length", "string_above_max_length"),
+        *("badrequesterror", "invalid_argument", "invalid_request_error"),
+    }
+)
+"""Codes of a request that cannot be taken: where the fault is says whether it was what was said."""
+
+DECISIVE = frozenset({"insufficient_quota"})
 """Codes that say more than any status or words beside them."""
+
+NOT_TAKEN = (
+    r"input (?:was|has been) flagged|flagged (?:as|for|by)|requires moderation|content[ _-]policy"
+    r"|content (?:filter|management)|usage policy|violat\w+ .{0,60}polic"
+    r"|\bsupports? (?:image|vision|audio|video|file|multimodal)"
+    r"|\b(?:image|audio|video|file)\w*(?: inputs?)? (?:is|are) (?:not|only) supported"
+)
+"""Words about what was said that come with any status, also with those of an account."""
+
+SETTINGS = (
+    r"(?:^|['\"`])(?:model|tools?|tool_choice|functions?|system|max_\w*tokens|temperature|top_[pk]"
+    r"|thinking|reasoning\w*|stop\w*|stream\w*|metadata|seed|response_format|output_config|betas?"
+    r"|anthropic-[\w-]+|prompt_cache\w*|store|include|service_tier|logprobs|logit_bias)"
+    r"(?:['\"`]|\s*[.:\[])"
+)
+"""A name of a parameter where the fault is named: in quotes, or at the start of the words."""
+
+CONTENT = frozenset(
+    {"messages", "input", "prompt", "content", "contents", "url", "image_url", "image", "file"}
+)
+"""Where what was said stands in a request, as `param` names it first."""
 
 NOT_OVERFLOW: tuple[tuple[Kind, str], ...] = (
     # Whatever else such a text contains: a limit per minute, a deadline or a token of the other
@@ -79,7 +108,6 @@ NOT_OVERFLOW: tuple[tuple[Kind, str], ...] = (
     ("auth", r"api key not valid|incorrect api key|unauthori[sz]ed"),
     ("auth", r"\b(?:do|does) not have (?:access|permission)|permission denied"),
     ("refused", r"(?:unsupported|unknown|unrecognized) (?:parameter|request argument)"),
-    ("refused", r"(?:string|array) too long\. expected an? (?:string|array)"),
     # The requested output is above what the model can ever write; the input has nothing to do
     # with it.
     (
@@ -88,8 +116,16 @@ NOT_OVERFLOW: tuple[tuple[Kind, str], ...] = (
     ),
     ("refused", r"supports at most <total> completion tokens"),
     ("refused", r"maximum tokens you requested exceeds the model limit of <total>"),
-    ("refused", r"\bimages?\b[^.]{0,60}\b(?:exceeds?|too (?:large|big|many|small))\b"),
-    ("refused", r"too many images|at most \d+ images?\b|maximum of \d+ (?:images|pdf pages)"),
+    # The account, which some tell with the status of a bad request.
+    ("refused", r"credit balance|insufficient (?:balance|credits?|funds)|payment required"),
+    ("refused", r"\bbilling\b|(?:usage|spend(?:ing)?) limits?\b|(?:hard|monthly) limit"),
+    ("refused", r"(?:organi[sz]ation|account|project) (?:has been|is|was) (?:not active|disabled)"),
+    ("refused", r"\b(?:account|organi[sz]ation)\b.{0,40}\b(?:deactivated|suspended|not active)\b"),
+    ("refused", r"(?:location|country|region) (?:is )?not supported"),
+    ("refused", r"\bmodel\b.{0,80}\b(?:does not exist|not found|is not available|deprecated)\b"),
+    ("rejected", r"\bimages?\b[^.]{0,60}\b(?:exceeds?|too (?:large|big|many|small))\b"),
+    ("rejected", r"too many images|at most \d+ images?\b|maximum of \d+ (?:images|pdf pages)"),
+    ("rejected", r"string too long\. expected a string|array too long\. expected an array"),
 )
 
 MALFORMED: tuple[tuple[str, str], ...] = (

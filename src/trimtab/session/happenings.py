@@ -11,6 +11,8 @@ from trimtab.core.message import Message, ToolCall
 
 COMPACTED = "Context was compacted and truncated to fit token limits."
 """What the user is told after a recovery."""
+LEFT_OUT = "The provider no longer takes a part of what was said; it is left out from now on."
+"""What the user is told where that was not the newest message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,9 +164,10 @@ class Summarised:
 class Ended:
     """The turn is over."""
 
-    why: Literal["done", "iterations", "stopped"]
+    why: Literal["done", "iterations", "stopped", "rejected"]
     """`iterations` where the model went on calling tools for longer than it may, `stopped` where
-    it was to end before the model had said its last word."""
+    it was to end before the model had said its last word, `rejected` where its provider did not
+    take what was said: that is raised, and only who serves a session ends a turn with it."""
     calls: int
     """Model calls made in this turn."""
 

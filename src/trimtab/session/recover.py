@@ -2,8 +2,9 @@
 
 A refusal for length teaches what it names; then less output is asked for, if that is enough; then
 the context is cut down at once; then it is said what cannot shrink. A history that is refused as
-malformed is folded and repaired once, without replies that were interrupted. What has nothing to
-do with the history leaves it untouched.
+malformed is folded and repaired once, without replies that were interrupted. What is rejected,
+such as a picture, is left out if it is no new word of the user's; else the turn fails, and it is
+left out when the user goes on. What has nothing to do with the history leaves it untouched.
 """
 
 from __future__ import annotations
@@ -12,22 +13,28 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from trimtab.core.budget import LEAST_OUTPUT, Budget
+from trimtab.core.event import Edit, Size
 from trimtab.core.guard import cannot_fit
 from trimtab.core.plan import Decision, Plan
 from trimtab.core.policies.aggressive import aggressive
 from trimtab.core.policies.knobs import knobs_from
+from trimtab.core.rejected import at_once
 from trimtab.core.window import Window
 from trimtab.dialects import dialect
 from trimtab.dialects.dialect import Wire
 from trimtab.providers.errors import read_event, read_stop
 from trimtab.providers.provider import CUT_SHORT, TRANSIENT, Failure, ProviderError
 from trimtab.providers.truncation import read_usage
-from trimtab.session.happenings import COMPACTED, Happening, Notice, Restarted
+from trimtab.session.happenings import COMPACTED, LEFT_OUT, Happening, Notice, Restarted
 from trimtab.session.session import Session
 from trimtab.session.telling import edited_since
 
 BROKEN_STREAMS = 2
 """How often a call is made again whose reply broke off."""
+IN_VAIN = "left out in vain"
+NOTHING = Size(bytes=0, tokens=0)
+REJECTIONS = 8
+"""How often a call is made again without what was rejected: a provider names one part at a time."""
 
 
 @dataclass(slots=True)
@@ -44,6 +51,10 @@ class Recovery:
     """Something of the reply has come: whoever retries in between could not any more."""
     again: int = 0
     """Times that the same request was sent again."""
+    rejections: int = 0
+    """Times that something was left out which the provider had rejected."""
+    guessed: list[Edit] = field(default_factory=list[Edit])
+    """What was left out without being named as the fault."""
     whole: bool = False
     """The reply is asked for in one piece: a server may refuse a stream without a word."""
     told: list[Happening] = field(default_factory=list[Happening])
@@ -61,8 +72,13 @@ class Recovery:
     async def after(self, session: Session, failure: Failure) -> None:
         """Do what can be done so that the call may be made again; raises where nothing can."""
         assumed, limit = session.budget().limit, failure.limit
+        named = session.named(failure.message)
         await session.failed(
-            failure.kind, limit=failure.limit, input=failure.input, requested=failure.requested
+            failure.kind,
+            limit=failure.limit,
+            input=failure.input,
+            requested=failure.requested,
+            message=failure.message,
         )
         position = session.window.seq
         match failure.kind:
@@ -72,15 +88,36 @@ class Recovery:
                 self.repair = True
                 await session.reload()
                 await session.apply_policy(_without_interrupted)
+            case "rejected" if self.rejections < REJECTIONS:
+                await self._rejected(session, failure, named)
             case "server" if failure == CUT_SHORT and not self.began and not self.whole:
                 self.whole = True
             case kind if kind in TRANSIENT and self.began and self.again < BROKEN_STREAMS:
                 self.again += 1
             case _:
+                await self._show_again(session)
                 raise ProviderError(failure)
         self.told += await edited_since(session, position, "recovery")
         fewer = limit if failure.kind == "overflow" and limit and limit < assumed else None
         self.told.append(Restarted(why=failure.message, limit=fewer))
+
+    async def _rejected(self, session: Session, failure: Failure, named: frozenset[str]) -> None:
+        self.rejections += 1
+        made = await session.apply_policy(partial(at_once, named=named))
+        if not made:
+            await self._show_again(session)
+            raise ProviderError(failure)
+        self.guessed += () if named else made
+        entries = [session.window.entries[edit.first] for edit in made]
+        if any(entry.message.role == "user" and not entry.message.results for entry in entries):
+            self.told.append(Notice(text=LEFT_OUT))
+
+    async def _show_again(self, session: Session) -> None:
+        """What was left out in vain was not at fault: a provider may just be out of order."""
+        made, self.guessed = self.guessed, []
+        if made:
+            seen = [replace(e, op="reveal", text="", size=NOTHING, why=IN_VAIN) for e in made]
+            await session.apply_policy(lambda _window, _budget: Decision(edits=tuple(seen)))
 
     async def _overflow(self, session: Session, failure: Failure) -> None:
         if not self.output and _output_is_enough(session.window, failure):

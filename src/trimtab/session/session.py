@@ -19,7 +19,6 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 from trimtab.context import Context
@@ -27,18 +26,18 @@ from trimtab.core.branching import branch
 from trimtab.core.budget import Budget
 from trimtab.core.edits import parse_handle
 from trimtab.core.erase import Erasing, eraser
-from trimtab.core.event import Attempt, Body, Event, Settings, Turn
+from trimtab.core.event import Attempt, Body, Edit, Event, Settings, Turn
 from trimtab.core.forgetting import Forgotten
 from trimtab.core.ledger import Ledger, Preview
 from trimtab.core.message import Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Policy, Span
-from trimtab.core.policies.aggressive import after_refusal
 from trimtab.core.policies.knobs import knobs_from
 from trimtab.core.policies.results import WantedResult
 from trimtab.core.policies.summaries import WantedSummary
 from trimtab.core.window import Window
 from trimtab.dialects import dialect, read_call, to_wire
 from trimtab.dialects.dialect import Wire
+from trimtab.dialects.media import Takes, takes_of
 from trimtab.dialects.watching import reply_of
 from trimtab.options import Options, Tokenizer, options_after
 from trimtab.redaction import Redact
@@ -54,7 +53,7 @@ from trimtab.stores.errors import (
     StoreError,
 )
 from trimtab.stores.store import Store
-from trimtab.wire import failed
+from trimtab.wire import at_fault, failed, remedy
 
 T = TypeVar("T")
 
@@ -154,6 +153,12 @@ class Session:
         """What the model sees now; only what is in the store is in it."""
         return self._context.window
 
+    @property
+    def takes(self) -> Takes:
+        """Which pictures and files its model can be given."""
+        settings = self.window.settings
+        return takes_of(settings.dialect, settings.model)
+
     async def add(self, item: Any, *, key: str | None = None) -> str:
         """Append what was said; a key that the session knows is not added again."""
         try:
@@ -188,19 +193,30 @@ class Session:
         limit: int | None = None,
         input: int | None = None,
         requested: int | None = None,
-    ) -> None:
-        """Record that the last call ended in an error; what an `overflow` names teaches.
+        message: str = "",
+    ) -> bool:
+        """Record that the last call ended in an error; whether to send the next request at once.
 
-        After one the next request is smaller, whatever it names; CannotFit where it cannot be.
+        It is as in a `Context`: after an `overflow` the next request is smaller, or CannotFit says
+        why it cannot be; what was `rejected`, with the provider's `message`, is left out.
         """
-        await self.failed(kind, limit=limit, input=input, requested=requested)
-        if kind == "overflow":
-            knobs = knobs_from(self.options.context)
-            await self.apply_policy(partial(after_refusal, knobs=knobs))
+        named, numbers = self.named(message), {"limit": limit, "input": input}
+        await self.failed(kind, message=message, requested=requested, **numbers)
+        knobs = knobs_from(self.options.context)
+        return bool(await self.apply_policy(remedy(kind, knobs, named))) or kind == "overflow"
 
-    async def failed(self, kind: str, **told: int | None) -> None:
+    async def failed(self, kind: str, *, message: str = "", **told: int | None) -> None:
         """Only record an error, for those who see to the next request themselves."""
-        await self._write(lambda: self._context.append(failed(self.window, kind, **told)))
+        redact = self.options.redact
+        await self._write(
+            lambda: self._context.append(
+                failed(self.window, kind, message=message, redact=redact, **told)
+            )
+        )
+
+    def named(self, words: str) -> frozenset[str]:
+        """What stands where a provider's words say that the last request is at fault."""
+        return at_fault(self.window, lambda: self._context.rendering, words)
 
     async def watch(self, stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
         """Pass a stream on and add its reply, with usage, when it ends."""
@@ -293,14 +309,16 @@ class Session:
         """
         await self._write(lambda: self._context.configure(**changes))
 
-    async def apply_policy(self, policy: Policy) -> None:
+    async def apply_policy(self, policy: Policy) -> tuple[Edit, ...]:
         """Make the edits that a policy wants now, whatever the session's own policy is."""
 
-        def edit() -> None:
-            for body in policy(self.window, self.budget()).edits:
+        def edit() -> tuple[Edit, ...]:
+            edits = policy(self.window, self.budget()).edits
+            for body in edits:
                 self._context.append(body)
+            return edits
 
-        await self._write(edit)
+        return await self._write(edit)
 
     async def rewind(self, to: int | str) -> None:
         """Go back to a position, or to just behind the message that a handle names."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult
 from trimtab.core.search import RECALL_TOOLS
 from trimtab.dialects.dialect import Wire
-from trimtab.dialects.media import softened_message, takes_of
+from trimtab.dialects.media import softened_message
 from trimtab.session.happenings import Happening, ToolBegan, ToolEnded
 from trimtab.session.session import Session
 
@@ -149,11 +149,8 @@ async def _one(  # noqa: PLR0917 - one step of a loop, called once
     given, is_error = outcome
     content = (Text(text=given),) if isinstance(given, str) else given
     result = ToolResult(call_id=call.id, content=content, is_error=is_error)
-    settings = session.window.settings
     # What the provider would refuse is told in words: the call needs its result.
-    told = softened_message(
-        Message(role="tool", parts=(result,)), takes_of(settings.dialect, settings.model)
-    )
+    told = softened_message(Message(role="tool", parts=(result,)), session.takes)
     await session.add(told)
     tell(ToolEnded(call=call, text=told.results[0].text, is_error=is_error))
 

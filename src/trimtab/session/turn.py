@@ -82,35 +82,48 @@ async def run_turn(
     chosen = {tool.name: tool for tool in selected}
     if says is not None:
         await session.add(says, key=key)
-    async with session.turn, turn_told(session, tell):
-        epoch = await session.claim()
-        try:
-            await equip(session, named, chosen)
-            if summariser is not None:
-                await wait_for(session, summariser)
-            calls = rounds = 0
-            stopped = False
-            while True:
-                rounds += 1 if session.window.open_calls() or paused(session.window) else 0
-                await run_open_calls(session, {**chosen, **(named or {})}, tell, ask)
-                if between is not None and (stopped := not await between()):
-                    break
-                if not wants_reply(session.window) or rounds >= max_tool_iterations:
-                    break
-                how = Asking(stream=stream, summariser=summariser, tell=tell)
-                await _reply(session, provider, how, volatile)
-                calls += 1
-            await session.end()
-        finally:
-            # What is said after a turn that failed is no part of it: no successor need be feared.
-            if session.epoch == epoch:
-                session.epoch = None
+    async with session.turn, turn_told(session, tell), _claimed(session):
+        await equip(session, named, chosen)
+        if summariser is not None:
+            await wait_for(session, summariser)
+        calls = rounds = 0
+        stopped = False
+        while True:
+            rounds += 1 if session.window.open_calls() or paused(session.window) else 0
+            await run_open_calls(session, {**chosen, **(named or {})}, tell, ask)
+            if between is not None and (stopped := not await between()):
+                break
+            if not wants_reply(session.window) or rounds >= max_tool_iterations:
+                break
+            how = Asking(stream=stream, summariser=summariser, tell=tell)
+            await _reply(session, provider, how, volatile)
+            calls += 1
     why = "done" if not wants_reply(session.window) else "stopped" if stopped else "iterations"
     ended = Ended(why=why, calls=calls)
     tell(ended)
     if summariser is not None:
         await _summarise_behind(session, summariser, tell, later)
     return ended
+
+
+@asynccontextmanager
+async def _claimed(session: Session) -> AsyncGenerator[None]:
+    """A turn of our own, which is ended in the log unless it fails: then it can be gone on with."""
+    epoch = await session.claim()
+    try:
+        try:
+            yield
+        except ProviderError as error:
+            # Whoever goes on with turns that were left open would only send the same again.
+            if error.failure.kind != "rejected":
+                raise
+            await session.end()
+            raise
+        await session.end()
+    finally:
+        # What is said after a turn that failed is no part of it: no successor need be feared.
+        if session.epoch == epoch:
+            session.epoch = None
 
 
 async def _summarise_behind(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from trimtab.core.event import Edit, Event, Said
@@ -13,6 +14,19 @@ from trimtab.worker.letters import Inbound, Outbound, Route
 
 TOO_LONG = "I stopped here: this took more steps than one turn may have. Write to me to go on."
 """What is sent where a turn had come to its limit of tool calls before its last word."""
+
+REJECTED = (
+    "The model's provider did not take this: “{words}”. I leave it out from your next message on; "
+    "say it in another way, or send another file."
+)
+"""What is sent where the provider has rejected what was said."""
+REJECTED_AGAIN = (
+    " It did not take your message before either. The fault may be further back: /undo takes back "
+    "one message after the other, /reset begins anew."
+)
+WORDS = 300
+"""Characters of a provider's own words that are repeated."""
+_PLACE = re.compile(r"^(?:messages|input)[\w.\[\]]*: ")
 
 
 async def replies_of(
@@ -48,6 +62,19 @@ async def replies_of(
         )
         for seq, key, text in (*told, *said)
     ]
+
+
+def rejection_of(session: Session, taken: Sequence[Inbound], *, again: bool) -> list[Outbound]:
+    """What is sent where the provider has not taken what was said; `again` where it had not taken
+    the message before either."""
+    window = session.window
+    routes = [letter.route for letter in taken if letter.route is not None]
+    if not routes:
+        return []
+    words = _PLACE.sub("", window.rejection.words)[:WORDS] or "no reason is given"
+    text = REJECTED.format(words=words) + (REJECTED_AGAIN if again else "")
+    key = f"{session.id}/rejected/m{window.seq}"
+    return [Outbound(session=session.id, seq=0, text=text, route=routes[-1], key=key)]
 
 
 def said_to_user(message: Message) -> str:

@@ -7,14 +7,16 @@ added twice, a reply that is there is not asked for again, and the letters stay 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trimtab.agent.agent import Agent
 from trimtab.core.event import Turn
-from trimtab.dialects.media import softened_message, takes_of
+from trimtab.dialects.media import softened_message
 from trimtab.observe.serving import letters_answered
+from trimtab.providers.provider import ProviderError
 from trimtab.session import Session
 from trimtab.session.happenings import Ended, Happening, Notice
 from trimtab.session.tools import Tell
@@ -22,8 +24,10 @@ from trimtab.session.turn import wants_reply
 from trimtab.worker.letters import Inbound
 from trimtab.worker.mail import Mail
 from trimtab.worker.replies import apology as apology
-from trimtab.worker.replies import replies_of
+from trimtab.worker.replies import rejection_of, replies_of
 from trimtab.worker.replies import said_to_user as said_to_user
+
+log = logging.getLogger("trimtab.worker")
 
 BATCH = 50
 """Letters that one turn takes; what is behind them is for the next."""
@@ -55,6 +59,7 @@ class Turning:
         self._notices: list[str] = []
         self._epoch = session.window.epoch
         self._stop = False
+        self._again = False
 
     @property
     def epoch(self) -> int:
@@ -85,16 +90,32 @@ class Turning:
         ended = Ended(why="done", calls=0)
         if await self._is_open():
             self._epoch += 1  # its own, if it fails before it has told
-            ended = await self._agent.turn(self._session, tell=self._hear, between=self._between)
+            ended = await self._answered()
         if self._taken:
             numbers = [letter.number for letter in self._taken]
             replies = await replies_of(
                 self._session, self._taken, first=self._first, notices=self._notices, ended=ended
             )
+            if ended.why == "rejected":
+                replies += rejection_of(self._session, self._taken, again=self._again)
             await self._mail.finish(self._session.id, self._epoch, numbers, replies)
             now = time.time()
             letters_answered(self._agent.spec.name, [now - each.at for each in self._taken])
         return ended
+
+    async def _answered(self) -> Ended:
+        """What the provider does not take is no matter for an operator: its sender is told, and
+        the next message goes without it."""
+        window = self._session.window
+        self._again = bool(window.rejection.position)
+        try:
+            return await self._agent.turn(self._session, tell=self._hear, between=self._between)
+        except ProviderError as error:
+            if error.failure.kind != "rejected":
+                raise
+            words = self._session.window.rejection.words
+            log.warning("turn of %s: what was said was rejected: %s", self._session.id, words)
+            return Ended(why="rejected", calls=0)
 
     async def _gathered(self, waiting: Sequence[Inbound]) -> Sequence[Inbound]:
         """Wait until nothing more comes for a moment: people write in pieces."""
@@ -121,12 +142,10 @@ class Turning:
 
     async def _take(self, letters: Sequence[Inbound]) -> None:
         """Put into the log what has come, each once."""
-        settings = self._session.window.settings
-        takes = takes_of(settings.dialect, settings.model)
         for letter in letters:
             # A letter of an earlier release, or for another model, must not be in the way of all
             # that follow it.
-            message = softened_message(letter.message, takes)
+            message = softened_message(letter.message, self._session.takes)
             handle = await self._session.add(message, key=letter.key)
             # Where all of it stood in the log already, the replies do as well.
             at = int(handle.removeprefix("m"))

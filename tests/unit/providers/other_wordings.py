@@ -64,7 +64,7 @@ OTHERS: dict[str, tuple[str, int | None, Any]] = {
         ),
     ),
     "string_above_max_length": (
-        "refused",
+        "rejected",
         400,
         openai(
             "Invalid 'messages[0].content': string too long. Expected a string with maximum length "
@@ -78,7 +78,7 @@ OTHERS: dict[str, tuple[str, int | None, Any]] = {
         openai("Invalid 'tools': array too long. Expected an array with maximum length 128", "x"),
     ),
     "an image of too many bytes": (
-        "refused",
+        "rejected",
         400,
         anthropic(
             "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6910836 bytes > "
@@ -86,11 +86,11 @@ OTHERS: dict[str, tuple[str, int | None, Any]] = {
         ),
     ),
     "an image of too many pixels": (
-        "refused",
+        "rejected",
         413,
         anthropic("At least one of the image dimensions exceed max allowed size: 8000 pixels"),
     ),
-    "too many images": ("refused", 400, openai("Too many images in request: 101 > 100 maximum")),
+    "too many images": ("rejected", 400, openai("Too many images in request: 101 > 100 maximum")),
     "an output above the model's": (
         "refused",
         400,
@@ -108,10 +108,100 @@ OTHERS: dict[str, tuple[str, int | None, Any]] = {
     ),
     "an unknown model": ("refused", 404, openai("The model does not exist", "model_not_found")),
     "a request echoed": (
-        "refused",
+        "rejected",
         422,
         {"detail": [{"msg": "Field required", "type": "missing", "input": {"message": CHAT}}]},
     ),
+    "a picture that nobody can draw": ("rejected", 400, anthropic("Could not process image")),
+    "a picture under a wrong name": (
+        "rejected",
+        400,
+        anthropic(
+            "messages.92.content.0.tool_result.content.1.image.source.base64: The image was "
+            "specified using the image/png media type, but the image appears to be a image/jpeg "
+            "image"
+        ),
+    ),
+    "a picture of OpenAI's that nobody can draw": (
+        "rejected",
+        400,
+        openai("You uploaded an unsupported image. Please make sure your image is valid."),
+    ),
+    "a picture for a model that cannot see": (
+        "rejected",
+        400,
+        openai("Invalid content type. image_url is only supported by certain models."),
+    ),
+    "the same at OpenRouter": (
+        "rejected",
+        404,
+        {"error": {"message": "No endpoints found that support image input", "code": 404}},
+    ),
+    "a document that is none": ("rejected", 400, anthropic("The PDF specified was not valid.")),
+    "a text that a policy forbids": (
+        "rejected",
+        400,
+        openai(
+            "Invalid prompt: your prompt was flagged as potentially violating", "invalid_prompt"
+        ),
+    ),
+    "the same at Azure": (
+        "rejected",
+        400,
+        openai(
+            "The response was filtered due to the prompt triggering Azure OpenAI's content "
+            "management policy.",
+            "content_filter",
+        ),
+    ),
+    "the same at OpenRouter, as a matter of rights": (
+        "rejected",
+        403,
+        {"error": {"message": "Your input was flagged", "code": 403}},
+    ),
+    "output that a policy forbids": (
+        "rejected",
+        400,
+        anthropic("Output blocked by content filtering policy"),
+    ),
+    "a message of a wrong form": (
+        "rejected",
+        400,
+        {"error": {"message": "Invalid type", "param": "messages[3].content[1].image_url"}},
+    ),
+    "an empty balance, as a bad request": (
+        "refused",
+        400,
+        anthropic(
+            "Your credit balance is too low to access the Anthropic API. Please go to Plans & "
+            "Billing to upgrade or purchase credits."
+        ),
+    ),
+    "an empty balance": ("refused", 402, {"error": {"message": "Insufficient Balance"}}),
+    "a spending limit, as a bad request": (
+        "refused",
+        400,
+        anthropic("You have reached your specified API usage limits."),
+    ),
+    "an organisation that was shut": (
+        "refused",
+        400,
+        anthropic("This organization has been disabled."),
+    ),
+    "a country": ("refused", 400, openai("User location is not supported for the API use.")),
+    "a model that is not there, as a bad request": (
+        "refused",
+        400,
+        openai("The model `gpt-9` does not exist or you do not have it"),
+    ),
+    "a tool of a wrong form": ("refused", 400, anthropic("tools.0.custom.input_schema: wrong")),
+    "a parameter of a wrong form": ("refused", 400, anthropic("temperature: range: 0..1")),
+    "a parameter of a wrong form, OpenAI": (
+        "refused",
+        400,
+        {"error": {"message": "Expected a value <= 2", "param": "temperature", "code": "x"}},
+    ),
+    "too many tools": ("refused", 400, openai("Invalid 'tools[0].function.name': too long")),
     "overloaded": ("overloaded", 529, anthropic("Overloaded", "overloaded_error")),
     "overloaded, in a stream": ("overloaded", None, anthropic("Overloaded", "overloaded_error")),
     "unavailable": ("overloaded", 503, "Service Unavailable"),

@@ -77,7 +77,12 @@ def test_a_body_nested_without_end_is_read_to_a_depth():
     body = CHAT
     for _ in range(60):
         body = {"error": body}
-    assert read_error(400, body).kind == "refused"
+    assert read_error(400, body).kind == "rejected"
+
+
+def test_where_the_fault_is_stands_in_the_message():
+    body = {"error": {"message": "Invalid image.", "param": "messages[3].content[1]"}}
+    assert read_error(400, body).message == "Invalid image. (messages[3].content[1])"
 
 
 @pytest.mark.parametrize(

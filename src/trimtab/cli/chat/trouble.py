@@ -79,6 +79,7 @@ _SAID = {
     "network": "The provider cannot be reached",
     "timeout": "The provider did not answer in time",
     "auth": "The provider does not accept the key",
+    "rejected": "The provider does not take what was said",
     "refused": "The provider refuses the request",
 }
 _NEXT = {
@@ -90,6 +91,7 @@ _NEXT = {
     "network": "{check}; then Enter tries again.",
     "timeout": "Enter tries again; `timeout` under `model` in agent.yaml allows more time.",
     "auth": "Set {key} to a key that is valid, and start again; `trimtab doctor` checks it.",
+    "rejected": "Your next message goes without it; /undo takes it back, Enter tries again.",
     "refused": "Check the model's name and `params` in agent.yaml; `trimtab doctor` checks both.",
 }
 _LATER = {
@@ -100,6 +102,7 @@ _LATER = {
     "timeout": "`timeout` under `model` in agent.yaml allows more time.",
 }
 """What to do where nobody sits at a prompt, before it is taken up again."""
+_REJECTED = "It stays in the session's log; the next message goes without it."
 _NOT_BY_WAITING = ("auth", "refused")
 
 
@@ -116,8 +119,8 @@ def _of_provider(failure: Failure, asked: Whom | None) -> Trouble:
     what_next = _NEXT[failure.kind].format(**put_in)
     if failure.kind == "rate_limit" and failure.retry_after:
         what_next = f"It asks to wait {failure.retry_after:.0f} s; then Enter tries again."
-    later = what_next
-    if failure.kind not in _NOT_BY_WAITING:
+    later = _REJECTED if failure.kind == "rejected" else what_next
+    if failure.kind not in (*_NOT_BY_WAITING, "rejected"):
         later = " ".join(filter(None, (_LATER.get(failure.kind, "").format(**put_in), KEPT)))
     return Trouble(kind=failure.kind, text=text, next=what_next, later=later)
 

@@ -9,6 +9,7 @@ from trimtab.core.extract import extract
 from trimtab.core.fidelity import list_room, with_list
 from trimtab.core.message import Message, words_of_part
 from trimtab.core.plan import Decision, Plan, Span
+from trimtab.core.rejected import tellable
 from trimtab.core.rounds import Group
 from trimtab.core.summary_text import (
     LIST_TOKENS,
@@ -100,7 +101,7 @@ def extractive(
     before, they are a list as of a summary that a model made.
     """
     prior = plan.summary
-    messages = [entry.message for group in older for entry in group.entries()]
+    messages = [tellable(entry) for group in older for entry in group.entries()]
     before, counter = prior.text if prior else "", plan.window.counter
     body, listed = split(before)
     if max_tokens is None:
@@ -164,7 +165,7 @@ def wanted(window: Window, decision: Decision, *, forced: bool = False) -> Wante
     prior, listed = window.summary.text if window.summary else "", decision.list_tokens
     tells = (window.summary.first, window.summary.last) if window.summary else None
     return WantedSummary(
-        messages=tuple(entry.message for group in groups for entry in group.entries()),
+        messages=tuple(tellable(entry) for group in groups for entry in group.entries()),
         prior=prior,
         span=replace(span, position=window.seq, tells=tells),
         tokens=tokens,

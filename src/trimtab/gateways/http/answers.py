@@ -76,7 +76,8 @@ class SessionState:
     waiting: int
     """Messages that wait for their turn, 100 at most."""
     failed: str | None
-    """Why the last turn was given up; null where it was not. Such messages wait for `resume`."""
+    """Why the newest message has no answer: its turn was given up, or the provider `rejected` what
+    was said; null where neither was. `resume` tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

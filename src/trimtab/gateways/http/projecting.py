@@ -42,7 +42,9 @@ KINDS: Mapping[str, str] = {
     "undone": "Messages behind the position `to` were taken back.",
     "erased": "A text was destroyed: `handle`, `why`.",
     "begin": "A turn begins, or begins again: pieces since the last message are void.",
-    "end": "A turn is over: `why` is `done`, or `stopped` where the model has not said its last.",
+    "end": "A turn is over: `why` is `done`, `stopped` where the model has not said its last, or "
+    "`rejected` where its provider did not take what was said: `detail` are its words. The next "
+    "message goes without what was rejected.",
     "piece": "A piece of the reply while it is written: `kind` (`text` or `thinking`), `text`.",
     "failed": "The turn was given up: `why`. The message waits for `resume`; where the session was "
     "deleted there is none, and the stream is over.",
@@ -74,6 +76,7 @@ class Projector:
         """Position of the newest call that has no reply and has not failed; 0 where there is
         none."""
         self._overflow = False
+        self._rejection: str | None = None
         self._cut = False
         self._answered = True
         self._calls: dict[tuple[int, int], ToolCall] = {}
@@ -140,6 +143,7 @@ class Projector:
 
     def _asked(self, event: Event) -> Shown | None:
         self.call = event.seq
+        self._rejection = None
         compacted = self._overflow and self._cut
         self._overflow = self._cut = False
         return Shown(kind="notice", data={"text": COMPACTED}) if compacted else None
@@ -149,6 +153,8 @@ class Projector:
             self.call = 0
             error = body.error or {}
             self._overflow = error.get("kind") == "overflow"
+            if error.get("kind") == "rejected":
+                self._rejection = str(error.get("message", ""))
             told = {"why": error.get("kind"), "limit": error.get("limit")}
             return Shown(kind="restarted", data=told)
         if body.usage is None:
@@ -162,6 +168,9 @@ class Projector:
                 return Shown(kind="begin", data={"epoch": body.epoch})
             case "ended":
                 self.call = 0
+                if self._rejection is not None:
+                    told = {"why": "rejected", "detail": self._rejection, "epoch": body.epoch}
+                    return Shown(kind="end", data=told)
                 why = "done" if self._answered else "stopped"
                 return Shown(kind="end", data={"why": why, "epoch": body.epoch})
             case "tool_started":

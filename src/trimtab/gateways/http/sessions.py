@@ -6,6 +6,7 @@ import secrets
 from datetime import UTC, datetime
 
 from trimtab.core.event import Turn
+from trimtab.core.window import Window
 from trimtab.gateways.http.answers import (
     AgentInfo,
     Agents,
@@ -19,6 +20,7 @@ from trimtab.gateways.http.answers import (
 from trimtab.gateways.http.asking import Asked, Reply
 from trimtab.gateways.http.problems import Problem
 from trimtab.session.session import Session
+from trimtab.session.turn import wants_reply
 from trimtab.stores.errors import PositionTaken
 from trimtab.worker.mail import Dead, Mail
 from trimtab.worker.naming import Address, address_of
@@ -89,7 +91,7 @@ async def state(asked: Asked) -> Reply:
             model=window.settings.model,
             running=opened.turn.locked(),
             waiting=len(waiting),
-            failed=await service.mail.why_given_up(session),
+            failed=await service.mail.why_given_up(session) or _rejected(window),
         )
     return Reply(value=told)
 
@@ -172,6 +174,13 @@ def _parent(parent: str | None, prefix: str) -> str | None:
     if parent is None or not parent.startswith(prefix):
         return None
     return parent.removeprefix(prefix)
+
+
+def _rejected(window: Window) -> str | None:
+    """Why the newest message has no answer; None where that is for another reason."""
+    if not window.rejection.position or not wants_reply(window):
+        return None
+    return f"rejected: {window.rejection.words}"
 
 
 def _exists(address: Address) -> Problem:
