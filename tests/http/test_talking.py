@@ -54,6 +54,17 @@ async def test_what_is_sent_again_with_its_key_is_not_said_again():
         assert await session.ask("Hi.", key="k1") == "Hello."
         headers = {"Idempotency-Key": "k1"}
         assert (await http.post(MESSAGES, json={"text": "Hi."}, headers=headers)).json()["known"]
+        other = await http.post(MESSAGES, json={"text": "Something else."}, headers=headers)
+        assert (
+            "another message was said under the key k1" in problem(other, 422, "invalid")["detail"]
+        )
+        stream = {**headers, "Accept": "text/event-stream"}
+        problem(await http.post(MESSAGES, json={"text": "Else."}, headers=stream), 422, "invalid")
+        served.leave_unanswered()
+        await session.send("Waits.", key="k2")
+        assert (await session.send("Waits.", key="k2")).known
+        with pytest.raises(Refused, match="another message was said under the key k2"):
+            await session.send("Waits not.", key="k2")
         assert len([m async for m in session.history()]) == 2
         other = {"text": "Hi.", "key": "k2"}
         problem(await http.post(MESSAGES, json=other, headers=headers), 422, "invalid")

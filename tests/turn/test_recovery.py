@@ -296,8 +296,10 @@ async def test_what_is_left_out_in_vain_leaves_the_request_as_it_was(memory, nam
     assert caught.value.failure.kind == "rejected"
     assert canonical(session.preview().request) == shown
     assert session.window.learned_limit is None
-    assert len(provider.requests) == 2  # the second without the newest result
-    assert [edit.op for edit in edits_in(await log(memory))] == ["mask", "reveal"]
+    # The second without the newest result; what the user asks for stays, though it is named.
+    tried = 1 if name == "string_above_max_length" else 2
+    assert len(provider.requests) == tried
+    assert [edit.op for edit in edits_in(await log(memory))] == ["mask", "reveal"][: 2 * tried - 2]
 
 
 @pytest.mark.parametrize("name", [name for name, other in OTHERS.items() if other[0] != "rejected"])

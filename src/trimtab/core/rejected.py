@@ -48,6 +48,7 @@ def at_once(window: Window, _budget: Budget, *, named: Collection[str] = ()) -> 
     fresh = {entry.seq for entry in new}
     if named:
         held = [place for place in _places(_visible(window)) if _holds(place, named)]
+        held = [place for place in held if not _is_asked(window, place)]
         return _left_out(window, [place for place in held if place[0].seq not in fresh])
     others = [entry for entry in unanswered(window) if entry.seq not in fresh]
     decision = _left_out(window, _with_media(others))
@@ -157,6 +158,12 @@ def _told(part: Part) -> tuple[str, ...]:
             return tuple(text for text in (part.data, part.url) if text)
         case Opaque() | ToolCall() | ToolResult():
             return ()
+
+
+def _is_asked(window: Window, place: Place) -> bool:
+    """Whether it is the question that is being answered."""
+    entry, index = place
+    return entry is window.newest_user and isinstance(entry.message.parts[index], Text)
 
 
 def _is_new(window: Window, entry: Entry) -> bool:

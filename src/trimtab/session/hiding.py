@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from trimtab.core.event import Edit, Event, Repair, Said, Turn
+from trimtab.core.rejected import WHY
 from trimtab.core.rewinding import holds
 from trimtab.core.window import Window
 from trimtab.stores.store import Store
 
+REJECTED = "rejected"
 NEAR = 500
 """Positions from the end of a log in which what was hidden last is looked for."""
 
@@ -19,7 +21,8 @@ class Hiding:
     """What edits of one kind have hidden lately, and hide now."""
 
     op: str
-    """The kind of edit: `truncate`, `mask`, `summarise` or `drop`."""
+    """The kind of edit: `truncate`, `mask`, `summarise` or `drop`; `rejected` for a mask of what
+    the provider did not take."""
     count: int
     """Parts that it hides, or messages for `summarise` and `drop`; each counts once."""
     tokens: int
@@ -97,11 +100,12 @@ def _parts(window: Window) -> Iterator[_Hidden]:
         for entry in group.entries():
             for part, edit in entry.edits.items():
                 yield _Hidden(
-                    op=edit.op,
+                    op=REJECTED if edit.why.startswith(WHY) else edit.op,
                     by=entry.edited_by[part],
                     seq=entry.seq,
                     part=part,
-                    tokens=entry.sizes[part].tokens - entry.shown(part).tokens,
+                    # What stands for a short text that was rejected may be longer.
+                    tokens=max(0, entry.sizes[part].tokens - entry.shown(part).tokens),
                 )
 
 

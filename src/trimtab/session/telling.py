@@ -14,7 +14,7 @@ from trimtab.core.prices import cost_of
 from trimtab.core.window import Window
 from trimtab.providers.provider import ProviderError
 from trimtab.session.happenings import BrokeOff, CallBegan, CallEnded, Edited, TurnBegan
-from trimtab.session.hiding import hidden_since
+from trimtab.session.hiding import REJECTED, hidden_since
 from trimtab.session.session import Session
 from trimtab.session.tools import Tell
 from trimtab.stores.errors import StaleOwner, StoreError
@@ -100,7 +100,11 @@ async def edited_since(session: Session, position: int, cause: Cause) -> list[Ed
     window = session.window
     if window.base.seq > position:
         hidden = await hidden_since(session.store, session.id, window, position)
-        return [Edited(op=h.op, count=h.count, tokens=h.tokens, cause=cause) for h in hidden]
+        ops = {REJECTED: "mask"}
+        return [
+            Edited(op=ops.get(h.op, h.op), count=h.count, tokens=h.tokens, cause=cause)
+            for h in hidden
+        ]
     found: dict[str, tuple[int, int]] = {}
     for seq, edit in _edits(window, position):
         count, tokens = _hides(window, seq, edit)

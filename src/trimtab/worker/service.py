@@ -12,6 +12,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from trimtab.agent.agent import Agent
+from trimtab.core.event import Said
+from trimtab.core.message import Message
 from trimtab.observe.serving import letter_posted
 from trimtab.session import Session
 from trimtab.session.happenings import Ended
@@ -89,6 +91,21 @@ class Service:
             self._crowd.came(f"{tenant}/")
         letter_posted(tenant, "taken" if kept else "known")
         return kept
+
+    async def said_under(
+        self, session: str, key: str, position: int | None = None
+    ) -> Message | None:
+        """What was said under a key, in the log or waiting for it; None for nothing. Who knows the
+        position of it in the log says so."""
+        position = position or await self.store.find_key(session, key)
+        if position is not None:
+            async for event in self.store.events(session, [(position, position)]):
+                if isinstance(event.body, Said):
+                    return event.body.message
+        for letter in await self.mail.pending(session):
+            if letter.key == key:
+                return letter.message
+        return None
 
     def agent_of(self, session: str) -> Agent:
         """Who answers in a session."""

@@ -49,6 +49,8 @@ def talked(**options):
 
 
 BEFORE = ["Hello.", "Hello to you."]
+SHOT = Media(kind="image", mime="image/png", data=PNG_TEXT)
+USE = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
 
 
 def test_the_next_message_goes_without_the_picture_and_with_what_was_said_beside_it():
@@ -126,14 +128,10 @@ def looked(context, *content):
     """A question whose tool has given this, all of it sent."""
     context.add(user("Look."))
     context.request()
-    use = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
-    context.add({"role": "assistant", "content": [use]})
+    context.add({"role": "assistant", "content": [USE]})
     result = ToolResult(call_id="c1", content=content)
     context.add(Message(role="tool", parts=(result,)))
     return context.request()
-
-
-SHOT = Media(kind="image", mime="image/png", data=PNG_TEXT)
 
 
 def results(request):
@@ -190,6 +188,20 @@ def test_an_older_picture_that_the_provider_names_is_left_out_at_once():
         "A larger one.",
         "And?",
     ]
+
+
+def test_the_question_stays_though_it_is_named_and_its_picture_does_not():
+    context = claude("auto")
+    context.add(shows("What is it?", picture()))
+    context.request()
+    context.add({"role": "assistant", "content": [USE]})
+    context.add(Message(role="tool", parts=(ToolResult(call_id="c1", content=(SHOT,)),)))
+    context.request()
+    assert context.fail("rejected", message="messages.0.content.0: too long") is False
+    context.request()
+    assert context.fail("rejected", message="messages.0.content.1.image: too wide") is True
+    sent = context.request()["messages"][0]["content"]
+    assert [block["text"] for block in sent] == ["What is it?", LEFT["image"]]
 
 
 def test_of_a_message_with_several_pictures_the_one_that_is_named_is_left_out():

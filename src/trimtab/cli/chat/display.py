@@ -21,6 +21,7 @@ _DONE = {
     "mask": ("tool result", "replaced by a line"),
     "summarise": ("message", "summarised"),
     "drop": ("message", "dropped"),
+    "rejected": ("part", "left out, for the provider did not take it"),
 }
 
 

@@ -13,7 +13,6 @@ import aiohttp
 import discord
 
 from trimtab.agent.doors import Discord
-from trimtab.core.event import Said
 from trimtab.core.message import Message, Text, text_message
 from trimtab.gateways.discord.answering import answer
 from trimtab.gateways.discord.attachments import all_taken
@@ -176,7 +175,7 @@ class Hearing:
             return
         channel = await self._room(bot, message, place)
         session, key = self._session(channel), key_of(message.id)
-        before = await self._said(session, key)
+        before = await self._service.said_under(session, key)
         if before is not None:
             if not edited or _first(before) == words_of(message, me):
                 return  # it came again, or a preview was added to it
@@ -240,18 +239,6 @@ class Hearing:
             log.info("no thread in channel %d: %s", message.channel.id, error)
             return message.channel.id
         return message.id
-
-    async def _said(self, session: str, key: str) -> Message | None:
-        """What was said under a key, in the log or waiting for it; None for nothing."""
-        position = await self._service.store.find_key(session, key)
-        if position is not None:
-            async for event in self._service.store.events(session, [(position, position)]):
-                if isinstance(event.body, Said):
-                    return event.body.message
-        for letter in await self._service.mail.pending(session):
-            if letter.key == key:
-                return letter.message
-        return None
 
     async def _message(
         self, session: str, message: discord.Message, text: str

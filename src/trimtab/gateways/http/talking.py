@@ -9,8 +9,9 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
+from trimtab.core.edits import ERASED
 from trimtab.core.event import Said
-from trimtab.core.message import Media, Message, Part
+from trimtab.core.message import Media, Message, Part, Text
 from trimtab.dialects.media import UnfitMedia, fitted
 from trimtab.gateways.http.answers import Accepted, Done, Revived
 from trimtab.gateways.http.asking import Asked, Reply
@@ -53,13 +54,15 @@ async def send(asked: Asked) -> Reply | Stream:
     if asked.stream:
         # Listened to before it is posted, so that no piece of the answer is missed.
         async with asked.offer.hubs.following(session):
-            if said is None:
-                await service.post(_letter(session, key, message))
+            if said is not None or not await service.post(_letter(session, key, message)):
+                await _refuse_another(asked, session, key, message, said)
         # Who is ahead of the log has an id of another session.
         own = read is not None and read.position <= await service.store.position(session)
         place = read if read is not None and own else Place(position=after)
         return _answer(asked, session, key, place, said=said is not None and said <= place.position)
     new = said is None and await service.post(_letter(session, key, message))
+    if not new:
+        await _refuse_another(asked, session, key, message, said)
     told = Accepted(key=key, known=not new, after=after, events=f"{where(address)}/events")
     headers = {"Location": f"{told.events}?after={after}"}
     return Reply(value=told, status=202, headers=headers)
@@ -184,6 +187,22 @@ async def _is_newest(store: Store, session: str, said: int) -> bool:
         if isinstance(event.body, Said) and event.body.message.role == "user":
             return False
     return True
+
+
+async def _refuse_another(
+    asked: Asked, session: str, key: str, message: Message, at: int | None
+) -> None:
+    """A key that comes again must come with what was said under it: else that would be dropped
+    without a word. What was redacted or erased cannot be compared."""
+    said = await asked.service.said_under(session, key, at)
+    if said is None or not _exact(asked) or Text(text=ERASED) in said.parts:
+        return
+    if said.parts != message.parts:
+        raise Problem(
+            "invalid",
+            f"another message was said under the key {key}, and this one would not be said: give "
+            "each message a key of its own",
+        )
 
 
 def _letter(session: str, key: str, message: Message) -> Inbound:

@@ -251,13 +251,26 @@ OTHERS: Mapping[str, Fault] = {
         code="unsupported_parameter",
     ),
     "string_above_max_length": Fault(
-        kind="refused",
+        kind="rejected",
         message="Invalid 'messages[0].content': string too long. Expected a string with maximum "
         "length 10485760, but got a string with length 12000000 instead.",
         code="string_above_max_length",
     ),
-    "image_too_large": Fault(
+    "could_not_process": Fault(kind="rejected", message="Could not process image"),
+    "content_policy": Fault(
+        kind="rejected",
+        message="Invalid prompt: your prompt was flagged as potentially violating our usage "
+        "policy. Please try again with a different prompt",
+        code="invalid_prompt",
+    ),
+    "credit_balance": Fault(
         kind="refused",
+        message="Your credit balance is too low to access the Anthropic API. Please go to Plans & "
+        "Billing to upgrade or purchase credits.",
+    ),
+    "payment": Fault(kind="refused", status=402, message="Insufficient Balance"),
+    "image_too_large": Fault(
+        kind="rejected",
         message="messages.0.content.1.image.source.base64: image exceeds 5 MB maximum: 6291456 "
         "bytes > 5242880 bytes",
     ),

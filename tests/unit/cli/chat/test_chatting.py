@@ -10,6 +10,7 @@ from trimtab.cli.chat.chatting import Chatting, cut_off
 from trimtab.cli.chat.keyboard import Left
 from trimtab.cli.chat.screen import Screen
 from trimtab.cli.chat.turning import Interrupts
+from trimtab.providers.provider import Failure
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 
@@ -136,5 +137,41 @@ def test_a_tool_that_was_running_may_still_run():
             "The last turn was cut off while read was running; what it began may still run "
             "outside of the chat."
         )
+
+    asyncio.run(run())
+
+
+class Typist:
+    """A person who types these lines."""
+
+    def __init__(self, *lines):
+        self.lines = list(lines)
+
+    async def line(self, draft=""):
+        if not self.lines:
+            raise Left
+        return self.lines.pop(0)
+
+    async def choose(self, question, answers):
+        raise AssertionError(question)
+
+
+def test_what_the_provider_does_not_take_is_told_and_the_chat_goes_on_without_it():
+    async def run():
+        rejected = Failure(kind="rejected", message="Could not process it", status=400)
+        talk = await talking(["Hello.", rejected, "Of swans."], width=100)
+        screen = Screen(talk.console)
+        typist = Typist("Good morning.", "Of herons.", "Of swans, then.")
+        asking = Asking(screen, typist.choose, lambda: None)
+        await Chatting(talk, screen, cast("Any", typist), asking, Interrupts()).run()
+        drawn = text_of(talk.console)
+        assert (
+            "The provider does not take what was said (HTTP 400): Could not process it.\n"
+            "Your next message goes without it; /undo takes it back, Enter tries again."
+        ) in drawn
+        assert "1 part left out, for the provider did not take it (0 tokens) · /why m" in drawn
+        provider = cast("Any", talk.agent.provider)
+        assert "herons" not in str(provider.requests[-1]["messages"])
+        assert "Good morning." in str(provider.requests[-1]["messages"])
 
     asyncio.run(run())
