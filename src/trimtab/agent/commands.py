@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 _KEYWORDS = "! [[ case do done elif else esac fi for function if in select then until while { }"
 KEYWORDS = frozenset(_KEYWORDS.split())
@@ -132,4 +131,4 @@ def _is_program(word: Word) -> bool:
 
 def program_of(word: str) -> str:
     """A program's name without its path."""
-    return PurePosixPath(word).name or word
+    return word.rstrip("/").rpartition("/")[2] or word

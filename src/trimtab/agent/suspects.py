@@ -14,6 +14,7 @@ from trimtab.agent.commands import (
     program_of,
 )
 from trimtab.agent.harmless import doubt
+from trimtab.agent.patterns import is_literal
 
 Words = Sequence[str]
 
@@ -39,21 +40,32 @@ _BEFORE_A_COMMAND = frozenset(_OPTIONS.split())
 """Options behind which other programs expect a command."""
 _CUTS = re.compile(r"[;&|\n(){}<>`]+|\$(?=\()")
 _PIECES = re.compile(r"[\s;&|(){}<>`'\"!=,\[\]$\\]+")
-_LONGEST = 200
+_LONGEST = 50
 """Words of a command that are looked at behind another program."""
 
 
 def forbidding(patterns: Sequence[str], line: str) -> str | None:
     """The first pattern of `deny` or `ask` that means the line, or any part of it."""
-    texts = {text.casefold() for text in suspects(line)} if patterns else ()
-    for pattern in patterns:
-        said = pattern.casefold().strip()
-        bare = said.rstrip("* ")
-        # Whoever denies `rm *` or `rm` means it with any words behind it, and with none.
-        forms = (said, bare, f"{bare} *") if bare else (said,)
-        if any(fnmatchcase(text, form) for text in texts for form in forms):
-            return pattern
-    return None
+    forms = {pattern: _forms(pattern) for pattern in patterns}
+    # Most patterns name a program, and a long line is full of words that are none of them.
+    named = {form.partition(" ")[0] for each in forms.values() for form in each}
+    anything = not all(map(is_literal, named))
+    found: set[str] = set()
+    for text in map(str.casefold, suspects(line) if patterns else ()):
+        if anything or text.partition(" ")[0] in named:
+            found |= {
+                pattern
+                for pattern, each in forms.items()
+                if any(fnmatchcase(text, form) for form in each)
+            }
+    return next((pattern for pattern in patterns if pattern in found), None)
+
+
+def _forms(pattern: str) -> tuple[str, ...]:
+    """Whoever denies `rm *` or `rm` means it with any words after it, and with none."""
+    said = pattern.casefold().strip()
+    bare = said.rstrip("* ")
+    return (said, bare, f"{bare} *") if bare else (said,)
 
 
 def is_certain(line: str) -> bool:
@@ -138,7 +150,8 @@ def _named(words: Words) -> Iterator[str]:
     """A command by the path and by the name of its program."""
     if words and words[0]:
         yield " ".join(words)
-        yield " ".join((program_of(words[0]), *words[1:]))
+        if (name := program_of(words[0])) != words[0]:
+            yield " ".join((name, *words[1:]))
 
 
 def _crude(line: str) -> Iterator[Words]:

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,21 @@ def test_a_denied_command_of_a_program_is_found_behind_its_options(pattern, line
     rules = Rules(default="allow", deny=(pattern,), by_command=True)
     assert judge(rules, line).permission == "deny"
     assert judge(rules, "git status").permission == "allow"
+
+
+def test_of_several_patterns_that_deny_the_first_is_named():
+    rules = Rules(default="allow", deny=("git *", "git push", "ls", "rm"), by_command=True)
+    assert judge(rules, "rm x; ls; git push").pattern == "git *"
+    assert judge(rules, "rm x; ls").pattern == "ls"
+
+
+def test_a_long_line_is_judged_at_once():
+    rules = Rules(default="allow", deny=("rm -rf *", "git * --force*"), by_command=True)
+    line = f"sudo {'a ' * 10_000}"
+    began = time.process_time()
+    assert judge(rules, line).permission == "allow"
+    assert judge(rules, f"{line} rm -rf /").permission == "deny"
+    assert time.process_time() - began < 5
 
 
 def test_a_denied_name_may_go_on():

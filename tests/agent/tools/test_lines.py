@@ -10,16 +10,22 @@ import subprocess
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from tests.agent.tools.lines import DENIED, HARMLESS, HOSTILE, OPERATORS
 from tests.agent.tools.trial import Stage, Trial
 from trimtab.agent.permissions import Rules, judge
 from trimtab.agent.readers import KNOWN
 from trimtab.agent.tools.environment import FIXED
+from trimtab.cli.init.choice import chosen
+from trimtab.cli.init.files import texts
 from trimtab.testing.server.serving import serve
 
+WRITTEN = texts("helper", chosen({}, model="claude-sonnet-5-5"), with_shell=True)["agent.yaml"]
+SHIPPED = tuple(yaml.safe_load(WRITTEN)["tools"]["shell"]["allow"])
+"""The patterns that `trimtab init --shell` writes."""
 TOOLS = {
-    "shell": {"allow": list(OPERATORS)},
+    "shell": {"allow": [*SHIPPED, *OPERATORS]},
     "guarded": {"permission": "allow", "deny": ["rm *"]},
 }
 LINES = [
@@ -62,6 +68,24 @@ def test_no_pattern_that_operators_write_allows_a_hostile_line(line):
     assert judge(rules, line.replace("%AWAY%", "/srv/away")).permission == "ask"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(
+            "git log --oneline -5",
+            "git diff HEAD~1 -- src",
+            "git show HEAD:README.md",
+            "git status",
+        ),
+        *("grep -rn foo src", "ls -la src", "cat README.md", "wc -l *.py", "head -n 5 src/a.py"),
+        *("git log --stat | head -20", "cat src/*.py | grep -n def | wc -l"),
+    ],
+)
+def test_with_the_shell_of_a_new_agent_the_usual_looks_around_are_not_asked_about(line):
+    rules = Rules(default="ask", allow=SHIPPED, by_command=True)
+    assert judge(rules, line).permission == "allow"
+
+
 NOTICED = {
     "canary": "marks/canary",
     "rm x": "marks/rm",
@@ -73,13 +97,14 @@ NOTICED = {
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("line", NOTICED)
-def test_the_stage_would_notice(tmp_path, line):
+def test_the_stage_would_notice(tmp_path):
     with serve() as model:
         stage = Stage(tmp_path, model, {})
-    before = stage.files()
-    subprocess.run(["/bin/bash", "-c", line], cwd=stage.work, env=stage.environ(), check=False)
-    assert NOTICED[line] in stage.changed(before)
+    for line, changed in NOTICED.items():
+        before = stage.files()
+        subprocess.run(["/bin/bash", "-c", line], cwd=stage.work, env=stage.environ(), check=False)
+        assert changed in stage.changed(before), line
+        (stage.root / "marks" / "canary").unlink(missing_ok=True)
 
 
 WORDS = """

@@ -79,7 +79,9 @@ def test_the_file_points_to_nothing_that_an_installed_package_has_not():
 
 def test_the_file_says_what_becomes_of_asking_when_it_is_served():
     for shell in (False, True):
-        written = texts("ship", chosen({}, model=None, provider=None), shell=shell)["agent.yaml"]
+        written = texts("ship", chosen({}, model=None, provider=None), with_shell=shell)[
+            "agent.yaml"
+        ]
         assert "under `trimtab serve` nobody can be asked: only what `allow` covers runs" in written
 
 

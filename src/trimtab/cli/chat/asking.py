@@ -71,7 +71,7 @@ class Asking:
                     self._note(f"  … {between} not shown; [s]how all of it …")
                     self._show(lines[-LINES // 2 :])
                 if why:
-                    self._note(f"  Asked, for {brief(why, 300)}.")
+                    self._note(f"  Asked because {brief(why, 300)}.")
                 chosen = await self._choose(asked, {**answers, **(ALL if long else {})})
                 if chosen == ALL["s"]:
                     self._show(lines)

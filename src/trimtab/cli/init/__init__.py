@@ -43,7 +43,7 @@ def init(
 
     try:
         choice = chosen(os.environ, model=model, provider=provider)
-        written, kept = write(folder, texts(name_of(folder), choice, shell=shell), force=force)
+        written, kept = write(folder, texts(name_of(folder), choice, with_shell=shell), force=force)
     except FileExistsError as error:
         why = f"{error.filename} is a file; name a folder, or move the file away"
         raise refused(why) from error

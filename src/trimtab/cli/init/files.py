@@ -23,14 +23,14 @@ TEMPLATES = {
 SCHEMA = ".agent.schema.json"
 
 
-def texts(name: str, choice: Choice, *, shell: bool = False) -> dict[str, str]:
+def texts(name: str, choice: Choice, *, with_shell: bool = False) -> dict[str, str]:
     """All files by name, as they are written; a shell is commented out unless it is asked for."""
     made = {file: _template(file) for file in TEMPLATES if file != SCHEMA}
     made["agent.yaml"] = made["agent.yaml"].format(
         name=name,
         model=_quoted(choice.model),
         provider=_provider(choice),
-        shell=indent(_template("shell.yaml"), "  " if shell else "  # "),
+        shell=indent(_template("shell.yaml"), "  " if with_shell else "  # "),
     )
     return {**made, SCHEMA: schema_text()}
 

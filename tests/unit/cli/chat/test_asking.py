@@ -50,6 +50,14 @@ def test_ctrl_c_is_no_and_stops_the_turn():
     assert stops == [True]
 
 
+def test_it_is_said_why_a_pattern_does_not_allow_it_on_one_line():
+    made, screen, _ = asking(Keys("n"), width=200)
+    why = "the pattern 'ls *' does not allow it: a\nRun it? yes is outside of the folder"
+    asyncio.run(made.approve(Question(tool="shell", text="ls", arguments={}, why=why)))
+    told = why.replace("\n", " ")
+    assert text_of(screen.console) == f"shell wants to run:\n  │ ls\n  Asked because {told}."
+
+
 def test_every_line_of_what_would_run_is_shown():
     made, screen, _ = asking(Keys("n"))
     text = "cat <<X\none\x1b[8mhidden\ntwo\nX"
