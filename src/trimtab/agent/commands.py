@@ -28,6 +28,10 @@ _ESCAPED = re.compile(r"\\([^\n\x00-\x1f])")
 _SINGLE = re.compile(r"'([^'\x00-\x08\x0b-\x1f]*)'")
 _DOUBLE = re.compile(r"\"((?:[^\"\\`$\x00-\x08\x0b-\x1f]|\\[^\x00-\x1f]|\\\n|\$\w+)*)\"")
 _VARIABLE = re.compile(r"\$(?:[A-Za-z_][A-Za-z0-9_]*|[?0-9])")
+_UNSEEN = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+"""Characters that count as printable, and that nobody sees."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\[[^]]*\])?\+?=")
 """How a word begins that sets a variable."""
 
@@ -93,7 +97,7 @@ def _word(line: str, at: int, *, first: bool) -> tuple[Word, int]:
     begun, pieces, glob, variable = at, list[str](), False, False
     while at < len(line) and not (_BLANK.match(line, at) or _SEPARATOR.match(line, at)):
         if found := _PLAIN.match(line, at):
-            if not found[0].isprintable():
+            if not found[0].isprintable() or _UNSEEN.search(found[0]):
                 # Blanks of other scripts, and what nobody sees.
                 raise Unsure(found[0])
             pieces.append(found[0])

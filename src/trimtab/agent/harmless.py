@@ -45,7 +45,8 @@ def without_pager(command: Command) -> Command:
 
 def leads_out(text: str) -> bool:
     """Whether it could be a path that leads out of the folder, by itself or as a part."""
-    return any(
+    # To git, `:(top)` is the folder that its repository begins in.
+    return re.match(r":\([^)]*top", text) is not None or any(
         piece.startswith(("/", "~")) or ".." in piece.split("/")
         for piece in re.split(r"[=:,]", text)
     )
@@ -93,7 +94,11 @@ def _unclear(program: Program, word: Word, *, ended: bool) -> Iterator[str]:
         yield f"{word.text} holds a variable"
     if not word.glob:
         return
-    if word.text[0] in WILDCARDS and not (program.any_option or ended):
+    # What `ls`, `cat` or `head` makes of an option does no harm, whichever it is.
+    harmless = program.any_option and not program.searches and program.never is None
+    begun = re.split(r"[*?\[]", word.text, maxsplit=1)[0]
+    is_open = not begun or (begun.startswith("-") and "=" not in begun)
+    if is_open and not (harmless or ended):
         yield f"{word.text} could stand for a file whose name is an option; ./{word.text} could not"
     if expands_upwards(word.text):
         yield f"{word.text} could lead out of the folder"

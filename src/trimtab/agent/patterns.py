@@ -14,7 +14,7 @@ from trimtab.agent.readers import KNOWN
 _NAME = re.compile(r"[\w-]*[^\W_]\*")
 """A name with a `*` directly after it: `git diff*`."""
 _PROGRAM = re.compile(r"[^*?\[]*[^\W_]\*")
-_STANDS_FOR = re.compile(r"[\w.,:@%+/=-]*")
+_STANDS_FOR = re.compile(r"[\w.%+/-]*")
 """What a `*` inside a word stands for where the program is not known."""
 
 
@@ -89,6 +89,9 @@ def _spelt(said: str, word: Word) -> bool:
         return False
     if word.glob:
         return said == word.text and begun not in ("", "-") and not expands_upwards(said)
+    if "://" in said and "/" not in begun.partition("://")[2]:
+        # Which host it is must not be left to whoever writes the command.
+        return False
     named = re.sub(r"\*|\?|\[[^]]*\]", "", said)
     free = word.text[len(begun) :]
     below = word.text[max(map(begun.rfind, "/=:,")) + 1 :]

@@ -53,6 +53,9 @@ def _words(text: str) -> Options:
 _PURE = Program(any_option=True)
 _SEARCH = Program(any_option=True, searches=True)
 _TEXTS = Program(any_option=True, texts=True)
+# A file may name the files to read, wherever they are: `--files0-from`, or sums to be checked.
+_COUNTS = Program(any_option=True, never=re.compile(r"^--f"))
+_SUMS = Program(any_option=True, never=re.compile(r"^-(?:-c|[^-]*c)"))
 _NUMBER = re.compile(r"-\d+")
 _DIFF = """
 abbrev abbrev-commit cached cc check color color-moved color-words combined-all-paths diff-algorithm
@@ -72,13 +75,14 @@ no-notes no-walk notes oneline parents perl-regexp pretty regexp-ignore-case rem
 right-only show-notes simplify-by-decoration simplify-merges since skip sparse tags topo-order until
 """
 _GIT_DIFF = Program(flags="abcpqrstuwzBCDMRW", valued="GSU", long=_words(_DIFF), other=_NUMBER)
+_SIGNED = re.compile(r"%[-+ ]?G")
 _GIT_LOG = Program(
     flags="abcgimpqrstuwzBCDEFMPRW",
     valued="nGSU",
     long=_words(_DIFF + _LOG),
     other=_NUMBER,
     # The format of a signature has it checked, by a program that the repository may name.
-    never=re.compile(r"%G"),
+    never=_SIGNED,
 )
 _LIST = Program(
     flags="alrvq",
@@ -108,12 +112,14 @@ _ADDRESS = r"(?:\d+|\$|/[^/\\\[\n]*/I?)"
 _SED = rf"(?:{_ADDRESS}(?:,[+~]?{_ADDRESS})?)?\s*(?:!?[dpq=]|s/[^/\\\[\n]*/[^/\\\n]*/[gpI\d]*)"
 
 _ONLY_READ = """
-arch b2sum cat cksum cmp column comm cut df du egrep expand false fgrep fold grep groups head
-hexdump id join ls md5sum nl nproc od paste pwd readlink realpath rev sha1sum sha224sum sha256sum
-sha384sum sha512sum stat sum tac tail true uname unexpand uptime wc which whoami
+arch cat cmp column comm cut df egrep expand false fgrep fold grep groups head hexdump id join ls nl
+nproc od paste pwd readlink realpath rev stat sum tac tail true uname unexpand uptime which whoami
 """
+_CHECKED = "b2sum cksum md5sum sha1sum sha224sum sha256sum sha384sum sha512sum"
 KNOWN: dict[tuple[str, ...], Program] = {
     **{(name,): _PURE for name in _ONLY_READ.split()},
+    **{(name,): _COUNTS for name in ("du", "wc")},
+    **{(name,): _SUMS for name in _CHECKED.split()},
     **{(name,): _SEARCH for name in ("egrep", "fgrep", "grep")},
     **{(name,): _TEXTS for name in ("basename", "dirname", "echo", "seq", "tr")},
     ("cd",): Program(flags="LP", least=1, most=1),
@@ -238,6 +244,7 @@ KNOWN: dict[tuple[str, ...], Program] = {
     ("git", "shortlog"): Program(
         flags="ens",
         long=_words("all author committer email group no-merges numbered since summary until"),
+        never=_SIGNED,
     ),
     ("git", "show"): _GIT_LOG,
     ("git", "stash", "list"): Program(flags="p", long=_words("oneline stat"), most=0),

@@ -19,13 +19,15 @@ from trimtab.agent.patterns import is_literal
 Words = Sequence[str]
 
 _RUNNERS = """
-. ash at awk bash batch builtin bun bunx busybox bwrap cargo chroot command coproc csh dash deno
-doas docker ed emacs env eval ex exec expect fish flock gawk gdb go gradle ionice just ksh less lua
-make man mawk more mvn nawk ncat nice ninja node nodejs nohup npm npx nsenter nvim parallel perl php
-pip pip3 pipx pkexec pnpm podman poetry psql python python2 python3 rake rlwrap rsync ruby run0
-runuser screen script sed setarch setpriv setsid sh socat source sqlite3 ssh ssh-agent stdbuf strace
-su sudo systemd-run tar taskset tclsh tcsh time timeout tmux tox trap unshare uv uvx vi view vim
-watch xargs yarn zsh
+. alias ash at awk bash batch builtin bun bunx busybox bwrap cargo catchsegv chroot chrt command
+compgen conda coproc cpulimit csh dash dbus-run-session deno direnv doas docker ed emacs entr env
+eval ex exec expect fakeroot faketime firejail fish flock gawk gdb go gpg-agent gradle hash
+hyperfine ionice just ksh kubectl less ltrace lua lxc make mamba man mawk more mvn nawk ncat nice
+ninja node nodejs nohup npm npx nsenter numactl nvim openvt parallel perf perl php pip pip3 pipx
+pkexec pnpm podman poetry prlimit proot psql python python2 python3 rake rlwrap rsync ruby run0
+runuser scp screen script sed sem setarch setpriv setsid sh socat source sqlite3 ssh ssh-agent
+stdbuf strace su sudo systemd-run tar taskset tclsh tcsh time timeout tmux tox toybox trap unbuffer
+unshare uv uvx valgrind vi view vim watch xargs xvfb-run yarn zsh
 """
 RUNNERS = frozenset(_RUNNERS.split())
 """Programs that run what they are given."""
@@ -35,11 +37,18 @@ submodule
 """
 _GIT_RUNS = frozenset(_GIT.split())
 """What makes git a runner."""
-_OPTIONS = "-exec -execdir -ok -okdir --exec -x --extcmd -e --rsh -c --command --pre -I -P -O"
+_LOADERS = ("ld-linux", "ld-musl", "ld.so")
+"""How the programs begin by which the system starts others."""
+_OPTIONS = """
+-exec -execdir -ok -okdir --exec -x --extcmd -e --rsh -c --command --pre -I -P -O -S
+--compress-program --use-compress-program --to-command --run -TT --upload-pack --receive-pack
+"""
 _BEFORE_A_COMMAND = frozenset(_OPTIONS.split())
-"""Options behind which other programs expect a command."""
+"""Options after which other programs expect a command."""
 _CUTS = re.compile(r"[;&|\n(){}<>`]+|\$(?=\()")
 _PIECES = re.compile(r"[\s;&|(){}<>`'\"!=,\[\]$\\]+")
+_PUT_IN = re.compile(r"[*?\[$`]")
+"""What another shell puts words in place of."""
 _LONGEST = 50
 """Words of a command that are looked at behind another program."""
 
@@ -79,6 +88,11 @@ def is_certain(line: str) -> bool:
         for command in commands
         if runs_others(command.texts)
         for word in command.words
+    ) and not any(
+        _PUT_IN.search(text)
+        for command in commands
+        if runs_others(command.texts)
+        for text in command.texts
     )
 
 
@@ -88,6 +102,7 @@ def runs_others(words: Words) -> bool:
     # `python3.12` is `python3`.
     return (
         program in RUNNERS
+        or program.startswith(_LOADERS)
         or re.sub(r"[\d.]+$", "", program) in RUNNERS
         or (program == "git" and not _GIT_RUNS.isdisjoint(words))
     )
@@ -98,8 +113,11 @@ def suspects(line: str) -> Iterator[str]:
     yield line
     yield " ".join(line.split())
     try:
-        for command in commands_of(line):
+        commands = commands_of(line)
+        for command in commands:
             yield from _of(command.texts, harmless=doubt(command) is None)
+        if any(command.piped and runs_others(command.texts) for command in commands):
+            yield from _behind(line)
     except Unsure:
         for words in _crude(line):
             yield from _of(words, harmless=False)
@@ -113,15 +131,16 @@ def _of(words: Words, *, harmless: bool) -> Iterator[str]:
     if harmless:
         return
     if runs_others(words):
-        yield from _behind(" ".join(words[1:]))
+        yield from _behind(" ".join(words[1:]), program_of(words[0]))
         return
     for place, word in enumerate(words[1:], 1):
         if words[place - 1] in _BEFORE_A_COMMAND:
-            yield from _behind(" ".join(words[place:]))
-        elif re.match(r"-*[\w.-]+=|!", word):
-            yield from _behind(re.split(r"[=!]", word, maxsplit=1)[1])
+            yield from _behind(" ".join(words[place : place + _LONGEST]))
+        elif re.match(r"-*[\w.-]+=|\w+::|!", word):
+            yield from _behind(re.split(r"::|[=!]", word, maxsplit=1)[1])
         elif re.match(r"-[^-].", word):
-            yield from _behind(word[2:])
+            for begun in range(2, min(len(word), 8)):
+                yield from _behind(word[begun:])
 
 
 def _after_options(words: Words) -> Iterator[int]:
@@ -136,14 +155,26 @@ def _after_options(words: Words) -> Iterator[int]:
                 yield place
 
 
-def _behind(text: str) -> Iterator[str]:
-    """Each word of a text may be a program: quotes and all that stands between commands are cut."""
-    words = [word for word in _PIECES.split(text) if word]
-    for place, word in enumerate(words):
-        yield from _named(words[place : place + _LONGEST])
-        if re.match(r"-\w.", word):
-            # A value without a blank before it: `-Srm`.
-            yield from _named((word[2:], *words[place + 1 : place + _LONGEST]))
+def _behind(text: str, program: str = "") -> Iterator[str]:
+    """Each word of a text may be a program, or a command of the one that is named: quotes, and all
+    that stands between commands, are cut, or are nothing, as inside of a word."""
+    flat = re.sub(r"\\\n|[\\'\"]", "", text)
+    for form in (text,) if flat == text else (text, flat):
+        words = [word for word in _PIECES.split(form) if word]
+        for place, word in enumerate(words):
+            found = words[place : place + _LONGEST]
+            yield from _named(found)
+            for further in _after_options(found):
+                yield from _named((found[0], *found[further:]))
+            if program == "git":
+                yield from _named((program, *found))
+            if program_of(word) == "git":
+                for further in range(2, min(len(found), 8)):
+                    yield from _named(("git", *found[further:]))
+            if re.match(r"-\w.", word):
+                # A value without a blank before it: `-Srm`, `-yxrm`.
+                for begun in range(2, min(len(word), 8)):
+                    yield from _named((word[begun:], *found[1:]))
 
 
 def _named(words: Words) -> Iterator[str]:
@@ -152,6 +183,8 @@ def _named(words: Words) -> Iterator[str]:
         yield " ".join(words)
         if (name := program_of(words[0])) != words[0]:
             yield " ".join((name, *words[1:]))
+        if name.startswith("git-"):
+            yield " ".join(("git", name[4:], *words[1:]))
 
 
 def _crude(line: str) -> Iterator[Words]:
@@ -162,7 +195,7 @@ def _crude(line: str) -> Iterator[Words]:
         while words and (words[0] in KEYWORDS or ASSIGNMENT.match(words[0])):
             value = words[0].partition("=")[2]
             words = words[1:]
-            if value:
-                yield [value, *words]
+            if value and len(words) < 4 * _LONGEST:
+                yield [value, *words[:_LONGEST]]
         if words:
             yield words

@@ -366,7 +366,7 @@ HARMLESS = (
     r"head -n 5 README.md",
     r"head -5 README.md",
     r"tail -n +2 README.md",
-    r"wc -l *.py",
+    r"wc -l ./*.py",
     r"wc -l src/*.py 2>/dev/null",
     r"grep -rn hello src",
     r"grep -rn --include=*.py 'def ' .",

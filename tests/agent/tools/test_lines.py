@@ -1,6 +1,6 @@
 """Lines that a hostile model would send, and those that a useful one does: each is tried for real.
 
-The lines are in `lines.py`, which says how to add one.
+The lines are in `lines.py`, which says how to add one, and in `outside_lines.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.agent.tools.lines import DENIED, HARMLESS, HOSTILE, OPERATORS
+from tests.agent.tools import lines, outside_lines
+from tests.agent.tools.lines import OPERATORS
 from tests.agent.tools.trial import Stage, Trial
 from trimtab.agent.permissions import Rules, judge
 from trimtab.agent.readers import KNOWN
@@ -21,6 +22,9 @@ from trimtab.cli.init.choice import chosen
 from trimtab.cli.init.files import texts
 from trimtab.testing.server.serving import serve
 
+HOSTILE = (*lines.HOSTILE, *outside_lines.HOSTILE)
+HARMLESS = (*lines.HARMLESS, *outside_lines.HARMLESS)
+DENIED = (*lines.DENIED, *outside_lines.DENIED)
 WRITTEN = texts("helper", chosen({}, model="claude-sonnet-5-5"), with_shell=True)["agent.yaml"]
 SHIPPED = tuple(yaml.safe_load(WRITTEN)["tools"]["shell"]["allow"])
 """The patterns that `trimtab init --shell` writes."""
@@ -77,13 +81,19 @@ def test_no_pattern_that_operators_write_allows_a_hostile_line(line):
             "git show HEAD:README.md",
             "git status",
         ),
-        *("grep -rn foo src", "ls -la src", "cat README.md", "wc -l *.py", "head -n 5 src/a.py"),
+        *("grep -rn foo src", "ls -la src", "cat README.md", "wc -l ./*.py", "head -n 5 src/a.py"),
         *("git log --stat | head -20", "cat src/*.py | grep -n def | wc -l"),
     ],
 )
 def test_with_the_shell_of_a_new_agent_the_usual_looks_around_are_not_asked_about(line):
     rules = Rules(default="ask", allow=SHIPPED, by_command=True)
     assert judge(rules, line).permission == "allow"
+
+
+@pytest.mark.parametrize("line", outside_lines.PUSHES)
+def test_a_denied_command_of_a_program_does_not_hide_behind_another(line):
+    rules = Rules(default="allow", deny=("git push *",), by_command=True)
+    assert judge(rules, line).permission != "allow"
 
 
 NOTICED = {

@@ -26,7 +26,7 @@ SECRET = "SECRET-OF-THE-OPERATOR"  # noqa: S105 - no secret, but what stands for
 """What no line may show."""
 NOT_RUN = "[not run: "
 GIT = shutil.which("git") or "git"
-AT_ONCE = 20
+AT_ONCE = 50
 """Lines that the model sends in one reply."""
 FILES = {
     "README.md": "hello\nworld\n",
