@@ -37,11 +37,11 @@ _GIT_RUNS = frozenset(_GIT.split())
 """What makes git a runner."""
 _OPTIONS = "-exec -execdir -ok -okdir --exec -x --extcmd -e --rsh -c --command --pre -I -P -O"
 _BEFORE_A_COMMAND = frozenset(_OPTIONS.split())
-"""Options behind which other programs expect a command."""
+"""Options after which other programs expect a command."""
 _CUTS = re.compile(r"[;&|\n(){}<>`]+|\$(?=\()")
 _PIECES = re.compile(r"[\s;&|(){}<>`'\"!=,\[\]$\\]+")
 _LONGEST = 50
-"""Words of a command that are looked at behind another program."""
+"""Words of a command that are looked at after another program."""
 
 
 def forbidding(patterns: Sequence[str], line: str) -> str | None:
@@ -108,20 +108,18 @@ def suspects(line: str) -> Iterator[str]:
 def _of(words: Words, *, harmless: bool) -> Iterator[str]:
     """A command, and what it may run in its turn."""
     yield from _named(words)
-    for place in _after_options(words):
-        yield from _named((words[0], *words[place:]))
     if harmless:
         return
     if runs_others(words):
-        yield from _behind(" ".join(words[1:]))
+        yield from _inside(" ".join(words[1:]))
         return
     for place, word in enumerate(words[1:], 1):
         if words[place - 1] in _BEFORE_A_COMMAND:
-            yield from _behind(" ".join(words[place:]))
+            yield from _inside(" ".join(words[place:]))
         elif re.match(r"-*[\w.-]+=|!", word):
-            yield from _behind(re.split(r"[=!]", word, maxsplit=1)[1])
+            yield from _inside(re.split(r"[=!]", word, maxsplit=1)[1])
         elif re.match(r"-[^-].", word):
-            yield from _behind(word[2:])
+            yield from _inside(word[2:])
 
 
 def _after_options(words: Words) -> Iterator[int]:
@@ -136,7 +134,7 @@ def _after_options(words: Words) -> Iterator[int]:
                 yield place
 
 
-def _behind(text: str) -> Iterator[str]:
+def _inside(text: str) -> Iterator[str]:
     """Each word of a text may be a program: quotes and all that stands between commands are cut."""
     words = [word for word in _PIECES.split(text) if word]
     for place, word in enumerate(words):
@@ -147,15 +145,18 @@ def _behind(text: str) -> Iterator[str]:
 
 
 def _named(words: Words) -> Iterator[str]:
-    """A command by the path and by the name of its program."""
-    if words and words[0]:
-        yield " ".join(words)
+    """A command by the path and by the name of its program, with its first options and without."""
+    if not words or not words[0]:
+        return
+    for place in (1, *_after_options(words)):
+        rest = words[place:]
+        yield " ".join((words[0], *rest))
         if (name := program_of(words[0])) != words[0]:
-            yield " ".join((name, *words[1:]))
+            yield " ".join((name, *rest))
 
 
 def _crude(line: str) -> Iterator[Words]:
-    """Where the line is not understood: cut at all that could begin a command, quotes or not."""
+    """A line that is not understood: cut at all that could begin a command, quotes or not."""
     flat = re.sub(r"\\\n|\$(?=['\"])|[\\'\"]", "", line)
     for piece in _CUTS.split(flat):
         words = piece.split()
