@@ -81,7 +81,7 @@ def commands_of(line: str) -> list[Command]:
             if words:
                 commands.append(Command(words=tuple(words), piped=piped))
                 piped = False
-            # A line break may stand behind a pipe, which is still one then.
+            # A line break may stand after a pipe, which is still one then.
             piped = piped or separator[0] in ("|", "|&")
             words, at = [], separator.end()
         else:

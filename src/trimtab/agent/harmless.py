@@ -13,7 +13,7 @@ LONGEST = 200
 
 
 def doubt(command: Command, *, moved: bool = False) -> str | None:
-    """Why the command is not known to be harmless; None where it is.
+    """Why the command is not known to be harmless; None if it is.
 
     `moved` says that a `cd` stands before it in the line.
     """
@@ -30,7 +30,7 @@ def doubt(command: Command, *, moved: bool = False) -> str | None:
 
 
 def head_of(texts: Sequence[str]) -> tuple[str, ...] | None:
-    """The words that name a known program: `ls`, `git diff`; None where none is known."""
+    """The words that name a known program: `ls`, `git diff`; None if none is known."""
     found = (tuple(texts[:size]) for size in (3, 2, 1))
     return next((head for head in found if head in KNOWN), None)
 
@@ -132,7 +132,7 @@ NEXT = "\0"
 
 
 def _option(program: Program, text: str) -> str | None:
-    """The value that an option has, empty for none; None where the option is not known."""
+    """The value that an option has, empty for none; None if the option is not known."""
     if program.never and program.never.search(text):
         return None
     if program.other and program.other.fullmatch(text):

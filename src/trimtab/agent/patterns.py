@@ -15,7 +15,7 @@ _NAME = re.compile(r"[\w-]*[^\W_]\*")
 """A name with a `*` directly after it: `git diff*`."""
 _PROGRAM = re.compile(r"[^*?\[]*[^\W_]\*")
 _STANDS_FOR = re.compile(r"[\w.%+/-]*")
-"""What a `*` inside a word stands for where the program is not known."""
+"""What a `*` inside a word stands for if the program is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +52,7 @@ def is_literal(text: str) -> bool:
 
 
 def objection(pattern: Pattern, command: Command, doubt: str | None, *, moved: bool) -> str | None:
-    """Why a pattern that matches does not allow the command; None where it does.
+    """Why a pattern that matches does not allow the command; None if it does.
 
     `doubt` says why the command is not known to be harmless, and `moved` that a `cd` stands before
     it. A command that is not known to be harmless is allowed only if each of its words is spelt.

@@ -50,7 +50,7 @@ _PIECES = re.compile(r"[\s;&|(){}<>`'\"!=,\[\]$\\]+")
 _PUT_IN = re.compile(r"[*?\[$`]")
 """What another shell puts words in place of."""
 _LONGEST = 50
-"""Words of a command that are looked at behind another program."""
+"""Words of a command that are looked at after another program."""
 
 
 def forbidding(patterns: Sequence[str], line: str) -> str | None:
@@ -117,7 +117,7 @@ def suspects(line: str) -> Iterator[str]:
         for command in commands:
             yield from _of(command.texts, harmless=doubt(command) is None)
         if any(command.piped and runs_others(command.texts) for command in commands):
-            yield from _behind(line)
+            yield from _inside(line)
     except Unsure:
         for words in _crude(line):
             yield from _of(words, harmless=False)
@@ -126,21 +126,19 @@ def suspects(line: str) -> Iterator[str]:
 def _of(words: Words, *, harmless: bool) -> Iterator[str]:
     """A command, and what it may run in its turn."""
     yield from _named(words)
-    for place in _after_options(words):
-        yield from _named((words[0], *words[place:]))
     if harmless:
         return
     if runs_others(words):
-        yield from _behind(" ".join(words[1:]), program_of(words[0]))
+        yield from _inside(" ".join(words[1:]), program_of(words[0]))
         return
     for place, word in enumerate(words[1:], 1):
         if words[place - 1] in _BEFORE_A_COMMAND:
-            yield from _behind(" ".join(words[place : place + _LONGEST]))
+            yield from _inside(" ".join(words[place : place + _LONGEST]))
         elif re.match(r"-*[\w.-]+=|\w+::|!", word):
-            yield from _behind(re.split(r"::|[=!]", word, maxsplit=1)[1])
+            yield from _inside(re.split(r"::|[=!]", word, maxsplit=1)[1])
         elif re.match(r"-[^-].", word):
             for begun in range(2, min(len(word), 8)):
-                yield from _behind(word[begun:])
+                yield from _inside(word[begun:])
 
 
 def _after_options(words: Words) -> Iterator[int]:
@@ -155,7 +153,7 @@ def _after_options(words: Words) -> Iterator[int]:
                 yield place
 
 
-def _behind(text: str, program: str = "") -> Iterator[str]:
+def _inside(text: str, program: str = "") -> Iterator[str]:
     """Each word of a text may be a program, or a command of the one that is named: quotes, and all
     that stands between commands, are cut, or are nothing, as inside of a word."""
     flat = re.sub(r"\\\n|[\\'\"]", "", text)
@@ -164,8 +162,6 @@ def _behind(text: str, program: str = "") -> Iterator[str]:
         for place, word in enumerate(words):
             found = words[place : place + _LONGEST]
             yield from _named(found)
-            for further in _after_options(found):
-                yield from _named((found[0], *found[further:]))
             if program == "git":
                 yield from _named((program, *found))
             if program_of(word) == "git":
@@ -178,17 +174,20 @@ def _behind(text: str, program: str = "") -> Iterator[str]:
 
 
 def _named(words: Words) -> Iterator[str]:
-    """A command by the path and by the name of its program."""
-    if words and words[0]:
-        yield " ".join(words)
+    """A command by the path and by the name of its program, with its first options and without."""
+    if not words or not words[0]:
+        return
+    for place in (1, *_after_options(words)):
+        rest = words[place:]
+        yield " ".join((words[0], *rest))
         if (name := program_of(words[0])) != words[0]:
-            yield " ".join((name, *words[1:]))
+            yield " ".join((name, *rest))
         if name.startswith("git-"):
-            yield " ".join(("git", name[4:], *words[1:]))
+            yield " ".join(("git", name[4:], *rest))
 
 
 def _crude(line: str) -> Iterator[Words]:
-    """Where the line is not understood: cut at all that could begin a command, quotes or not."""
+    """A line that is not understood: cut at all that could begin a command, quotes or not."""
     flat = re.sub(r"\\\n|\$(?=['\"])|[\\'\"]", "", line)
     for piece in _CUTS.split(flat):
         words = piece.split()

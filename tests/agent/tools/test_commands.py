@@ -154,7 +154,7 @@ def test_what_is_denied_is_found_in_any_part_of_a_line(line):
     "line",
     [
         *("git push", "git push -f origin", "git -C . push", "git -C . -c x=y push origin"),
-        *("git --no-pager push origin", "sudo git push", "git 'push'", "/usr/bin/git push"),
+        *("git --no-pager push origin", "sudo git -C . push", "git 'push'", "/usr/bin/git push"),
     ],
 )
 def test_a_denied_command_of_a_program_is_found_behind_its_options(pattern, line):
