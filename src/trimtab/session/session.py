@@ -333,7 +333,7 @@ class Session:
     ) -> list[str]:
         """Destroy the payload of a message or a part, in the store and in all made from it.
 
-        Nothing is written where it is gone already. `first` is told what is to go before the log
+        What is gone already is not recorded again. `first` is told what is to go before the log
         is written anew. With `alone` a turn that is open, in whichever process, can write no more:
         it may hold the text in memory. Returns the sessions that were forked from this one: their
         copies are not reached.
@@ -348,11 +348,11 @@ class Session:
                 erases = erasing.found()
                 if first is not None:
                     await first(erasing)
-                if not erases:
-                    return await self.store.forks(self.id)
                 bodies: list[Body] = [*erases]
-                if alone and erasing.turn:
+                if alone and erases and erasing.turn:
                     bodies.insert(0, self._claim())
+                # Also where nothing is left to be erased in the log: what was made from it may be
+                # there still, where an earlier attempt was cut off.
                 events = [self._context.event(body, n) for n, body in enumerate(bodies)]
                 self._unsure = True
                 try:
