@@ -211,7 +211,7 @@ async def test_a_deleted_session_leaves_nothing(place):
     await store.close()
 
 
-async def test_erasing_the_same_again_writes_nothing(store):
+async def test_erasing_the_same_again_records_nothing(store):
     session = await Session.create(store, "s", **options())
     handle = await session.add(user("My secret."))
     await session.erase(handle)

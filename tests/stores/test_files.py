@@ -15,8 +15,10 @@ from tests.stores.folders import SESSION, append, dumped, holding, lines
 from tests.stores.make import claimed, forked, held, said
 from trimtab.core.event import Said
 from trimtab.core.snapshot import VERSION, NewerSnapshot, Snapshot
-from trimtab.stores.errors import Damaged, KeyTaken, StaleOwner
+from trimtab.session import Session
+from trimtab.stores.errors import Damaged, KeyTaken, StaleOwner, StoreUnavailable
 from trimtab.stores.files import FileStore, reading
+from trimtab.stores.files import rewrite as rewriting
 from trimtab.stores.files.disk import folder_name, session_id
 from trimtab.stores.files.log import ENTRY
 from trimtab.stores.files.snapshots import from_yaml, to_yaml
@@ -521,3 +523,30 @@ class Held:
 
     def __exit__(self, *_):
         self._file.close()
+
+
+async def erase_again(root, monkeypatch, word):
+    """An erasure whose end the disk refuses, then the same again; where the word is after each."""
+    store = FileStore(root, fsync=False)
+    session = await Session.create(store, SESSION, model="gpt-4o")
+    handle = await session.add({"role": "user", "content": f"{word} " * 9_000})
+
+    def refused(*_, **__):
+        raise OSError(5, "the disk refuses")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rewriting, "sweep_blobs", refused)
+        with pytest.raises(StoreUnavailable):
+            await session.erase(handle)
+    left = holding(root, word)
+    await session.erase(handle)
+    await store.close()
+    return left, holding(root, word)
+
+
+def test_an_erasure_whose_end_the_disk_refused_is_ended_when_it_is_asked_for_again(
+    tmp_path, monkeypatch
+):
+    left, after = asyncio.run(erase_again(tmp_path, monkeypatch, "the-hidden-word"))
+    assert len(left) == 1  # the blob
+    assert after == []

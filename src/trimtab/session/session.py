@@ -360,9 +360,8 @@ class Session:
                 erases = erasing.found()
                 if first is not None:
                     await first(erasing)
-                if not erases:
-                    return await self.store.forks(self.id)
-                claim = [self._claim()] if alone and erasing.turn else []
+                claim = [self._claim()] if alone and erases and erasing.turn else []
+                # Also if nothing is left to erase here: an attempt may have been cut off.
                 bodies: list[Body] = [*claim, *erases]
                 events = [self._context.event(body, n) for n, body in enumerate(bodies)]
                 self._unsure = True
