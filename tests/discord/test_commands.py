@@ -113,7 +113,7 @@ def test_undo_takes_back_the_last_message_and_what_followed_it():
             channel = discord.direct(ann)
             await house.heard(channel, ann)
             text = await told(discord, channel, ann, "undo")
-            assert text.startswith("Taken back: “Are you there?” and 1 message after it.")
+            assert text.startswith("Taken back: “Are you there?” and 1 message with it.")
             await discord.say(channel, ann, "New.")
             assert (await house.posted(channel, 2))[1] == "You said: New."
             assert "Are you there?" not in str(house.served.provider.requests[-1]["messages"])

@@ -34,7 +34,7 @@ def test_undo_takes_back_the_last_message_and_what_followed_it(served):
                 await bot.settled()
             served.api.says(ADA, "/undo")
             told = (
-                "Taken back: “Forget it.” and 1 message after it. What tools did outside is not "
+                "Taken back: “Forget it.” and 1 message with it. What tools did outside is not "
                 "undone."
             )
             await until(lambda: told in served.api.texts(ADA))

@@ -80,14 +80,32 @@ def unanswered(window: Window) -> list[Entry]:
     return [entry for entry in reversed(found) if entry.message.role in ("user", "tool")]
 
 
+def undoing(window: Window) -> Entry | None:
+    """The first message that goes when the user's newest is undone: it, or what was rejected right
+    before it, which would be sent again without it. None where nothing was said."""
+    first = window.newest_user
+    for round in reversed(window.rounds):
+        for entry in reversed(round.entries):
+            if first is None or entry.seq >= first.seq:
+                continue
+            if entry.message.role != "user" or not _is_left_out(entry):
+                return first
+            first = entry
+    return first
+
+
 def tellable(entry: Entry) -> Message:
     """A message as a summary may tell of it: without what a provider has rejected."""
-    left = {index for index, edit in entry.edits.items() if edit.why.startswith(WHY)}
-    if not left:
+    if not _is_left_out(entry):
         return entry.message
+    left = {index for index, edit in entry.edits.items() if edit.why.startswith(WHY)}
     parts = enumerate(entry.message.parts)
     made = tuple(shown(part, entry.edits[n]) if n in left else part for n, part in parts)
     return replace(entry.message, parts=made)
+
+
+def _is_left_out(entry: Entry) -> bool:
+    return any(edit.why.startswith(WHY) for edit in entry.edits.values())
 
 
 def _left_out(window: Window, places: Iterable[Place]) -> Decision:

@@ -11,6 +11,7 @@ from functools import partial
 from trimtab.core.message import text_message
 from trimtab.core.policies.asked import asked
 from trimtab.core.policies.knobs import knobs_from
+from trimtab.core.rejected import undoing
 from trimtab.dialects.media import softened_message
 from trimtab.gateways.picture import picture
 from trimtab.session import Session
@@ -136,16 +137,17 @@ async def _undo(service: Service, session: str, key: str) -> str:
         async with opened.owned():
             await _take_in(service, opened)
             user, said = opened.window.newest_user, opened.window.said
-            if user is None:
+            first = undoing(opened.window)
+            if user is None or first is None:
                 return NOTHING
-            text, to = " ".join(user.message.text.split()), user.seq - 1
+            text, to = " ".join(user.message.text.split()), first.seq - 1
             await opened.rewind(to)
             after = said - opened.window.said - 1
             # Twice, so that its key is in the log only when it is done.
             await opened.add(text_message("user", "/undo"), key=key)
             await opened.rewind(to)
     short = text if len(text) <= QUOTED_BRIEFLY else f"{text[:QUOTED_BRIEFLY]}…"
-    more = f" and {after} message{'' if after == 1 else 's'} after it" if after else ""
+    more = f" and {after} message{'' if after == 1 else 's'} with it" if after else ""
     return f"Taken back: “{short}”{more}. What tools did outside is not undone."
 
 

@@ -7,7 +7,7 @@ from tests.pictures import PNG_TEXT, png, text
 from trimtab import Context, check
 from trimtab.core.event import Edit, Said
 from trimtab.core.message import Media, Message, Text, ToolResult
-from trimtab.core.rejected import WHY
+from trimtab.core.rejected import WHY, undoing
 
 IMAGE = "Could not process image"
 POLICY = "Output blocked by content filtering policy"
@@ -254,6 +254,25 @@ def test_what_was_undone_and_what_is_undone_again_is_no_matter():
     context.rewind(int(rejected[1:]) - 1)
     context.add(user("A fourth."))
     assert asked(context) == [*BEFORE, "A fourth."]
+
+
+def test_who_undoes_the_next_message_undoes_what_was_rejected_before_it():
+    """Else it would be in the next call again."""
+    context = talked()
+    rejected = [context.add(user(f"Forbidden {number}.")) for number in range(2)]
+    context.request()
+    context.fail("rejected", message=POLICY)
+    context.add(user("Something else."))
+    context.request()
+    context.add(said("As you wish."))
+    first = undoing(context.window)
+    assert first is not None
+    assert f"m{first.seq}" == rejected[0]
+    context.rewind(first.seq - 1)
+    before = undoing(context.window)
+    assert before is not None
+    assert before.message.text == "Hello."
+    assert undoing(claude().window) is None
 
 
 def test_it_is_known_after_a_checkpoint_and_in_another_process():

@@ -24,6 +24,7 @@ from trimtab.cli.words import brief, counted, plain
 from trimtab.core.policies.asked import asked
 from trimtab.core.policies.knobs import knobs_from
 from trimtab.core.recall import NOTHING
+from trimtab.core.rejected import undoing
 from trimtab.providers.choose import MissingKey
 from trimtab.session.hiding import hidden_since
 from trimtab.stores.choose import is_database
@@ -178,14 +179,14 @@ async def _compact(talk: Talk, rest: str) -> None:
 async def _undo(talk: Talk, rest: str) -> None:
     del rest
     window = talk.session.window
-    user = window.newest_user
-    if user is None:
+    user, first = window.newest_user, undoing(window)
+    if user is None or first is None:
         _say(talk, "There is nothing to undo: you have said nothing yet.")
         return
     after = [entry for seq, entry in window.entries.items() if seq > user.seq]
     ran = sum(len(entry.message.results) for entry in after)
     text = user.message.text
-    await talk.session.rewind(user.seq - 1)
+    await talk.session.rewind(first.seq - 1)
     talk.draft, talk.hidden = text, ()
     told = f"Undone: {brief(text, 60)!r}"
     if after:

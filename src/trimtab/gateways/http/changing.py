@@ -6,6 +6,7 @@ from functools import partial
 
 from trimtab.core.policies.asked import asked as smaller
 from trimtab.core.policies.knobs import knobs_from
+from trimtab.core.rejected import undoing
 from trimtab.gateways.http.answers import Compacted, Created, Erased, Undone
 from trimtab.gateways.http.asking import Asked, Reply
 from trimtab.gateways.http.problems import Problem
@@ -93,8 +94,8 @@ async def _taken_back(opened: Session, handle: str | None) -> Undone:
 def _back_to(opened: Session, handle: str | None) -> int | None:
     """The position to go back to; None where there is nothing to undo."""
     if handle is None:
-        user = opened.window.newest_user
-        return None if user is None else user.seq - 1
+        first = undoing(opened.window)
+        return None if first is None else first.seq - 1
     seq = int(handle[1:])
     if not 0 < seq <= opened.window.seq:
         raise Problem(
