@@ -76,6 +76,7 @@ DECISIVE = frozenset({"insufficient_quota"})
 NOT_TAKEN = (
     r"input (?:was|has been) flagged|flagged (?:as|for|by)|requires moderation|content[ _-]policy"
     r"|content (?:filter|management)|usage policy|violat\w+ .{0,60}polic"
+    r"|could not process (?:the )?(?:image|document|file|audio|pdf)"
     r"|\bsupports? (?:image|vision|audio|video|file|multimodal)"
     r"|\b(?:image|audio|video|file)\w*(?: inputs?)? (?:is|are) (?:not|only) supported"
 )
