@@ -58,7 +58,21 @@ CODES: dict[str, Kind] = {
     "unsupported_parameter": "refused",
     "content_filter": "rejected",
     "content_policy_violation": "rejected",
+    "empty_image_file": "rejected",
+    "failed_to_download_image": "rejected",
+    "image_content_policy_violation": "rejected",
+    "image_file_not_found": "rejected",
+    "image_file_too_large": "rejected",
+    "image_parse_error": "rejected",
+    "image_too_large": "rejected",
+    "image_too_small": "rejected",
+    "invalid_base64_image": "rejected",
+    "invalid_image": "rejected",
+    "invalid_image_format": "rejected",
+    "invalid_image_mode": "rejected",
+    "invalid_image_url": "rejected",
     "invalid_prompt": "rejected",
+    "unsupported_image_media_type": "rejected",
 }
 """What stands in `type`, `code` or `status` of an error, in lower case."""
 

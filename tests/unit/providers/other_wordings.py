@@ -137,6 +137,11 @@ OTHERS: dict[str, tuple[str, int | None, Any]] = {
         404,
         {"error": {"message": "No endpoints found that support image input", "code": 404}},
     ),
+    "a picture that nobody can draw, in a stream": (
+        "rejected",
+        None,
+        {"code": "image_parse_error", "message": "The image could not be parsed."},
+    ),
     "a document that is none": ("rejected", 400, anthropic("The PDF specified was not valid.")),
     "a text that a policy forbids": (
         "rejected",

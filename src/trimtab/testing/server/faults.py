@@ -256,7 +256,9 @@ OTHERS: Mapping[str, Fault] = {
         "length 10485760, but got a string with length 12000000 instead.",
         code="string_above_max_length",
     ),
-    "could_not_process": Fault(kind="rejected", message="Could not process image"),
+    "could_not_process": Fault(
+        kind="rejected", message="Could not process image", code="image_parse_error"
+    ),
     "content_policy": Fault(
         kind="rejected",
         message="Invalid prompt: your prompt was flagged as potentially violating our usage "
