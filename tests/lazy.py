@@ -37,10 +37,22 @@ def lazy(name: str) -> Any:
 
 
 if TYPE_CHECKING:
-    import anthropic as anthropic
+    import anthropic
     import anthropic.types.parsed_message
-    import openai as openai
+    import openai
     import openai.lib.streaming.responses
-    import pydantic as pydantic
+    import openai.types.chat
+    import openai.types.responses
+    import pydantic
+
+    # What a type checker then knows of the packages.
+    KNOWN = (
+        anthropic.types.parsed_message,
+        openai.lib.streaming.responses,
+        openai.types.chat,
+        openai.types.responses,
+    )
 else:
     anthropic, openai, pydantic = lazy("anthropic"), lazy("openai"), lazy("pydantic")
+
+__all__ = ["anthropic", "lazy", "openai", "pydantic"]

@@ -40,8 +40,9 @@ WAV = (
     + struct.pack("<I", 36)
     + b"WAVEfmt "
     + struct.pack("<IHHIIHH", 16, 1, 1, 8000, 8000, 1, 8)
+    + b"data"
+    + struct.pack("<I", 0)
 )
-WAV += b"data" + struct.pack("<I", 0)
 PNG_TEXT, JPEG_TEXT, PDF_TEXT, WAV_TEXT = text(png()), text(jpeg()), text(PDF), text(WAV)
 
 BROKEN_INSIDE = png()[:41] + bytes(byte ^ 0xFF for byte in png()[41:45]) + png()[45:]

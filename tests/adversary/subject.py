@@ -127,9 +127,11 @@ class Subject:
         """The request that would be made."""
         return self.context.preview(volatile=volatile).request
 
-    def overflow(self, **told: int) -> None:
-        """The provider has refused the last request for its length; `told` is what it named."""
-        self.context.fail("overflow", **told)
+    def overflow(
+        self, *, limit: int | None = None, input: int | None = None, requested: int | None = None
+    ) -> None:
+        """The provider has refused the last request for its length; these it may have named."""
+        self.context.fail("overflow", limit=limit, input=input, requested=requested)
 
     def server_error(self) -> None:
         """The last request has failed, and its length had no part in it."""

@@ -83,8 +83,8 @@ async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):
         before = await served.service.store.sessions()
         for method, path in routes - {("GET", "/metrics")}:
             for accept in ("application/json", "text/event-stream"):
-                sent = {"json": {"text": "Hello."}} if method == "POST" else {}
-                answer = await http.request(method, path, headers={"Accept": accept}, **sent)
+                sent = {"text": "Hello."} if method == "POST" else None
+                answer = await http.request(method, path, headers={"Accept": accept}, json=sent)
                 told = problem(answer, 403, "not-allowed")
                 assert "the key ops reads /metrics and nothing else" in told["detail"], path
         problem(await http.get("/nowhere"), 403, "not-allowed")

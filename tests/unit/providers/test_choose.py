@@ -216,6 +216,7 @@ def test_headers_of_the_environment_are_sent_though_the_sdk_does_not_see_it(
     monkeypatch.delenv(variable, raising=False)
     keys = {"ANTHROPIC_API_KEY": "a", "OPENAI_API_KEY": "o"}
     told = provider_for(model, environ={**keys, variable: "X-Gateway: one:two\n\nX-Team : 7"})
+    assert isinstance(told, Anthropic | OpenAIChat)
     client = told._client if isinstance(told, Anthropic) else told._line.client
     sent = {name.lower(): value for name, value in client.default_headers.items()}
     assert (sent["x-gateway"], sent["x-team"]) == ("one:two", "7")
