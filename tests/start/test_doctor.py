@@ -202,7 +202,7 @@ BROAD = {
     "sudo *": ("allows nothing: sudo runs what it is given", "`kind: command`"),
     "tee *": ("allows nothing: tee writes or removes what it is given", "`kind: command`"),
     "rm ./*.pyc": ("rm writes or removes what it is given", "word by word"),
-    "kubectl get *": ("kubectl is not known to only read", "word by word"),
+    "helm list *": ("helm is not known to only read", "word by word"),
     "pytest *": ("runs the code of all tests", "leave it out"),
 }
 

@@ -15,7 +15,7 @@ from trimtab.stores.postgres.migrations import migrate
 from trimtab.stores.postgres.names import uuid_of
 from trimtab.stores.postgres.queries import QUERIES
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
 
 @pytest.fixture(scope="module")

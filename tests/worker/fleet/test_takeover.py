@@ -26,6 +26,7 @@ async def jobs(one):
     return [*await one.mail.queue.app.job_manager.list_jobs_async()]
 
 
+@pytest.mark.process
 async def test_a_worker_that_is_killed_is_taken_over_and_its_session_answered_once(
     conninfo, tmp_path
 ):
@@ -45,6 +46,7 @@ async def test_a_worker_that_is_killed_is_taken_over_and_its_session_answered_on
             assert len(await idle.sent()) == 1
 
 
+@pytest.mark.process
 async def test_a_worker_that_is_cut_off_loses_its_turn_and_changes_nothing_when_it_is_back(
     conninfo, tmp_path
 ):
