@@ -323,7 +323,11 @@ class Telling:
 
     async def _delete(self, http: httpx2.AsyncClient, session: str, plant: Plant) -> None:
         del plant
-        (await http.delete(_path(session))).raise_for_status()
+        answer = await http.delete(_path(session))
+        # Where a kill cut the first attempt short, the session may be gone: what counts is what is
+        # found afterwards.
+        if answer.status_code != 404:
+            answer.raise_for_status()
 
     async def _erase(self, http: httpx2.AsyncClient, session: str, plant: Plant) -> None:
         """Every message that says it; twice, for the same again does no harm."""
