@@ -26,6 +26,7 @@ COMMANDS = (
     ("-m", "benchmarks.turn_crash"),
     ("-m", "benchmarks.summary_cost"),
     ("-m", "benchmarks.summary_fidelity"),
+    ("-m", "benchmarks.standing_rules"),
     ("-m", "benchmarks.first_token"),
     ("-m", "benchmarks.tool_floods"),
     ("-m", "benchmarks.real_model", "--if-built"),

@@ -34,6 +34,9 @@ class Size:
     """What both together may reach."""
 
 
+_HALF = re.compile("[\ud800-\udfff]")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """A user's message that can be found again: it begins and ends with its name."""
@@ -73,9 +76,14 @@ class Kept:
         return self.head + self.tail
 
 
+def on_the_wire(text: str) -> str:
+    """A text as it can be sent: for half of a surrogate pair a sign stands that says so."""
+    return _HALF.sub("\ufffd", text)
+
+
 def kept_of(request: Wire, question: Question) -> Kept:
     """What a request holds of a message, wherever it stands."""
-    (first, last), whole = question.ends, question.text
+    (first, last), whole = question.ends, on_the_wire(question.text)
     head = tail = 0
     for message in request.get("messages", request.get("input")) or ():
         for text in texts_of(message):
@@ -98,7 +106,7 @@ def _common(one: str, other: str) -> int:
 def newest_is_there(request: Wire, question: Question, size: Size) -> Iterator[Broken]:
     """The newest user message is there, whole or cut (law 3). Its text is cut last, and never below
     a quarter of the room."""
-    kept, whole = kept_of(request, question), question.text
+    kept, whole = kept_of(request, question), on_the_wire(question.text)
     if not kept.characters:
         free, length = size.limit - size.bound - size.output, len(whole)
         short = "a short newest user message" if length <= SHORT else "the newest user message"

@@ -4,8 +4,6 @@ import ast
 import statistics
 from pathlib import Path
 
-import pytest
-
 import trimtab
 
 ROOT = Path(__file__).parents[2]
@@ -22,11 +20,6 @@ def relative(path: Path) -> str:
 
 def length(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_a_source_file_has_at_most_500_lines(path):
-    assert length(path) <= 500
 
 
 def test_the_median_source_file_has_fewer_than_150_lines():

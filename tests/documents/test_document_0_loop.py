@@ -242,8 +242,10 @@ def test_the_settings_of_the_file_also_bind_under_the_default_policy():
     talk.user("go")
     request = talk.rounds(prose(40_000))
     history = [text for text in texts(request) if re.match(r"[qa]\d+ ", text)]
-    assert 1_800 <= sum(map(quarter, history)) <= 2_000
+    (listed,) = (text for text in texts(request) if text.startswith("[The user's earlier messages"))
+    assert quarter(listed) <= 1_000
+    assert 1_800 <= sum(map(quarter, [listed, *history])) <= 2_000
     (sent,) = results(request)
-    head, indicator = sent.rsplit("\n", 1)
-    assert indicator.startswith("[truncated: kept first ~")
-    assert 700 <= quarter(head) <= 1_500
+    indicator, _, shown = sent.partition("\n")
+    assert indicator.startswith("[shortened: ~")
+    assert 700 <= quarter(shown) <= 1_500

@@ -14,7 +14,18 @@ from typing import Any
 from tests.conversations import ticking
 from tests.golden.events import EVENTS
 from trimtab import Context
-from trimtab.core.event import VERSION, Call, canonical, dump
+from trimtab.core.event import (
+    VERSION,
+    Call,
+    Edit,
+    EditKind,
+    LeftOut,
+    Listed,
+    Size,
+    canonical,
+    dump,
+)
+from trimtab.core.message import ToolCall
 from trimtab.core.plan import Span
 from trimtab.core.prompt import RENDERER
 
@@ -83,7 +94,40 @@ def conversation(dialect: str) -> Context:
     context.request()
     context.add_summary("They read a.py, which has sixty lines.", span=Span(first=1, last=36))
     context.request()
+    _words_stay(context)
     return context
+
+
+def _words_stay(context: Context) -> None:
+    """What came with renderer 4: the user's words in a list, calls and results cut otherwise."""
+    context.add(_calls("call_7"))
+    context.add(_result("call_7", LONG))
+    context.add({"role": "user", "content": [{"type": "text", "text": "<system-reminder>x"}]})
+    context.add({"role": "user", "content": f"Read {LONG}"})
+    context.request()
+    window = context.window
+    asked, found = (
+        max(entry.seq for entry in window.entries.values() if entry.message.role == role)
+        for role in ("assistant", "tool")
+    )
+    users = [entry.seq for entry in window.entries.values() if entry.message.role == "user"]
+    parts = window.entries[asked].message.parts
+    call = next(index for index, part in enumerate(parts) if isinstance(part, ToolCall))
+    context.append(_edit("truncate", asked, asked, part=call, text="[cut]", head=3))
+    context.append(
+        _edit("truncate", found, found, part=0, text="[shortened]", pieces=((0, 62), (93, 124)))
+    )
+    listed = (Listed(users[0], 0), Listed(users[1], 0, 5, 6), Listed(users[2], 0, 0, 0, users[0]))
+    context.append(_edit("drop", users[0], users[0], listed=listed[:1]))
+    context.append(_edit("drop", users[1], users[2], listed=listed[1:]))
+    context.request()
+    left_out = LeftOut(2, users[0], users[1], 1_700_000_000.0, 1_700_000_060.0)
+    context.append(_edit("drop", 0, 0, listed=listed[2:], relists=True, left_out=left_out))
+    context.request()
+
+
+def _edit(op: EditKind, first: int, last: int, **more: Any) -> Edit:
+    return Edit(op=op, first=first, last=last, size=Size(bytes=40, tokens=10), **more)
 
 
 def _calls(*ids: str) -> dict[str, Any]:

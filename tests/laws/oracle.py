@@ -11,8 +11,11 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
 
 from tests.laws.wires import plain
+from trimtab.core.cutting import joined
 from trimtab.core.edits import ERASED
 from trimtab.core.erase import scrub
 from trimtab.core.event import (
@@ -20,6 +23,8 @@ from trimtab.core.event import (
     Edit,
     Erase,
     Event,
+    LeftOut,
+    Listed,
     Outcome,
     Pin,
     Repair,
@@ -35,12 +40,14 @@ from trimtab.core.message import (
     Opaque,
     Part,
     Text,
+    ToolCall,
     ToolResult,
     message_from_json,
     message_to_json,
     text_message,
 )
 from trimtab.core.tokens import Counter, size_of, size_of_head, sizes_of
+from trimtab.core.user_words import FRAME
 
 _HALF = re.compile(r"\\ud800")
 """The half of a pair that the lives know."""
@@ -63,6 +70,8 @@ class Told:
     """What a log says."""
 
     messages: dict[int, Message] = field(default_factory=dict[int, Message])
+    at: dict[int, float] = field(default_factory=dict[int, float])
+    """By message: when it was said."""
     rounds: list[Round] = field(default_factory=list[Round])
     groups: list[list[int]] = field(default_factory=list[list[int]])
     thinking: list[bool] = field(default_factory=list[bool])
@@ -76,9 +85,20 @@ class Told:
     notes: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     """Results that answer nothing."""
     summary: Edit | None = None
+    words: list[tuple[list[Listed], LeftOut | None]] = field(
+        default_factory=list[tuple[list[Listed], LeftOut | None]]
+    )
+    """The blocks of the list of the user's words: what each holds, and what it leaves out."""
     newest_user: int | None = None
     paused: bool = False
     """Whether the last message is a reply that goes on in the next."""
+    unfinished: set[int] = field(default_factory=set[int])
+    """Replies that were paused."""
+
+    @property
+    def open(self) -> set[int]:
+        """Replies of which no call may be changed: the newest, and what a provider goes on with."""
+        return {self.replied, *self.unfinished}
 
     def group_of(self, seq: int) -> int:
         return next(i for i, seqs in enumerate(self.groups) if seq in seqs)
@@ -106,9 +126,49 @@ class Told:
         groups = [g for g, edit in self.hidden.items() if edit.op == "drop"]
         return sorted(seq for group in groups for seq in self.groups[group])
 
+    def blocks(self, recall: bool) -> list[str]:
+        """The blocks of the list of the user's words, as they are read."""
+        made = [[FRAME, *self._lines(*block, recall=recall)] for block in self.words]
+        return ["\n".join(lines) for lines in made if len(lines) > 1]
+
+    def _lines(self, places: list[Listed], left: LeftOut | None, *, recall: bool) -> list[str]:
+        lines: list[str] = []
+        if left is not None:
+            many = f"{left.messages:,} older user message" + ("s" if left.messages > 1 else "")
+            verb = "are" if left.messages > 1 else "is"
+            span = f"m{left.first}" + (f"-m{left.last}" if left.last > left.first else "")
+            handle = f" · recall {span}" if recall else ""
+            times = f"from {_minute(left.since)} to {_minute(left.until)}"
+            lines.append(f"[{many}, {times}, {verb} not shown{handle}]")
+        named = 0
+        for place in places:
+            entry = self.entry(place, recall=recall)
+            if entry is not None:
+                name = f"[m{place.seq}] " if recall else "[user] "
+                lines.append(entry if place.seq == named else name + entry)
+                named = place.seq
+        return lines
+
+    def entry(self, place: Listed, *, recall: bool) -> str | None:
+        """One part as it stands in the list; None for what was erased."""
+        said = self.messages[place.seq].parts[place.part]
+        handle = f" · recall m{place.seq}.{place.part}" if recall else ""
+        if isinstance(said, Media):
+            return f"[{said.kind}{handle}]"
+        assert isinstance(said, Text), f"m{place.seq}.{place.part} is no word of a user's"
+        if said.text == ERASED:
+            return None
+        if place.same_seq:
+            return f"[the same as in m{place.same_seq}]" if recall else "[the same as before]"
+        kept = place.head + place.tail
+        if place.head < 0 or kept >= len(said.text):
+            return said.text
+        sign = f"[… cut: {kept:,} of {len(said.text):,} characters are kept …{handle}]"
+        return said.text[: place.head] + sign + said.text[len(said.text) - place.tail :]
+
     def front(self, recall: bool) -> list[str]:
-        """Summary and notice."""
-        texts: list[str] = []
+        """The user's words, summary and notice."""
+        texts = self.blocks(recall)
         if self.summary is not None and self.summary.text:
             first, last = self.summary.first, self.summary.last
             span = f"m{first}" if first == last else f"m{first}-m{last}"
@@ -123,11 +183,33 @@ class Told:
         return [text.replace("\ud800", "\ufffd") for text in texts]
 
 
+def _minute(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def from_client(text: str) -> bool:
+    """Whether a client program has put it there, of those that the lives know."""
+    text = text.strip()
+    tagged = text.startswith("<system-reminder>") and text.endswith("</system-reminder>")
+    return tagged or text == "[Request interrupted by user]"
+
+
+def speaks(message: Message) -> bool:
+    """Whether more is in it than what a client program has put there."""
+    return not message.parts or any(
+        isinstance(part, Media) or (isinstance(part, Text) and not from_client(part.text))
+        for part in message.parts
+    )
+
+
 def under(part: Part, edit: Edit) -> Part:
     """The part as the model is to see it."""
+    if isinstance(part, ToolCall):
+        return replace(part, arguments=_without_long(part.arguments, edit))
     if isinstance(part, ToolResult):
         rest = tuple(inner for inner in part.content if not isinstance(inner, Text))
-        rest = rest if edit.op == "truncate" and (edit.head or edit.tail) else ()
+        kept = edit.head or edit.tail or edit.pieces
+        rest = rest if edit.op == "truncate" and kept else ()
         text = edit.text if edit.op == "mask" else _cut(part.text, edit)
         extra = part.extra if edit.op == "truncate" else None
         is_plain = (part.plain and not rest) or edit.op == "mask"
@@ -135,6 +217,30 @@ def under(part: Part, edit: Edit) -> Part:
     if isinstance(part, Text):
         return replace(part, text=edit.text if edit.op == "mask" else _cut(part.text, edit))
     return Text(text=edit.text)
+
+
+def _without_long(arguments: str, edit: Edit) -> str:
+    """Arguments with the edit's words for each long text."""
+    try:
+        given = json.loads(arguments)
+    except ValueError:
+        return arguments
+    longest = max(edit.head, len(edit.text))
+
+    def short(value: Any) -> Any:
+        match value:
+            case str():
+                return edit.text if len(value) > longest else value
+            case list():
+                return [short(each) for each in value]
+            case dict():
+                return {key: short(each) for key, each in value.items()}
+            case _:
+                return value
+
+    if not isinstance(given, dict) or short(given) == given:
+        return arguments
+    return json.dumps(short(given), ensure_ascii=False)
 
 
 _whole: dict[int, tuple[Message, Message]] = {}
@@ -154,6 +260,8 @@ def sendable(message: Message) -> Message:
 def _cut(text: str, edit: Edit) -> str:
     if edit.text == ERASED:
         return ERASED
+    if edit.pieces:
+        return edit.text + "\n" + joined(text, edit.pieces)
     return text[: edit.head] + edit.text + (text[-edit.tail :] if edit.tail else "")
 
 
@@ -188,7 +296,9 @@ def tell(events: Sequence[Event]) -> Told:
         match event.body:
             case Said() | Repair() as body:
                 _say(told, event.seq, sendable(body.message))
+                told.at[event.seq] = event.at
                 told.paused = isinstance(body, Said) and body.paused
+                told.unfinished |= {event.seq} if told.paused else set()
             case Edit(part=int()) as named:
                 body = replace(named, text=named.text.replace("\ud800", "\ufffd"))
                 assert body.part is not None
@@ -200,7 +310,7 @@ def tell(events: Sequence[Event]) -> Told:
                     told.edits[body.first, body.part] = body
                 else:
                     told.revealed[body.first] = event.seq
-                    told.hidden.pop(told.group_of(body.first), None)
+                    _unhide(told, body.first)
                     _without_summary(told, body)
             case Edit() as body:
                 _edit_groups(told, event.seq, body)
@@ -229,7 +339,7 @@ def _say(told: Told, seq: int, message: Message) -> None:
         else:
             last.calls.append((seq, index))
             last.answers.append(None)
-    if message.role == "user" and spoken:
+    if message.role == "user" and spoken and (told.newest_user is None or speaks(message)):
         told.newest_user = seq
 
 
@@ -249,7 +359,7 @@ def _new_round(told: Told, message: Message, last: Round | None) -> Round:
     joins = (
         last is not None
         and message.role == "assistant"
-        and (told.paused or (bool(last.calls) and (thinks or told.thinking[-1])))
+        and (told.paused or (bool(last.calls) and told.thinking[-1] and not thinks))
         and len(told.groups) - 1 not in told.hidden
     )
     if not joins:
@@ -265,7 +375,7 @@ def _edit_groups(told: Told, at: int, edit: Edit) -> None:
     if edit.op == "reveal":
         for seq in [seq for seq in told.messages if edit.first <= seq <= edit.last]:
             told.revealed[seq] = at
-            told.hidden.pop(told.group_of(seq), None)
+            _unhide(told, seq)
             told.edits = {place: each for place, each in told.edits.items() if place[0] != seq}
         _without_summary(told, edit)
         return
@@ -279,6 +389,19 @@ def _edit_groups(told: Told, at: int, edit: Edit) -> None:
         told.hidden[group] = edit
     if edit.op == "summarise":
         told.summary = edit
+    if edit.relists:
+        told.words = []
+    if edit.listed or edit.left_out:
+        told.words.append(([*edit.listed], edit.left_out))
+
+
+def _unhide(told: Told, seq: int) -> None:
+    """The group is seen in its own place again, and no longer in the list."""
+    group = told.group_of(seq)
+    told.hidden.pop(group, None)
+    back = told.groups[group]
+    blocks = [([p for p in places if p.seq not in back], left) for places, left in told.words]
+    told.words = [(places, left) for places, left in blocks if places or left]
 
 
 def _without_summary(told: Told, reveal: Edit) -> None:
@@ -342,12 +465,81 @@ def bound_of(events: Sequence[Event], call: Call, counter: Counter) -> int:
     head = size_of_head(settings.system, settings.tools, counter, settings.params).tokens
     whole = math.ceil((head + messages + tail) * ratio * (1 + counter.unanchored))
     if anchor is None:
-        return whole
+        return min(whole, carried_bound(before, told, messages, tail, counter) or whole)
     usage, position, rode = anchor
     known = tokens_of(tell(events[:position]), settings, counter)
-    new = (max(0, messages - known) + tail) * ratio
-    bound = math.ceil(usage + new + min(counter.anchored * (usage + new), counter.single * new))
+    bound = _above(usage, (max(0, messages - known) + tail) * ratio, counter)
     return min(bound, whole) if rode else bound
+
+
+def carried_bound(
+    events: Sequence[Event], told: Told, messages: int, tail: int, counter: Counter
+) -> int | None:
+    """What a report tells of a request that was changed since: as many tokens as it had at most
+    before the first change, less what has left, plus what has come. Of what left we believe 0.7 of
+    our estimate, of our own words that came 1.3; what was said since has the usual margin."""
+    first = _first_change(events)
+    if first is None:
+        return None
+    settings, earlier = settings_at(events), tell(events[:first])
+    anchor, learned = anchor_of(events[:first])
+    assert anchor is not None
+    then = tokens_of(earlier, settings, counter)
+    known = tokens_of(tell(events[: anchor[1]]), settings, counter)
+    counted = _above(anchor[0], max(0, then - known) * min(max(learned, 1.0), 4.0), counter)
+    head = size_of_head(settings.system, settings.tools, counter, settings.params).tokens
+    weight = min(max(counted / max(1, head + then), 0.5), 4.0)
+    came, new = _since(events[first:], told, counter)
+    relisted = any(isinstance(e.body, Edit) and e.body.relists for e in events[first:])
+    gone = earlier.blocks(settings.recall) if relisted else []
+    before = earlier.front(settings.recall)[len(gone) :]
+    for text in told.front(settings.recall):
+        own = sizes_of(text_message("user", text), counter)[0].tokens
+        came += 0 if text in before else own
+    left = max(0, then + new + came - messages)
+    usage = max(0, math.ceil(counted + weight * (1.3 * came - 0.7 * left)))
+    ratio = min(max(anchor_of(events)[1], 1.0), 4.0)
+    return _above(usage, (new + tail) * ratio, counter)
+
+
+def _since(events: Sequence[Event], told: Told, counter: Counter) -> tuple[int, int]:
+    """Tokens of the words that stand in for others, and of what was said."""
+    came = new = 0
+    for event in events:
+        match event.body:
+            case Said() | Repair() as body:
+                new += sum(size.tokens for size in _sizes(sendable(body.message), counter))
+            case Edit(part=int()) as edit if edit.part is not None:
+                came += _brought(told.messages[edit.first].parts[edit.part], edit, counter)
+            case _:
+                pass
+    return came, new
+
+
+def _first_change(events: Sequence[Event]) -> int | None:
+    """The index of the first edit of something that was sent and reported, if nothing else than
+    edits has changed it since."""
+    changes: list[int] = []
+    for index, event in enumerate(events):
+        sent = max((e.body.position for e in events[:index] if isinstance(e.body, Call)), default=0)
+        if isinstance(event.body, Outcome) and anchor_of(events[: index + 1])[0] is not None:
+            changes = []
+        elif breaks(event, sent):
+            edits = isinstance(event.body, Edit) and event.body.op != "reveal"
+            held = bool(changes) or anchor_of(events[:index])[0] is not None
+            changes = [*changes, index] if edits and held else []
+    return changes[0] if changes else None
+
+
+def _brought(said: Part, edit: Edit, counter: Counter) -> int:
+    """Tokens of the words that an edit puts into a part."""
+    if edit.op == "truncate" and not edit.pieces and isinstance(said, Text | ToolResult):
+        return counter.count(edit.text) + 2
+    return size_of(under(said, edit), counter).tokens
+
+
+def _above(usage: int, new: float, counter: Counter) -> int:
+    return math.ceil(usage + new + min(counter.anchored * (usage + new), counter.single * new))
 
 
 def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int, bool] | None, float]:
@@ -408,15 +600,20 @@ def counted_by(outcome: Outcome, call: Call) -> int:
     return told if told <= 4 * call.tokens else 0
 
 
-def was_refused(events: Sequence[Event]) -> bool:
-    """Whether the last outcome was a refusal for length that named a count; other errors aside."""
+def was_refused(events: Sequence[Event]) -> str:
+    """Whether the last outcome was a refusal for length that named a count (`counted`) or no figure
+    at all (`unsaid`); other errors aside."""
     calls = {e.seq: e.body for e in events if isinstance(e.body, Call)}
     ends = [
         e.body
         for e in events
         if isinstance(e.body, Outcome) and (e.body.error or {}).get("kind") in (None, "overflow")
     ]
-    return bool(ends) and ends[-1].usage is None and counted_by(ends[-1], calls[ends[-1].call]) > 0
+    if not ends or ends[-1].error is None:
+        return ""
+    if counted_by(ends[-1], calls[ends[-1].call]) > 0:
+        return "counted"
+    return "" if "limit" in ends[-1].error else "unsaid"
 
 
 def breaks(event: Event, sent: int) -> bool:

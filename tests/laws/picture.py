@@ -16,7 +16,7 @@ _PLAIN = (
     *("last_usage", "used", "paid", "ratio", "weighed", "anchor", "learned_limit", "settings"),
     *("erased", "note", "replied"),
     *("bytes", "tokens", "messages", "turn_start", "turn_bytes", "turn_tokens"),
-    *("summary", "summary_by", "cold", "epoch", "settings_by"),
+    *("summary", "summary_by", "cold", "epoch", "settings_by", "refused", "carried"),
 )
 
 
@@ -35,6 +35,7 @@ def picture(window: Window) -> dict[str, Any]:
         "wire_ids": window.wire_ids,
         "newest_user": newest.seq if newest else None,
         "notice": window.notice(),
+        "words": [(block.places, block.left_out) for block in window.words.blocks],
     }
 
 
@@ -52,6 +53,7 @@ def outlook(context: Context) -> dict[str, Any]:
         "turn_count": window.turn_results.count,
         "newest_user": newest.seq if newest else None,
         "notice": window.notice(),
+        "words": [(block.places, block.left_out) for block in window.words.blocks],
         "said": window.said,
         "cache": window.cache,
         "wire_ids": window.wire_ids,
@@ -90,7 +92,7 @@ def _pair(pairing: Pairing) -> tuple[Any, ...]:
 def recount(window: Window) -> dict[str, int]:
     """The totals from the entries alone, each of them sized again."""
     bytes_, tokens, messages, turn_bytes, turn_tokens = 0, 0, 0, 0, 0
-    texts = [window.notice()]
+    texts = [window.notice(), *window.words.texts(recall=window.settings.recall)]
     if window.summary is not None and window.summary.text:
         handle = f" · recall {window.summary.handle}" if window.settings.recall else ""
         texts.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -16,14 +17,15 @@ from tests.laws.oracle import (
     settings_at,
     tell,
     tokens_of_parts,
+    under,
     was_refused,
 )
 from tests.laws.wires import pieces
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
 from trimtab import CannotFit
-from trimtab.core.event import Event, Outcome, Settings
-from trimtab.core.message import Media, Message, Text, ToolResult
+from trimtab.core.event import Edit, Event, Outcome, Settings
+from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult
 from trimtab.core.policies import POLICIES
 from trimtab.core.tokens import Counter, size_of, size_of_head, sizes_of
 
@@ -65,8 +67,9 @@ def outputs(life: Life) -> tuple[int, int]:
     thinks = now.params.get("thinking", {}).get("budget_tokens", 0)
     reply = min(8_192, max(1, (limit_of(life.events) - thinks) // 4))
     most = min(reply + thinks, now.entry["max_output"])
-    if was_refused(life.events):
-        return min(own or most, 256 + thinks), own or most
+    if refused := was_refused(life.events):
+        least = min(own or most, 256 + thinks)
+        return least, least if refused == "unsaid" else own or most
     return (own, own) if own else (min(most, 256 + thinks), most)
 
 
@@ -92,14 +95,24 @@ def on_the_wire(life: Life, request: dict[str, Any]) -> int:
     return total
 
 
+def is_last(told: Told, seq: int) -> bool:
+    """Whether it was said in the active round, or is the newest user message."""
+    return seq in told.rounds[-1].seqs or seq == told.newest_user
+
+
 def may_be_cut(told: Told, seq: int, part: int) -> bool:
-    """Results; and what others than the assistant said in the active round, or said last."""
+    """Results, pictures, older calls; what users said last, older replies and instructions."""
     message = told.messages[seq]
     said = message.parts[part]
-    if seq in told.pinned or isinstance(said, ToolResult):
-        return seq not in told.pinned
-    last = seq in told.rounds[-1].seqs or seq == told.newest_user
-    return last and isinstance(said, Text | Media) and message.role != "assistant"
+    if seq in told.pinned or isinstance(said, Opaque):
+        return False
+    match message.role:
+        case "assistant":
+            return not is_last(told, seq) and not (isinstance(said, ToolCall) and seq in told.open)
+        case "user" | "tool":
+            return is_last(told, seq) or not isinstance(said, Text)
+        case "system":
+            return isinstance(said, Media) or not is_last(told, seq)
 
 
 def uncuttable(told: Told, seq: int, counter: Counter) -> int:
@@ -109,24 +122,59 @@ def uncuttable(told: Told, seq: int, counter: Counter) -> int:
 
 
 def smallest(told: Told, seq: int, counter: Counter) -> int:
-    """Tokens of a message that must stay, with all cut from it that may be cut."""
+    """Tokens of a message that must stay, with all cut from it that may be cut; what users said
+    last stays as it is here."""
     now = tokens_of_parts(told, seq, counter)
     message = told.messages[seq]
     return uncuttable(told, seq, counter) + sum(
         min(now[part], placeholder(message, part, counter))
         for part in range(len(message.parts))
-        if may_be_cut(told, seq, part)
+        if may_be_cut(told, seq, part) and not is_question(told, seq, part)
     )
+
+
+def is_question(told: Told, seq: int, part: int) -> bool:
+    """Whether it is a text that a user said last."""
+    message = told.messages[seq]
+    asks = message.role in ("user", "tool") and seq not in told.pinned and is_last(told, seq)
+    return asks and isinstance(message.parts[part], Text)
+
+
+def questions(told: Told, room: int, counter: Counter) -> int:
+    """Tokens of what users said last that stay, with the sign of what was cut: all of them, or a
+    quarter of the room together."""
+    sizes = [
+        tokens_of_parts(told, seq, counter)[part]
+        for seq, message in told.messages.items()
+        for part in range(len(message.parts))
+        if is_question(told, seq, part)
+    ]
+    return min(sum(sizes), room // 4 + 40 * len(sizes) + 32)
+
+
+REPLY = 200
+"""Tokens of an older reply that stay."""
+SIGN = "[truncated: kept first+last ~0 of ~100000 tokens (both) · recall m100.10]"
+SHORTENED = (
+    "[shortened: ~100 of ~100000 tokens are shown: 1,000 of 100,000 lines, 100 of them in between "
+    "look like errors, 10,000 repeated lines left out · recall m100.10]"
+)
 
 
 def placeholder(message: Message, part: int, counter: Counter) -> int:
     """Tokens of the part with nothing in it but the words that say so, at their longest."""
-    words = Text(text="[truncated: kept first+last ~0 of ~100000 tokens (both) · recall m100.10]")
     said = message.parts[part]
+    if isinstance(said, ToolCall):
+        words = "[~100000 tokens of this call are not shown; this line was never sent to the tool"
+        edit = Edit(op="truncate", first=0, last=0, head=200, text=f"{words} · recall m100.10]")
+        return size_of(under(said, edit), counter).tokens
     if isinstance(said, ToolResult):
+        words = Text(text=SHORTENED)
         said = ToolResult(call_id=said.call_id, content=(words,), extra=said.extra)
         return size_of(said, counter).tokens
-    return sizes_of(Message(role="user", parts=(words,)), counter)[0].tokens
+    size = sizes_of(Message(role="user", parts=(Text(text=SIGN),)), counter)[0].tokens
+    kept = {"assistant": REPLY, "system": 40}.get(message.role, 0)
+    return size + kept
 
 
 def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) -> None:
@@ -137,6 +185,7 @@ def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) 
     kept = [seq for g, seqs in enumerate(told.groups) if told.fixed(g) for seq in seqs]
     head = size_of_head(now.system, now.tools, counter, now.params).tokens
     least = sum(smallest(told, seq, counter) for seq in kept) + head + budget.volatile
+    least += questions(told, replace(budget, max_output=budget.least_output).room, counter)
     ratio = min(max(anchor_of(events)[1], 1.0), 4.0)
     needed = math.ceil(least * ratio * (1 + counter.unanchored)) + outputs(life)[0]
     # The notice and the summary stay, too: they are what tells the model that something is hidden.
@@ -159,7 +208,10 @@ def named_sizes_are_real(
         if " message m" not in name:
             continue
         seq = int(name.rpartition(" m")[2])
-        assert told.fixed(told.group_of(seq)), f"{name} could have been dropped"
+        group = told.group_of(seq)
+        # A short instruction stays where the notice of its drop would be longer.
+        instructs = any(told.messages[s].role == "system" for s in told.groups[group])
+        assert told.fixed(group) or instructs, f"{name} could have been dropped"
         least = 0 if cuts_anything else uncuttable(told, seq, counter)
         assert least <= size <= sum(tokens_of_parts(told, seq, counter))
         assert told.messages[seq].role in name

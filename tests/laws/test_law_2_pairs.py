@@ -39,7 +39,7 @@ def expected_pairs(told: Told) -> list[tuple[str, str]]:
     for round in told.visible():
         for (seq, part), answer in zip(round.calls, round.answers, strict=True):
             assert answer is not None, "a call is sent without its result"
-            asked, got = told.messages[seq].parts[part], told.shown(*answer)
+            asked, got = told.shown(seq, part), told.shown(*answer)
             assert isinstance(asked, ToolCall)
             pairs.append((asked.arguments, said_as(got, note=False) or ""))
     return pairs

@@ -21,6 +21,7 @@ laws = settings(settings.get_profile("laws"))
 
 SIGN = re.compile(
     r"\[(truncated: kept \S+ ~\d+ of ~\d+ tokens \(\w+\)"
+    r"|shortened: ~\d+ of ~\d+ tokens are shown: [\d,]+ of [\d,]+ lines.*"
     r"|truncated, showing first \d+ bytes of \d+ total"
     r"|result masked — ~\d+ tokens removed"
     r"|summary of a tool result of ~\d+ tokens, for reference: what it tells is data"

@@ -22,8 +22,9 @@ T = TypeVar("T")
 
 laws = settings(settings.get_profile("laws"))
 
-PATIENCE = 3_000
-"""Texts that one decision may count; the longest of these lives ask for some hundreds."""
+PATIENCE = 30_000
+"""Texts that one decision may count; the longest of these lives ask for some thousands, where many
+results are cut to ever less."""
 
 
 class Countdown:

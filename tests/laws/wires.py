@@ -88,7 +88,7 @@ def _anthropic(message: Wire) -> Iterator[Piece]:
             case "text":
                 yield Piece(kind="text", role=role, text=block["text"])
             case "tool_use":
-                said = json.dumps(block["input"])
+                said = json.dumps(block["input"], ensure_ascii=False)
                 yield Piece(kind="call", role=role, id=block["id"], text=said)
             case "tool_result":
                 text = texts_of(block.get("content"))

@@ -192,9 +192,15 @@ async def test_after_an_overflow_the_next_request_is_smaller(place):
         await session.add(user(prose(2_000, f"question {number}")))
         await session.add({"role": "assistant", "content": f"answer {number}"})
     await session.add(user("now"))
-    before = len(str(await session.request()))
+    first = await session.request()
     await session.fail("overflow")
-    assert len(str(await session.request())) < before
+    second = await session.request()
+    assert second["max_tokens"] < first["max_tokens"]
+    assert second["messages"] == first["messages"]
+    await session.fail("overflow")
+    third = await session.request()
+    assert third["max_tokens"] == second["max_tokens"]
+    assert len(str(third["messages"])) < len(str(first["messages"]))
     with pytest.raises(TypeError, match="max_limit"):
         await session.fail("overflow", max_limit=5_000)  # pyright: ignore[reportCallIssue] - told
     await session.store.close()

@@ -172,7 +172,10 @@ async def test_only_results_of_the_named_tool_are_summarised_and_others_are_cut(
     await act(session, provider, hands, summariser=writer(SUMMARY))
     first, second = results_in(provider.requests[1])
     assert first.startswith("[summary of a tool result")
-    assert second.startswith("log of build_7")
+    indicator, _, shown = second.partition("\n")
+    assert indicator.startswith("[shortened: ~")
+    assert shown.startswith("log of build_7\n")
+    assert shown.endswith("\nE_1042 in src/wire/frame.go: 2 errors")
 
 
 async def test_a_result_within_its_cap_or_with_a_picture_is_left_to_the_policy(memory):

@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 
 async def begun(store, **own) -> Worker:
     clock = Clock()
-    session = await Session.create(store, "s", **options(policy="layered", clock=clock, **own))
+    own = {"policy": "layered", **own}
+    session = await Session.create(store, "s", **options(clock=clock, **own))
     return Worker(session, clock)
 
 
@@ -116,6 +117,20 @@ async def test_what_was_summarised_shows_the_summary(store):
     found = await worker.session.why(handle)
     assert (found.state, found.since, found.event) == ("summarised", at, seq)
     assert (found.why, found.stands) == (edit.why, "They spoke.")
+
+
+async def test_what_a_user_said_in_what_was_summarised_is_listed(store):
+    worker = await begun(store, policy="auto", context_window=100_000)
+    handle = await worker.say(prose(300, "the first words"))
+    await worker.ask()
+    await worker.answer(text("Noted."))
+    await worker.turn()
+    first = int(handle[1:])
+    await worker.session.add_summary("They spoke.", span=Span(first=first, last=first + 8))
+    seq, at, _ = await decided(store, "summarise")
+    found = await worker.session.why(handle)
+    assert (found.state, found.since, found.event) == ("listed", at, seq)
+    assert found.stands == prose(300, "the first words")
 
 
 async def test_what_was_undone_names_the_rewind_and_is_still_shown(store):

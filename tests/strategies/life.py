@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -14,6 +15,7 @@ from tests.strategies.logs import (
     Chat,
     Configure,
     Elsewhere,
+    Forget,
     Loop,
     Peek,
     Recall,
@@ -35,7 +37,7 @@ from tests.strategies.wild import wild
 from trimtab import CannotFit, Context
 from trimtab.context import SummaryRefused
 from trimtab.core.erase import scrub
-from trimtab.core.event import Attempt, Call, Event, Retention, Usage, dump
+from trimtab.core.event import Attempt, Call, Event, Repair, Retention, Said, Usage, dump
 from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
 from trimtab.core.plan import Policy
 from trimtab.core.policies import POLICIES
@@ -49,6 +51,13 @@ MEDIA: dict[str, Media] = {
     "document": Media(kind="document", mime="application/pdf", data=PDF_TEXT),
     "audio": Media(kind="audio", mime="audio/wav", data=WAV_TEXT),
 }
+
+CLIENT = (
+    "<system-reminder>\nThe list of tasks is empty.\n</system-reminder>",
+    f"<system-reminder>\n{'Read the rules of this folder first. ' * 60}\n</system-reminder>",
+    "[Request interrupted by user]",
+)
+"""What client programs put into user messages; each comes again and again."""
 
 REJECTIONS = (
     "Could not process image",
@@ -82,6 +91,8 @@ class Life:
         self.asking, self.asked, self.refused = asking, asked, refused
         self.late: tuple[int, dict[str, Any]] | None = None
         """A call, and the reply to it that has not come yet."""
+        self.past: list[Event] = []
+        """The log up to the last time that the context has let go of it."""
         self.said: dict[int, Message] = {}
         """By position: each message as it was when it was said."""
         self.context = self._begin(setup)
@@ -115,7 +126,9 @@ class Life:
 
     @property
     def events(self) -> list[Event]:
-        return self.context.events
+        if not self.past:
+            return self.context.events
+        return [*self.past, *(e for e in self.context.events if e.seq > self.past[-1].seq)]
 
     @property
     def dialect(self) -> str:
@@ -156,10 +169,14 @@ class Life:
             Summarise: self._summarise,
             Peek: self._peek,
             Reload: self._reload,
+            Forget: self._forget,
             Elsewhere: self._elsewhere,
             Wait: self._wait,
         }
         self.now += 1
+        if self.past and isinstance(step, Back | Touch | Recall | Reload):
+            # What they may need has left memory: they begin with the whole log.
+            self.context, self.past = self.loaded(self.events), []
         ways[type(step)](step)
         if self.late is not None and isinstance(step, Touch | Configure | Back):
             self._arrive(*self.late)
@@ -181,8 +198,8 @@ class Life:
     def _note(self) -> None:
         """Remember what was said before anything can happen to it."""
         for event in self.events[max(self.said, default=0) :]:
-            if (message := getattr(event.body, "message", None)) is not None:
-                self.said.setdefault(event.seq, message)
+            if isinstance(event.body, Said | Repair):
+                self.said.setdefault(event.seq, event.body.message)
 
     def ask(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any] | None:
         if not self.context.window.entries:
@@ -206,6 +223,8 @@ class Life:
         if role == "assistant" and self.context.window.settings.params:
             role = "user"  # with thinking enabled, a reply that is put into its mouth is refused
         parts: tuple[Part, ...] = (Text(text=self.text(step.words)),)
+        if step.client is not None and role == "user":
+            parts = (Text(text=CLIENT[step.client]), *(() if step.alone else parts))
         if step.media is not None and role == "user":
             settings = self.context.window.settings
             heard = "audio" in takes_of(settings.dialect, settings.model).types
@@ -214,6 +233,10 @@ class Life:
 
     def _turn(self, step: Turn) -> None:
         if self.ask(stream=step.stream, volatile=step.volatile) is None or step.reply == "lost":
+            return
+        if step.reply == "unsaid":
+            with suppress(CannotFit):
+                self.context.fail("overflow")
             return
         if step.reply == "refused":
             limit = self.context.budget().limit
@@ -248,7 +271,7 @@ class Life:
             parts.append(self._thought())
         if step.words is not None:
             parts.append(Text(text=self.text(step.words)))
-        parts += (self._call(call_id) for call_id in step.calls)
+        parts += (self._call(call_id, step.arguments) for call_id in step.calls)
         return Message(role="assistant", parts=tuple(parts), plain=False, origin=self.dialect)
 
     def _thought(self) -> Opaque:
@@ -264,11 +287,17 @@ class Life:
                 data["encrypted_content"] = thought
         return Opaque(data=data, thinking=True)
 
-    def _call(self, call_id: str) -> ToolCall:
+    def _call(self, call_id: str, given: Words | None) -> ToolCall:
         self.count += 1
         name = TOOLS[self.count % len(TOOLS)]
         valid = self.count % 7 or self.dialect == "anthropic"
-        arguments = f'{{"n":"<{self.count}>"}}' if valid else f"not json <{self.count}>"
+        arguments = f"not json <{self.count}>"
+        if valid:
+            named: dict[str, Any] = {"n": f"<{self.count}>"}
+            # An escape within an escape: halves of pairs have texts enough elsewhere.
+            told = "" if given is None else self.text(given).replace("\ud800", "")
+            more = {} if given is None else {"lines": [{"text": told}, 1]}
+            arguments = json.dumps(named | more, separators=(",", ":"))
         return ToolCall(id=call_id, name=name, arguments=arguments)
 
     def _results(self, step: Results) -> None:
@@ -307,7 +336,7 @@ class Life:
 
     def _squeeze(self, step: Squeeze) -> None:
         for _ in range(step.times):
-            self._turn(Turn(reply="refused"))
+            self._turn(Turn(reply="unsaid" if step.unsaid else "refused"))
 
     def _loop(self, step: Loop) -> None:
         for number in range(step.rounds):
@@ -422,6 +451,14 @@ class Life:
 
     def _reload(self, _: Reload) -> None:
         self.context = self.loaded()
+
+    def _forget(self, step: Forget) -> None:
+        past = list(self.events)
+        snapshot = self.context.checkpoint()
+        self.past = past
+        if step.restart:
+            named = {seq for first, last in snapshot.spans for seq in range(first, last + 1)}
+            self.context = self.loaded([e for e in past if e.seq in named], snapshot=snapshot)
 
     def loaded(
         self, events: Iterable[Event] | None = None, snapshot: Snapshot | None = None

@@ -6,7 +6,7 @@ and a failing one shrinks well. `life.py` carries the steps out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import strategies as st
@@ -51,6 +51,10 @@ class Say:
     media: str | None = None
     form: int = 0
     """0 is a Message, 1 a dict of the context's own dialect, 2 and more one of another."""
+    client: int | None = None
+    """Which of the texts that a client program puts there stands before the words."""
+    alone: bool = False
+    """Whether it is all that is said."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,11 +64,13 @@ class Turn:
     calls: tuple[str, ...] = ()
     """An id for each tool that the model calls."""
     words: Words | None = None
+    arguments: Words | None = None
+    """What each call is given beside its number."""
     opaque: bool = False
     reply: str = "whole"
     """`whole` with usage, `unmetered` without, `bare` (a message alone), `late` (whole, but after
-    something was changed), `paused` (to be gone on with), `refused` for its length, `rejected` for
-    what was said, `lost`."""
+    something was changed), `paused` (to be gone on with), `refused` for its length, `unsaid` (the
+    same without a figure), `rejected` for what was said, `lost`."""
     twice: bool = False
     stream: bool = False
     volatile: str | None = None
@@ -115,6 +121,8 @@ class Squeeze:
     """Requests that the provider refuses one after the other, naming a lower limit each time."""
 
     times: int = 3
+    unsaid: bool = False
+    """Whether it names none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +171,14 @@ class Reload:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Forget:
+    """What is hidden leaves memory, as at a checkpoint."""
+
+    restart: bool = False
+    """Whether a new process goes on from the snapshot."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Elsewhere:
     """A call that was made by somebody else, whose reply is only told, if it is."""
 
@@ -189,6 +205,7 @@ Step = (
     | Summarise
     | Peek
     | Reload
+    | Forget
     | Elsewhere
     | Wait
 )
@@ -290,16 +307,19 @@ says = st.builds(
     words=words,
     media=st.sampled_from([None, None, None, None, "image", "document", "audio"]),
     form=forms,
+    client=st.sampled_from([None, None, None, None, None, 0, 1, 2]),
+    alone=st.booleans(),
 )
 turns = st.builds(
     Turn,
     calls=st.lists(ids, max_size=5).map(tuple),
     words=st.none() | short | words,
+    arguments=st.none() | st.none() | medium,
     opaque=st.booleans(),
     reply=st.sampled_from(
         [
             *("whole", "whole", "whole", "late", "late", "unmetered", "bare"),
-            *("paused", "paused", "refused", "rejected", "lost"),
+            *("paused", "paused", "refused", "unsaid", "rejected", "lost"),
         ]
     ),
     twice=st.sampled_from([False, False, False, True]),
@@ -338,7 +358,7 @@ loops = st.builds(
 )
 chats = st.builds(Chat, rounds=st.integers(1, 9), words=medium)
 others = st.one_of(
-    st.builds(Squeeze, times=st.integers(2, 6)),
+    st.builds(Squeeze, times=st.integers(2, 6), unsaid=st.booleans()),
     st.builds(Recall, which=st.integers(0, 40)),
     st.builds(Summarise, words=medium),
     st.builds(Reload),
@@ -363,9 +383,15 @@ _SHARES: dict[str, tuple[int, st.SearchStrategy[Step]]] = {
     "peek": (2, st.builds(Peek)),
     "other": (4, others),
 }
-_KINDS = [kind for kind, (share, _) in _SHARES.items() for _ in range(share)]
-# Not `one_of`: it would count each of the kinds within a kind as much as a kind.
-steps: st.SearchStrategy[Step] = st.sampled_from(_KINDS).flatmap(lambda kind: _SHARES[kind][1])
+
+
+def by_share(shares: dict[str, tuple[int, st.SearchStrategy[Step]]]) -> st.SearchStrategy[Step]:
+    kinds = [kind for kind, (share, _) in shares.items() for _ in range(share)]
+    # Not `one_of`: it would count each of the kinds within a kind as much as a kind.
+    return st.sampled_from(kinds).flatmap(lambda kind: shares[kind][1])
+
+
+steps = by_share(_SHARES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -383,3 +409,58 @@ stories: st.SearchStrategy[Story] = st.builds(
         tuple
     ),
 )
+
+
+talk = st.builds(
+    Words, unit=units, size=st.sampled_from([30, 120, 400, 400, 1_500, 1_500, 6_000, 20_000])
+)
+"""What is said where lists are to come of it: much, and little at a time."""
+
+
+@st.composite
+def listing_setups(draw: st.DrawFn) -> Setup:
+    """Under `auto`, in windows that are soon full."""
+    setup = draw(setups())
+    context = draw(
+        st.sampled_from(
+            [{}, {}, {}, {}, {"max_history_tokens": 600}, {"summary": {"max_tokens": 300}}]
+        )
+    )
+    window = draw(st.sampled_from([3_000, 5_000, 5_000, 8_000, 8_000, 20_000, 60_000]))
+    return replace(setup, policy="auto", context=context, window=window, output=None)
+
+
+_LISTING: dict[str, tuple[int, st.SearchStrategy[Step]]] = {
+    "say": (
+        5,
+        st.builds(
+            Say,
+            role=st.sampled_from(["user", "user", "user", "system"]),
+            words=talk,
+            media=st.sampled_from([None, None, None, "image"]),
+            form=forms,
+            client=st.sampled_from([None, None, 0, 1, 1, 2]),
+            alone=st.booleans(),
+        ),
+    ),
+    "chat": (6, st.builds(Chat, rounds=st.integers(2, 9), words=talk)),
+    "loop": (4, loops),
+    "turn": (3, turns),
+    "results": (2, results),
+    "reveal": (2, touches("reveal")),
+    "pin": (1, touches("pin", "unpin")),
+    "erase": (1, touches("erase", "erase", "retain")),
+    "fork": (1, touches("fork")),
+    "back": (1, st.builds(Back, by=st.integers(1, 25))),
+    "model": (1, models()),
+    "squeeze": (1, st.builds(Squeeze, times=st.integers(1, 3), unsaid=st.booleans())),
+    "summarise": (2, st.builds(Summarise, words=medium)),
+    "forget": (2, st.builds(Forget, restart=st.booleans())),
+    "wait": (2, st.builds(Wait)),
+}
+listings: st.SearchStrategy[Story] = st.builds(
+    Story,
+    setup=listing_setups(),
+    steps=st.lists(by_share(_LISTING), min_size=4, max_size=12).map(tuple),
+)
+"""Lives in which what users said is listed."""

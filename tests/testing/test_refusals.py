@@ -319,7 +319,9 @@ def test_an_open_loop_may_not_lose_its_thinking(claude, simulator):
         claude.messages.create(messages=[HELLO, use(call), results(call)], **more)
 
 
-def test_a_thinking_loop_may_not_be_cut(claude, simulator):
+def test_a_thinking_loop_may_lose_whole_rounds_and_no_message_a_part_of_its_thinking(
+    claude, simulator
+):
     simulator.script.set([{"calls": 1}], repeat=True)
     more = {"model": CLAUDE, "max_tokens": 2_000, "thinking": THINKING}
     more["tools"] = TOOLS["anthropic"]
@@ -334,8 +336,14 @@ def test_a_thinking_loop_may_not_be_cut(claude, simulator):
         messages += [{"role": "assistant", "content": said}, results(call.id)]
     claude.messages.create(messages=messages, **more)
     for cut in ([HELLO, *messages[3:]], [*messages[:3], *messages[5:]]):
-        with pytest.raises(anthropic.BadRequestError, match="cannot be modified"):
-            claude.messages.create(messages=cut, **more)
+        claude.messages.create(messages=cut, **more)
+    thoughts = [message["content"][0] for message in messages[1::2]]
+    # One that was between two thoughts of a message is missing; the message goes on from another.
+    last = {"role": "assistant", "content": [thoughts[0], *messages[5]["content"]]}
+    with pytest.raises(anthropic.BadRequestError, match=r"content\.1: .* cannot be modified"):
+        claude.messages.create(messages=[HELLO, last, messages[6]], **more)
+    whole = {"role": "assistant", "content": [*thoughts[:2], *messages[5]["content"]]}
+    claude.messages.create(messages=[HELLO, whole, messages[6]], **more)
 
 
 def test_strict_templates_want_roles_to_alternate(gpt, simulator):

@@ -69,13 +69,13 @@ class Context(Block):
     """Tokens of the history before the newest user message; 0 is no cap. 20,000 in `layered`, none
     elsewhere."""
     max_tool_result_tokens: Tokens | None = None
-    """Tokens that one tool result may take. 8,000 in `layered`, `rolling` and `auto`, 4,000 in
-    `auto` for `cost`, and in `auto` never more than a quarter of the room; `compact` cuts at 4,000
-    bytes, `thresholds` at 8,000 characters."""
+    """Tokens that one tool result may take. 8,000 in `layered` and `rolling`; in `auto` what the
+    window has left, at least 8,000, or 4,000 for `cost`; `compact` cuts at 4,000 bytes,
+    `thresholds` at 8,000 characters."""
     tool_result_truncation: Truncation | None = None
-    """What is kept of a result that is too long: its `head` (the default), its `tail`, `both`, or a
-    `summary` that the model of `session.summary` writes before the result is first sent; where none
-    may stand, the head."""
+    """What is kept of a result that is too long: its `head` (the default; in `auto` both ends and
+    what looks like errors), its `tail`, `both`, or a `summary` that the model of `session.summary`
+    writes before the result is first sent; where none may stand, the head."""
     tool_result_keep_first: Count | None = None
     """First results that are never masked. 2 in `layered`, 0 elsewhere."""
     tool_result_keep_last: Count | None = None

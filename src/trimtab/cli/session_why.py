@@ -30,6 +30,7 @@ _BY = {
     "masked": "a mask edit",
     "summarised": "a summarise edit",
     "dropped": "a drop edit",
+    "listed": "an edit",
     "undone": "a rewind",
     "erased": "an erasure",
 }
@@ -38,6 +39,7 @@ _STANDS = {
     "masked": "in its place the model reads",
     "summarised": "the summary",
     "dropped": "the notice",
+    "listed": "there the model reads",
 }
 
 

@@ -21,6 +21,10 @@ LEAST_OUTPUT = 256
 MAX_OUTPUT = 8_192
 """Tokens of output asked for where the user did not say."""
 
+HIDE_FIRST = ("layered", "compact", "rolling", "thresholds", "full")
+"""Presets whose documents say what is hidden at once after a refusal for length. Others ask for
+less output before they hide anything."""
+
 ACTOR_MESSAGES = 1_000
 """Messages that a live session keeps in memory where its limit is not known."""
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from trimtab.core.budget import Budget, budget_for
+from trimtab.core.budget import HIDE_FIRST, Budget, budget_for
 from trimtab.core.event import Attempt, Call, Event, Fork, Outcome, Sent, Settings, Turn, added
 from trimtab.core.prices import cost_of
-from trimtab.core.tokens import MAXIMUM_RATIO
+from trimtab.core.tokens import MAXIMUM_RATIO, Counter, upper_bound
 
 if TYPE_CHECKING:
     from trimtab.core.window import Window
@@ -18,6 +19,14 @@ FEW = 500
 around a few words would else be taken for their weight."""
 SPAN = 32_768
 """Tokens that, coming at once, make what earlier text taught about its weight count for half."""
+
+
+LEFT = 0.7
+"""Share of its estimated tokens that a text which was hidden took at least."""
+CAME = 1.3
+"""How many times its estimated tokens what we write ourselves takes at most."""
+LEAST_RATIO = 0.5
+"""Usage below this share of our estimate is not believed: the estimate stands."""
 
 
 class Anchor(NamedTuple):
@@ -31,6 +40,38 @@ class Anchor(NamedTuple):
     """And of all of it."""
     rode: bool = False
     """Whether a volatile tail was counted with it."""
+
+
+class Carried(NamedTuple):
+    """What was reported before something was hidden: the next request has no more tokens than that
+    one had, less what has left, plus what has come."""
+
+    counted: int
+    """Tokens that it had at most."""
+    tokens: int
+    """Our estimate of its messages."""
+    ratio: float
+    """`counted` over our estimate of all of it."""
+    summary: int
+    """The position of its summary's event."""
+    dropped: int
+    """How many messages its notice told of."""
+    blocks: int
+    """How many blocks its list of the user's words had."""
+    came: int = 0
+    """Our estimate of the words that stand in for others since."""
+    new: int = 0
+    """Our estimate of what was said since."""
+
+    def bound(self, counter: Counter, ratio: float, *, tokens: int, came: int, tail: int) -> int:
+        """Tokens that a request cannot exceed whose messages we estimate at `tokens`. `came` are
+        those before its first message that are new, `tail` those of a volatile tail."""
+        came += self.came
+        left = max(0, self.tokens + self.new + came - tokens)
+        usage = self.counted + self.ratio * (CAME * came - LEFT * left)
+        return upper_bound(
+            counter=counter, usage=max(0, math.ceil(usage)), new=self.new + tail, ratio=ratio
+        )
 
 
 class Rejection(NamedTuple):
@@ -97,10 +138,11 @@ def call_ended(window: Window, body: Outcome) -> None:
     usage = body.usage
     counted = error.get("input") if overflow else None
     # A refusal that names its count teaches as much as a reply, if the figure can be true.
-    known = isinstance(counted, int) and 0 < counted <= MAXIMUM_RATIO * window.pending[1]
+    known = isinstance(counted, int) and _may_be(counted, window.pending[1])
     if overflow or not error:
         # An error that has nothing to do with the length does not undo what a refusal taught.
         window.overflowed = known
+        window.refused = overflow and counted is None and not isinstance(limit, int)
     if usage is not None and usage.input > 0:
         window.cache.hear(usage, int(window.settings.entry.get("cache_minimum", 0)))
         window.last_usage = usage
@@ -110,6 +152,11 @@ def call_ended(window: Window, body: Outcome) -> None:
         _calibrate(window, usage.input)
     elif isinstance(counted, int) and known:
         _calibrate(window, counted)
+
+
+def _may_be(counted: int, estimate: int) -> bool:
+    """Whether a request that we estimate at so many tokens may really have been counted so."""
+    return 0 < counted <= MAXIMUM_RATIO * estimate and estimate <= MAXIMUM_RATIO * (counted + FEW)
 
 
 def weight_of(window: Window) -> float:
@@ -127,14 +174,37 @@ def budget_of(window: Window, *, volatile: str | None, now: float) -> Budget:
         ratio=weight_of(window),
         margin=window.counter.unanchored,
         volatile=window.counter.count(volatile) + 8 if volatile else 0,
-        output_first=window.overflowed,
+        output_first=window.overflowed or window.refused,
         now=now,
     )
+    unchanged = window.call_version == window.version
+    if window.refused and (unchanged or window.settings.policy not in HIDE_FIRST):
+        # Nobody knows how long it may be: a shorter reply is what is easiest to do without.
+        budget = replace(budget, max_output=budget.least_output)
     newest = {index for index in (window.turn_start, len(window.groups) - 1) if index >= 0}
     if sum(window.groups[index].tokens for index in newest) <= budget.room:
         return budget
     # What must stay is above where the price jumps: to hide the rest would be in vain.
     return replace(budget, soft_limit=budget.limit)
+
+
+def carried_over(window: Window) -> Carried | None:
+    """What is known of the size of the request before something in it is changed."""
+    anchor = window.anchor
+    if anchor is None:
+        return window.carried
+    new = max(0, window.tokens - anchor.tokens)
+    ratio = min(max(weight_of(window), 1.0), MAXIMUM_RATIO)
+    most = upper_bound(counter=window.counter, usage=anchor.counted, new=new, ratio=ratio)
+    estimate = window.settings.head.tokens + window.tokens
+    return Carried(
+        counted=most,
+        tokens=window.tokens,
+        ratio=min(max(most / max(1, estimate), LEAST_RATIO), MAXIMUM_RATIO),
+        summary=window.summary_by,
+        dropped=window.dropped.messages,
+        blocks=len(window.words.blocks),
+    )
 
 
 def served_otherwise(window: Window, before: Settings) -> None:
@@ -156,9 +226,9 @@ def _calibrate(window: Window, counted: int) -> None:
     if estimate > 0:
         window.ratio = (counted + FEW) / (estimate + FEW)
         _weigh(window, counted, estimate)
-    if window.call_version == window.version:
+    if window.call_version == window.version and counted >= LEAST_RATIO * estimate:
         rode = window.last_call is not None and bool(window.last_call.body.volatile)
-        window.anchor = Anchor(counted, tokens, estimate, rode)
+        window.anchor, window.carried = Anchor(counted, tokens, estimate, rode), None
 
 
 def _weigh(window: Window, counted: int, estimate: int) -> None:

@@ -6,10 +6,12 @@ provider's cache must not change.
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, cast
 
+from trimtab.core.cutting import joined
 from trimtab.core.event import Edit
 from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
 
@@ -42,6 +44,11 @@ def masked(tokens: int) -> str:
 def naming(text: str, named: str) -> str:
     """The same words with what the hidden text named before the closing bracket."""
     return f"{text[:-1]}; it named {named}]" if named else text
+
+
+def shortened(kept: int, total: int, what: str) -> str:
+    """The first line of a result of which more than its ends is kept."""
+    return f"[shortened: ~{kept} of ~{total} tokens are shown: {what}]"
 
 
 def previously_viewed(text: str) -> str:
@@ -107,11 +114,43 @@ def parse_handle(text: str) -> Handle:
 
 def _keeps(edit: Edit) -> bool:
     """Whether anything of the text is left, and so the pictures beside it."""
-    return bool(edit.head or edit.tail)
+    return bool(edit.head or edit.tail or edit.pieces)
+
+
+def argument_cut(tokens: int) -> str:
+    """What stands in place of long arguments: no model should take it for what was written."""
+    return f"[~{tokens} tokens of this call are not shown; this line was never sent to the tool]"
+
+
+def short_arguments(arguments: str, longest: int, words: str) -> str:
+    """A call's arguments with other words for each text of more than so many characters. Names and
+    kinds of values stay, so that they still fit the tool; what is no object stays as it is."""
+    try:
+        given = json.loads(arguments)
+        if not isinstance(given, dict):
+            return arguments
+        made = _shorter(cast("dict[str, Any]", given), longest, words)
+        changed = json.dumps(made, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError):
+        return arguments  # a model may have written what is no JSON
+    return arguments if made == given else changed
+
+
+def _shorter(value: Any, longest: int, words: str) -> Any:
+    if isinstance(value, str):
+        return words if len(value) > max(longest, len(words)) else value
+    if isinstance(value, list):
+        return [_shorter(each, longest, words) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value).items()
+        return {key: _shorter(each, longest, words) for key, each in items}
+    return value
 
 
 def shown(part: Part, edit: Edit) -> Part:
     """The part as the model sees it under a truncate or mask edit."""
+    if isinstance(part, ToolCall):
+        return replace(part, arguments=short_arguments(part.arguments, edit.head, edit.text))
     if isinstance(part, ToolResult):
         if edit.op == "mask":
             return replace(part, content=(Text(text=edit.text),), plain=True, extra=None)
@@ -146,6 +185,8 @@ def cut_text(text: str, edit: Edit) -> str:
     erased."""
     if edit.text == ERASED:
         return ERASED
+    if edit.pieces:
+        return f"{edit.text}\n{joined(text, edit.pieces)}"
     tail = text[-edit.tail :] if edit.tail else ""
     return f"{text[: edit.head]}{edit.text}{tail}"
 

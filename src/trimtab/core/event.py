@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from trimtab.core.message import Message, message_from_json, message_to_json
 
-VERSION = 4
+VERSION = 5
 """Of the stored shape. A change of shape raises it, keeps a golden file and adds to `upgrade`."""
 
 EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
@@ -108,6 +108,38 @@ class Said:
     """True for a reply that its provider has not finished: sent back as it is, it goes on."""
 
 
+class Listed(NamedTuple):
+    """One part of a user's message that stays in the list of the user's words, by reference."""
+
+    seq: int
+    """Position of the message."""
+    part: int
+    """Index of the part: a text, or a picture that is named by its handle."""
+    head: int = -1
+    """Characters kept from the start of the text; -1 keeps all of it."""
+    tail: int = 0
+    """Characters kept from its end."""
+    same_seq: int = 0
+    """Position of an earlier message that says the same, to which this one only refers."""
+    same_part: int = 0
+    """Index of the part there."""
+
+
+class LeftOut(NamedTuple):
+    """User messages for which the list has no room: one line tells of all of them."""
+
+    messages: int
+    """How many."""
+    first: int
+    """Position of the first of them."""
+    last: int
+    """Position of the last of them."""
+    since: float
+    """When the first was said, in seconds since the epoch."""
+    until: float
+    """When the last was said."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
     """From now on the model sees something else than what was said, or sees it again."""
@@ -134,6 +166,14 @@ class Edit:
     """Position of the summary that this one carries on; 0 for the first, and for other edits."""
     spares: tuple[int, ...] = ()
     """Positions of messages that stay though they lie within, with their groups (`summarise`)."""
+    pieces: tuple[tuple[int, int], ...] = ()
+    """Ranges of characters that are kept of a long result, where more than its ends stay."""
+    listed: tuple[Listed, ...] = ()
+    """The user's words in what is hidden, which stay in the list: one block of it."""
+    relists: bool = False
+    """True where `listed` is all of the list: what was listed before is in it, or left out."""
+    left_out: LeftOut | None = None
+    """User messages that the list has no room for; with `relists`."""
 
     @property
     def handle(self) -> str:
@@ -384,8 +424,8 @@ def upgrade(data: Json) -> Json:
     """An event of an earlier version in today's shape; a later version is refused.
 
     1 knew neither `recalled` of a message nor `bytes` of a call, 2 neither `paused` of a message,
-    `selected` of settings, `prior` of an edit nor attempts, 3 not `spares` of an edit: what was
-    not known is left out.
+    `selected` of settings, `prior` of an edit nor attempts, 3 not `spares` of an edit, 4 neither
+    `pieces` nor the list of the user's words: what was not known is left out.
     """
     version = data.get("v")
     if version not in range(1, VERSION + 1):
@@ -410,6 +450,8 @@ def _encode(value: Any) -> Any:
             return [value.bytes, value.tokens]
         case Usage():
             return asdict(value)
+        case Listed():
+            return _without_defaults(value)
         case tuple():
             return [_encode(item) for item in cast("tuple[Any, ...]", value)]
         case _:
@@ -426,12 +468,28 @@ def _decode(key: str, value: Any) -> Any:
             return tuple(_size(item) for item in cast("list[list[int]]", value))
         case (("size" | "head"), list()):
             return _size(cast("list[int]", value))
+        case "pieces", list():
+            return tuple((start, end) for start, end in cast("list[list[int]]", value))
+        case "listed", list():
+            return tuple(Listed(*each) for each in cast("list[list[int]]", value))
+        case "left_out", list():
+            return LeftOut(*cast("list[Any]", value))
         case "usage", Mapping():
             return Usage(**cast("dict[str, int]", value))
         case _, list():
             return tuple(cast("list[Any]", value))
         case _:
             return value
+
+
+def _without_defaults(listed: Listed) -> list[int]:
+    """A long list is mostly messages that are kept whole: two numbers each."""
+    out: list[int] = list(listed)
+    for default in (0, 0, 0, -1):
+        if out[-1] != default:
+            break
+        out.pop()
+    return out
 
 
 def _size(pair: list[int]) -> Size:

@@ -60,6 +60,13 @@ def extract(
     return kept
 
 
+def tells_of(summary: str, message: Message) -> bool:
+    """Whether each line that a message would add is in a summary, whole or its beginning."""
+    told = summary.splitlines()
+    cut = tuple(line.removesuffix("…") for line in told if line.endswith("…"))
+    return all(line in told or line.startswith(cut) for line in _lines(message))
+
+
 def _best_lines(lines: list[str], counter: Counter, max_tokens: int) -> str:
     """The newest lines; where they leave out what the user said first, that in its share of the
     tokens and the newest of all else."""

@@ -12,13 +12,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trimtab.core.cache_meter import CacheMeter
-from trimtab.core.calls import Anchor, Rejection
+from trimtab.core.calls import Anchor, Carried, Rejection
 from trimtab.core.event import (
     Body,
     Call,
     Edit,
     Erase,
     Event,
+    LeftOut,
+    Listed,
     Pin,
     Repair,
     Retention,
@@ -33,6 +35,7 @@ from trimtab.core.message import Message
 from trimtab.core.rounds import Dropped, Entry, Group, TurnResults, has_thinking
 from trimtab.core.snapshot import Snapshot
 from trimtab.core.summary_meter import SummaryMeter
+from trimtab.core.user_words import Block, UserWords
 
 if TYPE_CHECKING:
     from trimtab.core.window import Window
@@ -45,6 +48,8 @@ _PLAIN = (
     *("awaiting", "recounted", "overflowed", "started", "paid"),
 )
 """What a snapshot takes from a window as it is."""
+_LATER = {"refused": False, "carried": None}
+"""The same, by the value that a snapshot of an older release stands for: it does not name them."""
 
 
 class Forgotten(LookupError):
@@ -102,6 +107,7 @@ def snapshot_of(window: Window) -> Snapshot:
     summary = window.summary_by if window.summary is not None else None
     named.update(seq for seq in (summary, last.seq if last else None) if seq)
     named.update({window.settings_by} - {0})
+    named.update(window.words.messages)
     state: dict[str, Any] = {
         **{name: getattr(window, name) for name in _PLAIN},
         "settings": window.settings_by,
@@ -128,6 +134,8 @@ def snapshot_of(window: Window) -> Snapshot:
         "turn": [window.turn_results.first, [*window.turn_results.last], window.turn_results.count],
         # Left out as a rule, so that a release that does not know of it reads all others.
         **({"rejection": window.rejection} if window.rejection.position else {}),
+        **({"words": _blocks(window)} if window.words.blocks else {}),
+        **{name: got for name, value in _LATER.items() if (got := getattr(window, name)) != value},
         **_gone(window, [group for group in window.groups if not _stays(window, group)]),
     }
     return Snapshot(seq=window.seq, spans=_spans(named), state=json.loads(canonical(state)))
@@ -149,13 +157,16 @@ def unfold(window: Window) -> None:
     state, kept = window.base.state, window.kept
     if not state:
         return
+    hidden = {seq for seq, _ in state["hidden"]}
     for shape in state["groups"]:
         group = window.new_group()
-        for seqs in shape:
+        for index, seqs in enumerate(shape):
             thinks = any(_thinks(kept[seq]) for seq in seqs)
+            if index and shape[0][0] not in hidden and not window.joins(group, thinking=thinks):
+                group = window.new_group()  # an older renderer has kept the loop whole
             round = window.new_round(group, thinking=thinks)
             for seq in seqs:
-                window.admit(seq, _said(kept[seq]), round)
+                window.admit(seq, _said(kept[seq]), round, kept[seq].at)
     for seq in state["edits"]:
         edit = _edit(kept[seq])
         if edit.part is not None:
@@ -183,6 +194,7 @@ def unfold(window: Window) -> None:
     window.replied = state["replied"]
     window.gone = {op: (count, tokens) for op, (count, tokens) in state["gone"].items()}
     window.gone_last = state["gone_last"]
+    window.words = _words(window, state.get("words", []))
     window.recount_front()
 
 
@@ -207,6 +219,9 @@ def resume(window: Window, snapshot: Snapshot, events: Iterable[Event]) -> None:
     for name in _PLAIN:
         setattr(window, name, state[name])
     window.anchor = None if state["anchor"] is None else Anchor(*state["anchor"])
+    window.refused = state.get("refused", False)
+    carried = state.get("carried")
+    window.carried = None if carried is None else Carried(*carried)
     window.pending = (state["pending"][0], state["pending"][1])
     heavy, light = state["weighed"]
     window.weighed = (heavy, light)
@@ -239,6 +254,24 @@ def _gone(window: Window, leaving: list[Group]) -> dict[str, Any]:
         "gone_last": max([window.gone_last, *(group.last for group in leaving)]),
         "dropped": window.dropped.without(drops),
     }
+
+
+def _blocks(window: Window) -> list[Any]:
+    """The list of the user's words, block by block: places, and what is left out."""
+    return [[block.places, block.left_out] for block in window.words.blocks]
+
+
+def _words(window: Window, blocks: list[Any]) -> UserWords:
+    words, kept = UserWords(), window.kept
+    for places, left_out in blocks:
+        listed = [Listed(*place) for place in places]
+        for place in listed:
+            event = kept[place.seq]
+            words.messages[place.seq] = (_said(event).message, event.at)
+        words.blocks.append(
+            Block(places=listed, left_out=None if left_out is None else LeftOut(*left_out))
+        )
+    return words
 
 
 def _edited(entry: Entry) -> list[int]:

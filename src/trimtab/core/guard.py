@@ -7,9 +7,16 @@ from dataclasses import replace
 
 from trimtab.core.budget import Budget
 from trimtab.core.event import Edit
-from trimtab.core.message import Media, Text
-from trimtab.core.plan import Cap, Plan
+from trimtab.core.plan import Plan
 from trimtab.core.rounds import Entry, Group
+from trimtab.core.sacrifice import (
+    Place,
+    cap_of,
+    least_words,
+    new_results,
+    newest_words,
+    sacrifice,
+)
 from trimtab.core.window import Window
 
 WHY = "guard: over the limit"
@@ -20,6 +27,8 @@ GIANT = 0.5
 """Share of the room that is left to what was said and found last, where it would not fit alone."""
 LEAST = 0.1
 """The same for what came after others were cut so."""
+ROUNDS = 3
+"""How often it is tried again after an estimate turned out too low."""
 LISTED = 5
 """Messages that an error names."""
 _MARGIN = "margin of the estimate"
@@ -90,7 +99,8 @@ def guarded(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit
     Before it gives up, it asks for less output, unless the user has said how much. After a refusal
     for length it does so before it hides anything.
     """
-    decided, least = tuple(edits), replace(budget, max_output=budget.least_output)
+    decided = worthwhile(window, budget, tuple(edits))
+    least = replace(budget, max_output=budget.least_output)
     if budget.output_first and _fits(plan := _adopted(window, least, decided))():
         return plan.decision().edits
     plan = _adopted(window, budget, decided)
@@ -104,6 +114,16 @@ def guarded(window: Window, budget: Budget, edits: Iterable[Edit]) -> tuple[Edit
     return plan.decision().edits
 
 
+def worthwhile(window: Window, budget: Budget, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+    """The edits, without those of what was sent where all of them do not make the request smaller
+    by its upper bound: they would only be written to the provider's cache."""
+    plan = _adopted(window, budget, edits)
+    plan.settle()
+    if not plan.breaks or plan.bound() < Plan(window, budget).bound():
+        return edits
+    return tuple(edit for edit in edits if edit.part is not None and edit.first > window.sent)
+
+
 def _adopted(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
     plan = Plan(window, budget)
     plan.adopt(edits)
@@ -113,61 +133,62 @@ def _adopted(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
 def guard(plan: Plan) -> None:
     """Add to the plan until its bound fits; least loss first."""
     fits = _fits(plan)
+    plan.settle()
     if fits():
         return
     cut_giants(plan, plan.budget.room)
-    if fits():
-        return
-    _drop(plan, fits)
-    if fits():
-        return
-    _mask_older(plan)
-    for entries in (_active_results(plan), _newest_user(plan)):
+    _drop_unshowable(plan, fits)
+    # What was estimated is counted once it is settled, and may turn out to be more.
+    for _ in range(ROUNDS):
+        sacrifice(plan, fits, WHY)
+        plan.settle()
         if fits():
             return
-        _level(plan, list(entries))
-    plan.shorten_summary(fits, WHY)
-    if not fits():
-        raise cannot_fit(plan)
+    raise cannot_fit(plan)
 
 
-def _drop(plan: Plan, fits: Callable[[], bool]) -> None:
-    """Oldest groups go until it fits; what was asked for by name stays if others are enough."""
-    before = plan.tokens
-
-    def enough() -> bool:
-        # A drop alone may make it fit, because the count reported for the old prefix no longer
-        # holds: it must save more than the notice of it takes, too.
-        return plan.tokens < before and fits()
-
-    with plan.provided(fits):
-        plan.drop_oldest(enough, WHY)
-    if not fits():
-        with plan.provided(lambda: plan.tokens < before or fits()):
-            plan.drop_oldest(enough, WHY, unread=True)
+def _drop_unshowable(plan: Plan, fits: Callable[[], bool]) -> None:
+    """What was revealed and would not fit if all else went goes at once: it costs nothing else."""
+    for group in [group for group in plan.groups() if plan.unread(group)]:
+        possible = False
+        with plan.provided(lambda: False):  # only to see
+            for other in plan.groups():
+                if not plan.unread(other):
+                    plan.drop(other, WHY)
+            possible = fits()
+        if possible:
+            return
+        plan.drop(group, WHY)
 
 
 def cut_giants(plan: Plan, room: int) -> None:
     """Where what was said and found last is larger than the room alone, cut it first: to let all
-    the rest go would be in vain."""
-    if plan.tokens <= room:
-        return
-    texts = [*_active_results(plan), *_newest_user(plan)]
-    last = sum(plan.size(*text).tokens for text in texts)
-    if last <= room:
+    the rest go would be in vain. What was said is cut less than what was found."""
+    said, found = newest_words(plan), new_results(plan)
+    last = sum(plan.size(*place).tokens for place in (*said, *found))
+    if plan.tokens <= room or last <= room:
         return
     # Once is enough: what is cut a little more at each call is read from no cache.
-    cut = max(_cut_at(entry, part) for entry, part in texts)
-    texts = [(entry, part) for entry, part in texts if entry.seq > cut]
-    size = sum(plan.size(*text).tokens for text in texts)
+    cut = max(_cut_at(entry, part) for entry, part in (*said, *found))
+    said = [place for place in said if place[0].seq > cut]
+    found = [place for place in found if place[0].seq > cut]
+    words = sum(plan.size(*place).tokens for place in said)
+    size = words + sum(plan.size(*place).tokens for place in found)
     room = int(SLACK * room)
     left = max(int(GIANT * room) - (last - size), int(LEAST * room), room - (plan.tokens - size))
+    kept = min(words, max(left // 2 if found else left, least_words(plan)))
+    _share(plan, said, kept)
+    _share(plan, found, max(left - kept, int(LEAST * room)))
+
+
+def _share(plan: Plan, texts: list[Place], left: int) -> None:
+    """Cut texts so that they take no more than is left for them."""
     # The small ones first: what they do not need is for the others.
-    texts.sort(key=lambda text: plan.size(*text).tokens)
+    texts.sort(key=lambda place: plan.size(*place).tokens)
     for index, (entry, part) in enumerate(texts):
         share = left // (len(texts) - index)
         if plan.size(entry, part).tokens > share > 0:
-            plan.truncate(entry, part, _cap(entry, part, share), TOO_LARGE)
+            plan.truncate(entry, part, cap_of(entry, part, share), TOO_LARGE)
         left -= plan.size(entry, part).tokens
 
 
@@ -177,15 +198,13 @@ def _cut_at(entry: Entry, part: int) -> int:
     return entry.edited_by[part] if edit is not None and edit.why in (WHY, TOO_LARGE) else 0
 
 
-def _cap(entry: Entry, part: int, amount: int) -> Cap:
-    """What was said keeps its end, too: questions stand there."""
-    said = isinstance(entry.message.parts[part], Text)
-    return Cap(amount=amount, strategy="both" if said else "head")
-
-
 def cannot_fit(plan: Plan, *, refusal: str | None = None) -> CannotFit:
     """The error that says what cannot shrink; after a `refusal`, what the provider said."""
-    needed = plan.bound() + plan.budget.max_output
+    needed, last = plan.bound() + plan.budget.max_output, plan.window.last_call
+    if refusal is not None and last is not None:
+        # What was refused counts, not what could be asked for now.
+        needed = last.body.bound + last.body.max_output
+        plan.budget = replace(plan.budget, max_output=last.body.max_output)
     return CannotFit(plan.budget.limit, needed, _parts(plan, needed), refusal, plan.budget.source)
 
 
@@ -197,74 +216,11 @@ def _fits(plan: Plan) -> Callable[[], bool]:
 
 
 def _kept(plan: Plan) -> Iterable[Group]:
-    return [group for group in plan.groups() if plan.window.protected(group) or group.pinned]
-
-
-def _mask_older(plan: Plan) -> None:
-    """Results of rounds that must stay, but are not the active one, oldest first."""
-    fits = _fits(plan)
-    active = plan.window.rounds[-1] if plan.window.rounds else None
-    for group in _kept(plan):
-        for entry, part in list(_answers(plan, group)):
-            if entry.pinned or entry.round is active:
-                continue
-            plan.mask(entry, part, WHY)
-            if fits():
-                return
-
-
-def _answers(plan: Plan, group: Group) -> Iterable[tuple[Entry, int]]:
-    """Results that are seen, late ones among them."""
-    for result in group.results():
-        if result.key in plan.window.results:
-            yield result.entry, result.part
-    for entry in group.entries():
-        for part in entry.notes:
-            yield entry, part
-
-
-def _active_results(plan: Plan) -> Iterable[tuple[Entry, int]]:
-    active = plan.window.rounds[-1] if plan.window.rounds else None
-    for pairing in active.calls if active is not None else ():
-        if pairing.result is not None and not pairing.result.entry.pinned:
-            yield pairing.result.entry, pairing.result.part
-
-
-def _newest_user(plan: Plan) -> Iterable[tuple[Entry, int]]:
-    """Texts of the newest user message, and of whatever else was said in the active round."""
-    entries = list(plan.window.rounds[-1].entries) if plan.window.rounds else []
-    newest = plan.window.newest_user
-    if newest is not None and newest not in entries:
-        entries.append(newest)
-    for entry in entries:
-        if entry.message.role != "assistant" and not entry.pinned:
-            for part, content in enumerate(entry.message.parts):
-                if isinstance(content, Text | Media) or part in entry.notes:
-                    yield entry, part
-
-
-def _level(plan: Plan, texts: list[tuple[Entry, int]]) -> None:
-    """Cut the largest texts to one cap, lowered until it fits; then hide what has no text."""
-    fits = _fits(plan)
-    sizes = sorted((plan.size(entry, part).tokens for entry, part in texts), reverse=True)
-    cap = sizes[0] if sizes else 0
-    # A token less takes up to this much off the bound: whoever forgets it cuts more than is over.
-    counter = plan.window.counter
-    weight = (1 + max(counter.unanchored, counter.single)) * plan.budget.ratio
-    while cap > 0 and not fits():
-        over = int((plan.bound() - plan.budget.most_input) / weight)
-        tall = [size for size in sizes if size >= cap] or sizes[:1]
-        step = max(over // max(1, len(tall)), cap // 8, 8)
-        cap = cap - step if cap > step else 0
-        for entry, part in texts:
-            if plan.size(entry, part).tokens > cap:
-                plan.truncate(entry, part, _cap(entry, part, cap), WHY)
-    for entry, part in texts:
-        if fits():
-            return
-        content = entry.message.parts[part]
-        text = f"[{content.kind} removed]" if isinstance(content, Media) else None
-        plan.mask(entry, part, WHY, text)
+    return [
+        group
+        for group in plan.groups()
+        if plan.window.protected(group) or group.pinned or group.instructs
+    ]
 
 
 def _parts(plan: Plan, needed: int) -> dict[str, int]:

@@ -20,6 +20,7 @@ from trimtab.core.tokens import (
     size_of_params,
     sizes_of,
 )
+from trimtab.core.user_words import allowance_of
 from trimtab.core.window import Window
 
 SHOW_AT = 0.3
@@ -82,6 +83,8 @@ class Ledger:
     is unknown."""
     summaries: SummaryMeter = field(default_factory=SummaryMeter)
     """Summaries that a model was asked for, with their usage and cost."""
+    words: str = ""
+    """What a setting or the room takes from the user's earlier words; empty where nothing does."""
 
     @property
     def used(self) -> int:
@@ -172,6 +175,8 @@ class Ledger:
         lines += [f"  {name:<{wide}}  {tokens:>9,}  {told}" for name, tokens, told in rows]
         for kind, (count, tokens) in self.hidden.items():
             lines.append(f"  hidden by {kind}: {count} ({tokens:,} tokens)")
+        if self.words:
+            lines.append(f"  {self.words}")
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
         if self.cost is not None and self.total_usage.input:
@@ -211,6 +216,8 @@ def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
     # The head's own figure is the one that budgets use: what its parts do not show is overhead.
     rest = budget.head.tokens - sum(section.tokens for section in head)
     head.append(Section(name="request overhead", kind="system", tokens=rest))
+    if listed := window.words.size(window.counter, recall=window.settings.recall).tokens:
+        head.append(Section(name="user's earlier words", kind="messages", tokens=listed))
     if window.summary is not None:
         size = front_size(window.counter, window.framed(window.summary), "")
         head.append(Section(name="summary", kind="summary", tokens=size.tokens))
@@ -234,7 +241,19 @@ def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
         calls=window.calls,
         cost=window.paid if window.used.input else cost_of(window.used, window.settings.entry),
         summaries=window.summaries,
+        words=_words(window, budget),
     )
+
+
+def _words(window: Window, budget: Budget) -> str:
+    """What keeps the user's earlier words from being shown whole."""
+    allowance, left_out = allowance_of(window.settings, budget), window.words.left_out
+    told: list[str] = []
+    if allowance is not None and allowance.limited_by:
+        told.append(f"limited to {allowance.words:,} tokens by {allowance.limited_by}")
+    if left_out is not None:
+        told.append(f"{left_out.messages:,} messages not shown")
+    return f"user's earlier words: {', '.join(told)}" if told else ""
 
 
 def _head_sections(window: Window) -> list[Section]:

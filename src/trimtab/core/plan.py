@@ -12,13 +12,17 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from trimtab.core.budget import Budget
+from trimtab.core.calls import carried_over
+from trimtab.core.cutting import Cut, cut, joined
 from trimtab.core.edits import (
     Strategy,
+    argument_cut,
     chars_within,
     chars_within_tail,
     masked,
     naming,
     omitted,
+    shortened,
     shown,
     summarised_result,
     text_of,
@@ -27,13 +31,19 @@ from trimtab.core.edits import (
 )
 from trimtab.core.event import Edit, Size
 from trimtab.core.message import Opaque, Text, ToolCall
+from trimtab.core.planned_words import PlannedWords
 from trimtab.core.rounds import Entry, Group, Result
-from trimtab.core.tokens import front_size, size_of, upper_bound
+from trimtab.core.tokens import came_with, front_size, size_of, size_of_text, upper_bound
 from trimtab.core.window import Window
 from trimtab.core.words import names, whole
 
 MASKABLE = 60
 """Tokens up to which a result is about as small as the placeholder that would stand for it."""
+
+_PARTS = (
+    "1,000,000 of 1,000,000 lines, 1,000 of them in between look like errors, 1,000,000 repeated"
+)
+"""About as long as what is shown of a long text takes to say."""
 
 Unit = Literal["tokens", "bytes/4", "bytes", "chars"]
 
@@ -46,10 +56,10 @@ class Cap:
     """In `unit`; the indicator counts too, but for `beside`."""
     unit: Unit = "tokens"
     """What `amount` counts; `tokens` is the window's own counter."""
-    strategy: Strategy = "head"
-    """Which end is kept."""
+    strategy: Strategy | Literal["lines"] = "head"
+    """Which end is kept; `lines` keeps both ends and what looks like errors between them."""
     words: Callable[[Strategy, int, int], str] = truncated
-    """The indicator, from the strategy and the kept and total amounts."""
+    """The indicator, from the strategy and the kept and total amounts; `lines` has its own."""
     names: int = 0
     """How many words of what is cut the indicator names; 5 tokens are set aside for each."""
     beside: bool = False
@@ -108,7 +118,10 @@ class Plan:
         self._dropped: dict[int, tuple[Group, str]] = {}
         self._summary: Edit | None = None
         self._summarised: dict[int, Group] = {}
-        self._front: Size = window.front
+        self._told: Size = window.told
+        self._came = 0
+        self._words = PlannedWords(window, budget)
+        self._listed: Size = self._words.size
 
     def adopt(self, edits: Iterable[Edit]) -> None:
         """Take over edits that a policy decided, by the same rules as if they were asked for."""
@@ -123,18 +136,24 @@ class Plan:
                 case "summarise":
                     self.summarise(groups, edit.text, edit.why)
                 case "drop":
-                    dropped |= {group.index: (group, edit.why) for group in groups}
+                    # Instructions go only if they alone are named.
+                    named = [g for g in groups if not g.instructs] or groups
+                    dropped |= {group.index: (group, edit.why) for group in named}
                 case _:
                     pass
         # A summary, whichever was named first, has taken some of them.
-        dropped = {index: each for index, each in dropped.items() if self.may_hide(each[0])}
+        dropped = {
+            index: each
+            for index, each in dropped.items()
+            if self.may_hide(each[0], instructions=True)
+        }
         if not dropped:
             return
         # Whether a notice stands already makes no difference: asked again, the answer is the same.
         notice = front_size(self.window.counter, "", self._longest_notice()).tokens
         if sum(self._size_of(group)[1] for group, _ in dropped.values()) > notice:
             for group, why in dropped.values():
-                self.drop(group, why)
+                self.drop(group, why, instructions=True)
 
     @property
     def summary(self) -> Edit | None:
@@ -147,12 +166,71 @@ class Plan:
         whole = self.budget.head.tokens + self.tokens + self.budget.volatile
         bound = upper_bound(counter=window.counter, new=whole, ratio=ratio)
         if self.breaks or anchor is None:
-            return bound
+            return min(bound, self._carried(bound))
         new = max(0, self.tokens - anchor.tokens) + self.budget.volatile
         usage = anchor.counted
         anchored = upper_bound(counter=window.counter, usage=usage, new=new, ratio=ratio)
         # A tail is in the usage, too, and is not sent again.
         return min(anchored, bound) if anchor.rode else anchored
+
+    def _carried(self, bound: int) -> int:
+        """The same by the size of the last request, less what left, plus what came: an edit that
+        makes the context smaller must not make its bound larger."""
+        carried = carried_over(self.window)
+        if carried is None:
+            return bound
+        window, counter = self.window, self.window.counter
+        front = window.front_since(carried)
+        if self._summary is not None:
+            front = front._replace(summary=self._summary.size.tokens)
+        if self._dropped:
+            front = front._replace(notice=size_of_text(self._longest_notice(), counter).tokens)
+        if self._words.changed:
+            words = self._words.size.tokens
+            if not self._words.relists:
+                listed = window.words.size(counter, recall=window.settings.recall).tokens
+                words += front.words - listed
+            front = front._replace(words=words)
+        carried = carried._replace(came=carried.came + self._came)
+        return carried.bound(
+            counter,
+            self.budget.ratio,
+            tokens=self.tokens,
+            came=sum(front),
+            tail=self.budget.volatile,
+        )
+
+    @property
+    def lists(self) -> bool:
+        """Whether what users said in hidden messages is listed."""
+        return self._words.allowance is not None
+
+    def lists_whole(self, groups: Iterable[Group]) -> bool:
+        """Whether all that users said is listed word for word, were groups hidden, too."""
+        return self._words.whole(groups)
+
+    @property
+    def words(self) -> int:
+        """Tokens of the user's words that are listed before the messages, under the plan."""
+        return self._words.size.tokens
+
+    def halve_words(self) -> bool:
+        """Let the list of the user's words take half of what it takes; False where that is
+        nothing."""
+        halved = self._words.halve()
+        self._count_words()
+        return halved
+
+    def settle(self) -> None:
+        """Make the list of the user's words and count it exactly; until then it is estimated."""
+        self._words.settle()
+        self._count_words()
+
+    def _count_words(self) -> None:
+        before, self._listed = self._listed, self._words.size
+        self.bytes += self._listed.bytes - before.bytes
+        self.tokens += self._listed.tokens - before.tokens
+        self.breaks = self.breaks or self._words.changed
 
     def groups(self) -> Iterable[Group]:
         """Visible groups that the plan has not hidden, oldest first."""
@@ -183,6 +261,10 @@ class Plan:
         """A group's tokens under the plan."""
         return self._size_of(group)[1]
 
+    def net_tokens(self, group: Group) -> int:
+        """Tokens that would leave with a group: what users said in it may stay in the list."""
+        return self.group_tokens(group) - self._words.keeps(group)
+
     def group_bytes(self, group: Group) -> int:
         """A group's bytes under the plan."""
         return self._size_of(group)[0]
@@ -200,23 +282,51 @@ class Plan:
         total = self._measure(text, cap.unit)
         if total <= cap.amount:
             return False
+        edit = Edit(op="truncate", first=entry.seq, last=entry.seq, part=part, why=why)
+        if cap.strategy == "lines":
+            return self._put(entry, part, self._in_lines(text, total, edit, cap))
         unit = 4 if cap.unit == "chars" else 1
-        handle = f"m{entry.seq}.{part}"
         words = cap.words(cap.strategy, -(-cap.amount // unit), -(-total // unit))
-        told = self._measure(self._named(words, handle), cap.unit)
+        told = self._measure(self._named(words, edit.handle), cap.unit)
         aside = 0 if cap.beside else told + 5 * cap.names + 2
         head, tail = self._split(text, max(0, cap.amount - aside), cap)
         kept = text[:head] + text[len(text) - tail :]
         if cap.beside:
             words = cap.words(cap.strategy, self._measure(kept, cap.unit), total)
+        elif aside > cap.amount // 2:
+            # So little is kept that a round figure would be far off.
+            amount = -(-self._measure(kept, cap.unit) // unit)
+            words = cap.words(cap.strategy, amount, -(-total // unit))
         if cap.names:
             words = naming(words, self._names(whole(text, head, len(text) - tail), kept, cap))
-        words = self._named(words, handle)
+        words = self._named(words, edit.handle)
         if not words.startswith("..."):
             words = ("\n" if head else "") + words + ("\n" if tail else "")
-        seq = entry.seq
+        return self._put(entry, part, replace(edit, text=words, head=head, tail=tail))
+
+    def _in_lines(self, text: str, total: int, edit: Edit, cap: Cap) -> Edit:
+        """The edit that keeps a text's ends and the lines between them that look like errors."""
+        told = self._measure(self._named(shortened(total, total, _PARTS), edit.handle), cap.unit)
+        room = max(0, cap.amount - told - 5 * cap.names - 2)
+        made = cut(text, room, lambda piece: self._measure(piece, cap.unit))
+        shown_text = joined(text, made.pieces)
+        kept = self._measure(shown_text, cap.unit)
+        words = shortened(kept, total, _parts_of(made))
+        if cap.names:
+            words = naming(words, self._names(_between(text, made.pieces), shown_text, cap))
+        return replace(edit, text=self._named(words, edit.handle), pieces=made.pieces)
+
+    def cut_arguments(self, entry: Entry, part: int, longest: int, why: str) -> bool:
+        """Leave long texts out of a call's arguments; False where that makes it no smaller."""
+        words = self._named(argument_cut(self.size(entry, part).tokens), f"m{entry.seq}.{part}")
         edit = Edit(
-            op="truncate", first=seq, last=seq, part=part, text=words, head=head, tail=tail, why=why
+            op="truncate",
+            first=entry.seq,
+            last=entry.seq,
+            part=part,
+            text=words,
+            head=longest,
+            why=why,
         )
         return self._put(entry, part, edit)
 
@@ -228,9 +338,10 @@ class Plan:
         edit = Edit(op="truncate", first=seq, last=seq, part=part, text=words, why=why)
         return self._put(entry, part, edit)
 
-    def drop(self, group: Group, why: str) -> bool:
-        """Hide a whole group; False for one that must stay."""
-        if not self.may_hide(group):
+    def drop(self, group: Group, why: str, *, instructions: bool = False) -> bool:
+        """Hide a whole group; False for one that must stay. One that holds instructions stays
+        unless it is said that they may go, too."""
+        if not self.may_hide(group, instructions=instructions):
             return False
         if not self._dropped:
             self._set_front(self._summary_text(), notice=True)
@@ -263,29 +374,29 @@ class Plan:
 
     @contextmanager
     def provided(self, reached: Callable[[], bool]) -> Generator[None, None, None]:
-        """Take drops back that did not reach what they were made for."""
-        before = vars(self).copy()
-        before["_dropped"] = self._dropped.copy()
+        """Take back what was hidden whole where that did not reach what it was done for."""
+        before = self._state()
         yield
         if not reached():
             vars(self).update(before)
+
+    def _state(self) -> dict[str, Any]:
+        names = ("_parts", "_groups", "_dropped", "_summarised", "_words")
+        return {**vars(self), **{name: vars(self)[name].copy() for name in names}}
 
     def summarise(self, groups: list[Group], text: str, why: str) -> bool:
         """Replace groups and the summary before them by a new one; False if it saves nothing."""
         groups = [group for group in groups if self.may_hide(group) and not self.unread(group)]
         if not groups or not text.strip():
             return False
-        made = self._summary_of(groups, text, why)
-        before = front_size(self.window.counter, self._summary_text(), "")
-        freed = sum(self._size_of(group)[1] for group in groups) + before.tokens
-        if made.size.tokens >= freed:
-            return False
-        self._summary = made
-        for group in groups:
-            self._summarised[group.index] = group
-            self._leave(group)
-        self._set_front(self._summary_text(), notice=bool(self._dropped or self.window.dropped))
-        return True
+        tokens = self.tokens
+        with self.provided(lambda: self.tokens < tokens):
+            self._summary = self._summary_of(groups, text, why)
+            for group in groups:
+                self._summarised[group.index] = group
+                self._leave(group)
+            self._set_front(self._summary_text(), notice=bool(self._dropped or self.window.dropped))
+        return self.tokens < tokens
 
     def size_of_summary(self, groups: list[Group], text: str) -> int:
         """Tokens that a summary of groups would take, as it is sent."""
@@ -302,6 +413,8 @@ class Plan:
         current = self.summary
         while current is not None and len(current.text) > 1 and not enough():
             text = "…" + current.text[1 + len(current.text) // 2 :]
+            # The list of the user's words that came with it stands as it is.
+            current = replace(current, listed=(), relists=False, left_out=None)
             current = self._summary = self._sized(replace(current, text=text, why=why))
             self._set_front(self._summary_text(), notice=bool(self._dropped or self.window.dropped))
             self.breaks = True
@@ -316,6 +429,7 @@ class Plan:
         frontier: int | None = None,
     ) -> Decision:
         """The edits, in order; those inside a group that is hidden whole are left out."""
+        self.settle()
         edits = [
             edit
             for (seq, _), edit in self._parts.items()
@@ -326,8 +440,10 @@ class Plan:
         if (summary := self._summary) is not None:
             within = self.window.between(summary.first, summary.last)
             seen = (group for group in within if group.hidden is None)
-            spares = tuple(group.first for group in seen if self.unread(group))
+            # One that is only made shorter tells of nothing that has come into sight again.
+            spares = tuple(g.first for g in seen if self.may_hide(g, instructions=True))
             edits.append(replace(summary, spares=spares))
+        edits = self._words.told_by(edits)
         return Decision(
             edits=tuple(edits),
             note=note,
@@ -344,7 +460,7 @@ class Plan:
             if runs and runs[-1][2] == why:
                 first, last, _ = runs[-1]
                 between = self.window.groups[last.index + 1 : index]
-                if all(other.hidden or other.pinned for other in between):
+                if all(other.hidden or other.pinned for other in between):  # they stay as they are
                     runs[-1] = (first, group, why)
                     continue
             runs.append((group, group, why))
@@ -354,8 +470,8 @@ class Plan:
 
     def _put(self, entry: Entry, part: int, edit: Edit) -> bool:
         told = entry.message.parts[part]
-        if isinstance(told, ToolCall | Opaque):
-            return False  # a call belongs to its result, and a provider's own block to its whole
+        if isinstance(told, Opaque) or (isinstance(told, ToolCall) and not self._may_cut(entry)):
+            return False  # a provider's own block belongs to its whole
         if entry.pinned:
             return False
         if edit.op == "mask" and entry is self.window.newest_user and isinstance(told, Text):
@@ -378,20 +494,29 @@ class Plan:
             delta[1] + size.tokens - before.tokens,
         )
         self.breaks = self.breaks or entry.seq <= self.window.sent
+        self._came += came_with(self._parts[entry.seq, part], told, self.window.counter)
         return True
+
+    def _may_cut(self, entry: Entry) -> bool:
+        """Whether a message's calls may be shortened: not those that the model made last, and not
+        what its provider has yet to go on with."""
+        return entry.seq != self.window.replied and not entry.paused
 
     def unread(self, group: Group) -> bool:
         """Whether it was revealed and the model has not replied to a call that was made since."""
         return group.revealed > self.window.seen
 
-    def may_hide(self, group: Group) -> bool:
+    def may_hide(self, group: Group, *, instructions: bool = False) -> bool:
         """Whether it is neither hidden already nor one that must stay."""
-        return not (group.pinned or self.window.protected(group) or self.hides(group))
+        stays = group.pinned or (group.instructs and not instructions)
+        return not (stays or self.window.protected(group) or self.hides(group))
 
     def _leave(self, group: Group) -> None:
         size = self._size_of(group)
         self._count(group, -size[0], -size[1])
         self.messages -= group.messages
+        self._words.take(group)
+        self._count_words()
         self.breaks = True
 
     def _size_of(self, group: Group) -> tuple[int, int]:
@@ -407,14 +532,14 @@ class Plan:
     def _set_front(self, summary: str, *, notice: bool) -> None:
         """Count what will stand before the first kept message, the notice at its longest."""
         words = self._longest_notice() if notice else ""
-        before, self._front = self._front, front_size(self.window.counter, summary, words)
-        self.bytes += self._front.bytes - before.bytes
-        self.tokens += self._front.tokens - before.tokens
+        before, self._told = self._told, front_size(self.window.counter, summary, words)
+        self.bytes += self._told.bytes - before.bytes
+        self.tokens += self._told.tokens - before.tokens
 
     def notice_bytes(self) -> int:
         """Bytes by which the front grows when something is dropped."""
         front = front_size(self.window.counter, self._summary_text(), self._longest_notice())
-        return max(0, front.bytes - self._front.bytes)
+        return max(0, front.bytes - self._told.bytes)
 
     def _longest_notice(self) -> str:
         last = self.window.seq
@@ -459,7 +584,7 @@ class Plan:
                 return self._within(text, room, cap.unit), 0
             case "tail":
                 return 0, self._within(text, room, cap.unit, end=True)
-            case "both":
+            case _:
                 half = room // 2
                 return self._within(text, half, cap.unit), self._within(
                     text, half, cap.unit, end=True
@@ -479,3 +604,23 @@ class Plan:
             piece = text[-middle:] if end else text[:middle]
             low, high = (middle, high) if count(piece) <= room else (low, middle - 1)
         return low
+
+
+def _parts_of(made: Cut) -> str:
+    """What a cut in lines says is shown."""
+    parts = [f"{made.shown:,} of {made.lines:,} lines"]
+    if made.errors:
+        parts.append(f"{made.errors:,} of them in between look like errors")
+    if made.repeats:
+        parts.append(f"{made.repeats:,} repeated lines left out")
+    return ", ".join(parts)
+
+
+def _between(text: str, pieces: Iterable[tuple[int, int]]) -> str:
+    """What a cut in lines leaves out."""
+    left: list[str] = []
+    at = 0
+    for start, end in pieces:
+        left.append(text[at:start])
+        at = end
+    return "\n".join([*left, text[at:]])

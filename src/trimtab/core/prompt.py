@@ -28,7 +28,7 @@ from trimtab.core.rounds import Entry, Round
 from trimtab.core.utf8 import whole_pairs_in
 from trimtab.core.window import Window
 
-RENDERER = 3
+RENDERER = 4
 """The version of all that turns a window into a request; goes up when any golden log changes."""
 
 _HALVES = re.compile(r"\\ud[89a-f]")
@@ -96,11 +96,14 @@ class Rendering:
         self._made_of = made_of
         self._rounds = self._sent = 0
         self.blocks: list[Block] = []
+        self.listed = -1
+        """The index of the last block that holds the user's words; -1 where none does."""
         self.starts: dict[int, int] = {}
         """By position of a round's first message: the index of its first block."""
         self.pieces: list[tuple[Round | None, int, bytes]] = []
-        """In order: each round, or None for summary and notice where they stand for themselves; its
-        blocks; their digests. Where summary and notice are joined to a round, it is the first."""
+        """In order: each round, or None for what stands before the first for itself; its blocks;
+        their digests. Where user's words, summary and notice are joined to a round, it is the
+        first."""
         self._hash = hashlib.sha256()
 
     def update(self, window: Window) -> None:
@@ -118,16 +121,20 @@ class Rendering:
         self._rounds, self._sent = len(window.rounds), window.sent
 
     def _lead(self, window: Window, rounds: list[Round]) -> list[Round]:
-        """Put summary and notice first; gives the rounds that are still to come."""
+        """Put the user's words, summary and notice first; gives the rounds that are to come."""
         join = self._join if window.settings.renderer > 2 else None
+        listed = window.words.texts(recall=window.settings.recall)
         front = front_messages(window, "user" if join else self._notice_role)
-        if join is not None and front:
-            text = "\n\n".join(message.text for message in front)
+        if join is not None and (listed or front):
+            text = "\n\n".join([*listed, *(message.text for message in front)])
             blocks = self._kept(rounds[0])[0] if rounds else []
             if blocks and blocks[0].role == "user":
                 self._extend(rounds[0], _rendered([join(text, blocks[0]), *blocks[1:]]))
                 return rounds[1:]
-            front = [text_message("user", text)]
+            listed, front = [], [text_message("user", text)]
+        for text in listed:
+            self._extend(None, _rendered(self._render([text_message("user", text)])))
+        self.listed = len(self.blocks) - 1 if listed else -1
         for message in front:
             self._extend(None, _rendered(self._render([message])))
         return rounds
@@ -208,13 +215,14 @@ def front_messages(window: Window, role: Role) -> list[Message]:
 
 
 def marks_for(rendering: Rendering, window: Window, frontier: int | None) -> tuple[int, ...]:
-    """Where a prefix is worth caching: the head, the frontier, the last call's end, the end.
+    """Where a prefix is worth caching: the head, the user's words, the frontier, the last call's
+    end, the end.
 
     The frontier is the round that the next compaction would touch first: all before it outlives
-    that compaction.
+    that compaction. The user's words outlive the summary that stands after them.
     """
     end = len(rendering.blocks) - 1
-    marks = {-1, end}
+    marks = {-1, rendering.listed, end}
     entry = window.entries.get(frontier) if frontier is not None else None
     if entry is not None:
         start = rendering.starts.get(entry.round.entries[0].seq, 0)

@@ -2,8 +2,8 @@
 
 An *entry* is one message of the log. A *round* is a message of its own, or an assistant's calls
 with all their results and whatever was said while they were open. A *group* is what is hidden
-whole: one round, all rounds of a tool loop that carries signed thinking, or a reply that its
-provider paused and what it went on with.
+whole: one round, a round with signed thinking and those after it that have none of their own, or
+a reply that its provider paused and what it went on with.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ class Entry:
     """True for a result that nobody gave: it stands in for one that never came."""
     paused: bool = False
     """True for a reply that goes on in the next one."""
+    at: float = 0.0
+    """When it was said, in seconds since the epoch."""
 
     def shown(self, part: int) -> Size:
         """The part's size as the model sees it."""
@@ -152,6 +154,8 @@ class Group:
     """How many it holds."""
     thinking: bool = False
     """True where it holds signed thinking, so that its rounds stand or fall together."""
+    instructs: bool = False
+    """True where it holds a system or developer message, which no policy hides."""
     pinned: int = 0
     """How many of its messages are pinned."""
     revealed: int = 0
@@ -171,10 +175,17 @@ class Group:
         """Position of its last message."""
         return self.rounds[-1].entries[-1].seq
 
-    def goes_on(self, *, thinking: bool) -> bool:
-        """Whether an assistant's next message, with signed thinking or without, belongs here."""
+    def goes_on(self, *, thinking: bool, whole: bool) -> bool:
+        """Whether an assistant's next message, with signed thinking or without, belongs here.
+
+        A provider refuses a loop that does not begin with the thinking it began with. So a round
+        without any goes with the one before it; one with thinking of its own can do without those
+        before it. Older renderers keep a loop `whole`.
+        """
         last = self.rounds[-1]
-        return last.paused or (bool(last.calls) and (thinking or self.thinking))
+        if last.paused or not last.calls:
+            return last.paused
+        return (thinking or self.thinking) if whole else (self.thinking and not thinking)
 
     def entries(self) -> Iterator[Entry]:
         for round in self.rounds:

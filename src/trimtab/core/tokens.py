@@ -184,7 +184,7 @@ def size_of(part: Part, counter: Counter) -> Size:
             size = Size(bytes=tokens * 4, tokens=tokens + MESSAGE_OVERHEAD)
         case Opaque():
             return size_of_json(part.data, counter)
-    return size if part.extra is None else _plus(size, _size_of_extra(part.extra, counter))
+    return size if part.extra is None else plus(size, _size_of_extra(part.extra, counter))
 
 
 def sizes_of(message: Message, counter: Counter) -> tuple[Size, ...]:
@@ -192,12 +192,20 @@ def sizes_of(message: Message, counter: Counter) -> tuple[Size, ...]:
     sizes = tuple(size_of(part, counter) for part in message.parts) or (NO_PARTS,)
     if message.extra is None:
         return sizes
-    return (_plus(sizes[0], _size_of_extra(message.extra, counter)), *sizes[1:])
+    return (plus(sizes[0], _size_of_extra(message.extra, counter)), *sizes[1:])
 
 
 def resized(edit: Edit, part: Part, counter: Counter) -> Edit:
     """The edit of a part with the size that a counter gives to what stands in."""
     return replace(edit, size=size_of(shown(part, edit), counter))
+
+
+def came_with(edit: Edit, part: Part, counter: Counter) -> int:
+    """Tokens of the words that an edit puts into a part: all that is seen of it, or the sign of
+    what was cut."""
+    if edit.op == "truncate" and not edit.pieces and isinstance(part, Text | ToolResult):
+        return counter.count(edit.text) + 2
+    return edit.size.tokens
 
 
 def size_of_json(value: Any, counter: Counter) -> Size:
@@ -211,7 +219,7 @@ def size_of_params(params: Mapping[str, Any], counter: Counter) -> Size:
     size = Size(bytes=0, tokens=0)
     for value in params.values():
         if isinstance(value, Mapping | list | tuple):
-            size = _plus(size, size_of_json(value, counter))
+            size = plus(size, size_of_json(value, counter))
     return size
 
 
@@ -226,10 +234,10 @@ def size_of_head(
     size = Size(bytes=0, tokens=3 + (TOOLS_OVERHEAD if tools else 0))
     for message in system:
         for each in sizes_of(message, counter):
-            size = _plus(size, each)
+            size = plus(size, each)
     for tool in tools:
-        size = _plus(size, size_of_json(tool, counter))
-    return _plus(size, size_of_params(params or {}, counter))
+        size = plus(size, size_of_json(tool, counter))
+    return plus(size, size_of_params(params or {}, counter))
 
 
 def upper_bound(*, counter: Counter, new: int, usage: int | None = None, ratio: float = 1.0) -> int:
@@ -265,8 +273,8 @@ def _size_of_result(part: ToolResult, counter: Counter) -> Size:
         own = counter.count(part.call_id) + RESULT_OVERHEAD
         size = Size(bytes=_bytes(part.call_id), tokens=own)
         for inner in content:
-            size = _plus(size, size_of(inner, counter))
-    return size if part.extra is None else _plus(size, _size_of_extra(part.extra, counter))
+            size = plus(size, size_of(inner, counter))
+    return size if part.extra is None else plus(size, _size_of_extra(part.extra, counter))
 
 
 def _size_of_extra(extra: Mapping[str, Any], counter: Counter) -> Size:
@@ -277,7 +285,8 @@ def _size_of_extra(extra: Mapping[str, Any], counter: Counter) -> Size:
     return size_of_json(told, counter)
 
 
-def _plus(one: Size, other: Size) -> Size:
+def plus(one: Size, other: Size) -> Size:
+    """Two sizes together."""
     return Size(bytes=one.bytes + other.bytes, tokens=one.tokens + other.tokens)
 
 
@@ -285,8 +294,13 @@ def _bytes(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
+def size_of_text(text: str, counter: Counter) -> Size:
+    """Of a text that is a message of its own; nothing for an empty one."""
+    if not text:
+        return Size(bytes=0, tokens=0)
+    return sizes_of(text_message("user", text), counter)[0]
+
+
 def front_size(counter: Counter, summary: str, notice: str) -> Size:
     """Size of what stands before the first kept message, both as the model reads them."""
-    texts = [text for text in (summary, notice) if text]
-    made = [sizes_of(text_message("user", text), counter)[0] for text in texts]
-    return Size(bytes=sum(s.bytes for s in made), tokens=sum(s.tokens for s in made))
+    return plus(size_of_text(summary, counter), size_of_text(notice, counter))

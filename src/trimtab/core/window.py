@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from trimtab.core.cache_meter import CacheMeter
-from trimtab.core.calls import Anchor, Rejection, happened, served_otherwise
+from trimtab.core.calls import (
+    Anchor,
+    Carried,
+    Rejection,
+    carried_over,
+    happened,
+    served_otherwise,
+)
 from trimtab.core.edits import ERASED, omitted, summary_text, with_recall
 from trimtab.core.erase import scrub
 from trimtab.core.event import (
@@ -47,7 +55,32 @@ from trimtab.core.rounds import (
 )
 from trimtab.core.snapshot import Snapshot
 from trimtab.core.summary_meter import SummaryMeter
-from trimtab.core.tokens import Counter, front_size, piecewise, resized, sizes_of
+from trimtab.core.tokens import (
+    Counter,
+    came_with,
+    front_size,
+    piecewise,
+    plus,
+    resized,
+    size_of_text,
+    sizes_of,
+)
+from trimtab.core.user_words import UserWords, speaks
+
+LOOPS_IN_ROUNDS = 4
+"""The renderer from which on a loop with signed thinking may lose its early rounds, and a turn does
+not begin with what a client program says."""
+
+
+class Front(NamedTuple):
+    """Tokens of what stands before the messages."""
+
+    summary: int
+    """Of the summary."""
+    notice: int
+    """Of the notice that messages were dropped."""
+    words: int
+    """Of the user's earlier words."""
 
 
 class Window:
@@ -110,12 +143,16 @@ class Window:
         """Text that was new in a call: as it was reported and as we had estimated it, faded."""
         self.anchor: Anchor | None = None
         """The last call that reported, if still a prefix."""
+        self.carried: Carried | None = None
+        """What that call tells of the size of the next where an edit has changed it since."""
         self.call_version = -1
         """The version at the last call: equal to `version` where its request is still a prefix."""
         self.awaiting: int | None = None
         """The position of the last call, until its outcome is known."""
         self.overflowed = False
         """True where the last call was refused for its length and its input was counted."""
+        self.refused = False
+        """True where it was refused for its length and neither was counted nor a limit named."""
         self.rejection: Rejection = Rejection()
         """The last call, if its provider did not take what was said."""
         self.started: list[str] = []  # keys of tools, since the newest reply
@@ -156,13 +193,17 @@ class Window:
         self.summary: Edit | None = None
         self.summary_by = 0
         """The position of the summary's event."""
+        self.words = UserWords()
+        """What users said in messages that are hidden, as the model goes on seeing it."""
         self.dropped = Dropped()
         self.gone: dict[str, tuple[int, int]] = {}
         """By kind of edit: hidden messages that left memory, and their tokens."""
         self.gone_last = 0
         """The last position that left memory."""
         self.front = Size(bytes=0, tokens=0)
-        """Of summary and notice, which stand before the first kept message."""
+        """Of the user's words, summary and notice, which stand before the first kept message."""
+        self.told = Size(bytes=0, tokens=0)
+        """Of summary and notice alone."""
         self.wire_ids: set[str] = set()
         """Ids of the calls that are visible, as they are sent."""
 
@@ -236,6 +277,17 @@ class Window:
         handle = summary.handle if self.settings.recall else ""
         return summary_text(summary.text, handle, self.settings.renderer)
 
+    def front_since(self, carried: Carried) -> Front:
+        """Tokens of what stands before the messages now and did not before something was hidden."""
+        sizes = self.words.sizes(self.counter, recall=self.settings.recall)
+        notice = size_of_text(self.notice(), self.counter).tokens
+        summary = self.told.tokens - notice
+        return Front(
+            summary if self.summary_by != carried.summary else 0,
+            notice if self.dropped.messages != carried.dropped else 0,
+            sum(size.tokens for size in sizes[carried.blocks :]),
+        )
+
     def know(self, counter: Counter) -> None:
         """Make a counter known by its name, for settings that will ask for it."""
         self.counters[counter.name] = counter
@@ -257,7 +309,10 @@ class Window:
             self.recounted = bool(self.past or self.kept)
             self.ratio, self.weighed = 1.0, (0.0, 0.0)
             self._refold()
+        elif _regroups(before, body):
+            self._refold()
         else:
+            self.words.stale()
             self.recount_front()
         for round in self.rounds:
             round.rendered = None
@@ -270,20 +325,20 @@ class Window:
             self.started, self.replied = [], event.seq
         last = self.rounds[-1] if self.rounds else None
         open_ = last if last is not None and last.waiting else None
-        self.admit(event.seq, body, open_ or self._new_round(body.message))
+        self.admit(event.seq, body, open_ or self._new_round(body.message), event.at)
         if isinstance(body, Said):
             if body.reply_id is not None:
                 self.last_reply, self.last_reply_by = body.reply_id, event.seq
             if body.key is not None:
                 self.keys[body.key] = event.seq
 
-    def admit(self, seq: int, body: Said | Repair, round: Round) -> None:
+    def admit(self, seq: int, body: Said | Repair, round: Round, at: float) -> None:
         """Put a message into a round, and count and pair what it holds."""
         message = body.message
         counter = body.counter if isinstance(body, Said) else ""
         fits = counter == self.counter.name and len(body.sizes) == max(1, len(message.parts))
         sizes = body.sizes if fits else sizes_of(message, self.counter)
-        entry = Entry(seq=seq, message=message, sizes=sizes, round=round)
+        entry = Entry(seq=seq, message=message, sizes=sizes, round=round, at=at)
         entry.repair = isinstance(body, Repair)
         entry.paused = isinstance(body, Said) and body.paused
         self.entries[seq] = entry
@@ -291,7 +346,10 @@ class Window:
         round.rendered = None
         group = round.group
         self._grow(group, sum(s.bytes for s in sizes), sum(s.tokens for s in sizes))
+        if self.carried is not None:
+            self.carried = self.carried._replace(new=self.carried.new + entry.tokens)
         group.messages += 1
+        group.instructs = group.instructs or message.role == "system"
         if group.hidden is None:
             self.messages += 1
         spoken, answers = pair(entry, self._unique)
@@ -299,8 +357,14 @@ class Window:
             self.turn_results.append(result.key)
             if group.hidden is None:
                 self.results[result.key] = result
-        if message.role == "user" and spoken:
+        if message.role == "user" and spoken and self._asks(message):
             self._begin_turn(entry)
+
+    def _asks(self, message: Message) -> bool:
+        """Whether a turn begins with it: what a client program adds on its own begins none."""
+        if self.settings.renderer < LOOPS_IN_ROUNDS or self.newest_user is None:
+            return True
+        return speaks(message)
 
     def _new_round(self, message: Message) -> Round:
         group = self.groups[-1] if self.groups else None
@@ -309,11 +373,15 @@ class Window:
             group is not None
             and group.hidden is None
             and message.role == "assistant"
-            and group.goes_on(thinking=thinking)
+            and self.joins(group, thinking=thinking)
         )
         if group is None or not continues:
             group = self.new_group()
         return self.new_round(group, thinking=thinking)
+
+    def joins(self, group: Group, *, thinking: bool) -> bool:
+        """Whether an assistant's next message, with signed thinking or without, belongs there."""
+        return group.goes_on(thinking=thinking, whole=self.settings.renderer < LOOPS_IN_ROUNDS)
 
     def new_group(self) -> Group:
         group = Group(index=len(self.groups))
@@ -370,7 +438,7 @@ class Window:
         entry = self.entries.get(edit.first)
         if entry is None or part >= len(entry.message.parts):
             return
-        before = entry.shown(part)
+        before, carried = entry.shown(part), carried_over(self)
         if edit.op == "reveal":
             entry.edits.pop(part, None)
             entry.edited_by.pop(part, None)
@@ -386,8 +454,12 @@ class Window:
             self.results.pop((entry.seq, part), None)
         if entry.seq <= self.sent:
             self._break()
+        if carried is not None and edit.op != "reveal" and self.anchor is None:
+            came = came_with(edit, entry.message.parts[part], self.counter)
+            self.carried = carried._replace(came=carried.came + came)
 
     def _hide(self, seq: int, edit: Edit) -> None:
+        carried = carried_over(self)
         for group in self.between(edit.first, edit.last):
             # A span may reach over the newest user message: it names what lies around it.
             spared = any(group.first <= place <= group.last for place in edit.spares)
@@ -395,8 +467,12 @@ class Window:
                 self.hide_group(seq, edit, group)
         if edit.op == "summarise":
             self.summary, self.summary_by = edit, seq
+        if edit.listed or edit.relists:
+            self.words.add(edit, self.entries)
         self.recount_front()
         self._break()
+        if carried is not None:
+            self.carried = carried._replace(blocks=0) if edit.relists else carried
 
     def hide_group(self, seq: int, edit: Edit, group: Group) -> None:
         if group.hidden is not None:
@@ -421,6 +497,7 @@ class Window:
             for part in [*entry.edits] if edit.part is None else [edit.part]:
                 self.edit_part(seq, replace(edit, first=entry.seq, part=part), part)
         self.dropped.discard(groups)
+        self.words.discard(entry.seq for group in groups for entry in group.entries())
         for group in [group for group in groups if group.hidden is not None]:
             group.hidden = None
             self.visible[group.index] = group
@@ -452,7 +529,9 @@ class Window:
 
     def recount_front(self) -> None:
         before = self.front
-        self.front = front_size(self.counter, self.framed(self.summary), self.notice())
+        listed = self.words.size(self.counter, recall=self.settings.recall)
+        told = front_size(self.counter, self.framed(self.summary), self.notice())
+        self.told, self.front = told, plus(told, listed)
         self.bytes += self.front.bytes - before.bytes
         self.tokens += self.front.tokens - before.tokens
 
@@ -473,12 +552,14 @@ class Window:
     def _refold(self) -> None:
         """Messages, edits and pins from the base on."""
         stays = (self.past, self.sent, self.version, self.anchor, self.started, self.rejection)
+        carried = self.carried
         self._clear()
         unfold(self)
         for event in in_force(stays[0], self.seq):
             self.past = []
             self._fold(event)
         self.past, self.sent, self.version, self.anchor, self.started, self.rejection = stays
+        self.carried = carried
 
     def checkpoint(self) -> Snapshot:
         """Let go of what is hidden, and start from here from now on."""
@@ -497,4 +578,9 @@ class Window:
 
     def _break(self) -> None:
         self.version += 1
-        self.anchor = None
+        self.anchor = self.carried = None
+
+
+def _regroups(before: Settings, now: Settings) -> bool:
+    """Whether messages hold together otherwise from now on."""
+    return (before.renderer < LOOPS_IN_ROUNDS) is not (now.renderer < LOOPS_IN_ROUNDS)

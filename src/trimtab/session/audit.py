@@ -21,6 +21,7 @@ SAID_OF = {
     "masked": "is not in the context: a placeholder stands in its place",
     "summarised": "is not in the context: a summary tells of it",
     "dropped": "is not in the context: it was dropped, and a notice says so",
+    "listed": "is in the context, in the list of the user's earlier messages",
     "undone": "is not in the context: a rewind has undone it",
     "erased": "is not in the context: its text was erased and cannot be shown",
 }
@@ -85,6 +86,8 @@ async def why(store: Store, session: str, handle: str) -> Why:
         return Why(handle=handle, state="shown", text=text)
     stands = _stands(window, edit)
     state = _STATES[edit.op]
+    if group.hidden is not None and (listed := window.words.shown(named.first, part)):
+        state, stands = "listed", listed
     found = Why(handle=handle, state=state, event=by, why=edit.why, stands=stands, text=text)
     return await _by(store, session, found)
 

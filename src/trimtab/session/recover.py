@@ -1,8 +1,8 @@
 """What is done about a call that failed. Deterministic, and no model is asked.
 
-A refusal for length teaches what it names; then less output is asked for, if that is enough; then
-the context is cut down at once; then it is said what cannot shrink. A history that is refused as
-malformed is folded and repaired once, without replies that were interrupted. What is rejected,
+A refusal for length teaches what it names; then less output is asked for, if that may be enough;
+then the context is cut down at once; then it is said what cannot shrink. A history that is refused
+as malformed is folded and repaired once, without replies that were interrupted. What is rejected,
 such as a picture, is left out if it is no new word of the user's; else the turn fails, and it is
 left out when the user goes on. What has nothing to do with the history leaves it untouched.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from trimtab.core.budget import LEAST_OUTPUT, Budget
+from trimtab.core.budget import HIDE_FIRST, LEAST_OUTPUT, Budget
 from trimtab.core.event import Edit, Size
 from trimtab.core.guard import cannot_fit
 from trimtab.core.plan import Decision, Plan
@@ -120,7 +120,7 @@ class Recovery:
             await session.apply_policy(lambda _window, _budget: Decision(edits=tuple(seen)))
 
     async def _overflow(self, session: Session, failure: Failure) -> None:
-        if not self.output and _output_is_enough(session.window, failure):
+        if not self.output and _output_may_do(session, failure):
             self.output = True
             return
         if self.edits:
@@ -128,8 +128,14 @@ class Recovery:
             raise cannot_fit(plan, refusal=failure.message) from ProviderError(failure)
         self.output = self.edits = True
         knobs = knobs_from(session.options.context)
-        await session.apply_policy(partial(aggressive, knobs=knobs))
-        self.told.append(Notice(text=COMPACTED))
+        made = await session.apply_policy(partial(aggressive, knobs=knobs))
+        last = session.window.last_call
+        if made:
+            self.told.append(Notice(text=COMPACTED))
+        elif last is None or session.budget().max_output >= last.body.max_output:
+            # The same request would be refused again.
+            plan = Plan(session.window, session.budget())
+            raise cannot_fit(plan, refusal=failure.message) from ProviderError(failure)
 
 
 def _without_interrupted(window: Window, budget: Budget) -> Decision:
@@ -164,10 +170,15 @@ def _cut(window: Window, reply: Wire) -> Failure | None:
     return read_usage(estimate, usage, counter=window.counter.name)
 
 
-def _output_is_enough(window: Window, failure: Failure) -> bool:
-    """Whether less output makes it fit, by figures that agree with what was asked for: others
-    would change nothing, and the same request would be refused again."""
-    limit, counted, last = failure.limit, failure.input, window.last_call
-    if limit is None or counted is None or last is None or not window.overflowed:
+def _output_may_do(session: Session, failure: Failure) -> bool:
+    """Whether less output may make it fit: by figures that agree with what was asked for, others
+    would change nothing; or where there are none, for less output costs least."""
+    window, limit, counted = session.window, failure.limit, failure.input
+    last = window.last_call
+    if last is None:
+        return False
+    if window.refused and window.settings.policy not in HIDE_FIRST:
+        return session.budget().max_output < last.body.max_output
+    if limit is None or counted is None or not window.overflowed:
         return False
     return counted + LEAST_OUTPUT <= limit < counted + last.body.max_output

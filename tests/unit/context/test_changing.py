@@ -411,13 +411,14 @@ def test_a_fork_at_what_is_no_position_is_refused(at):
 
 
 def test_an_erasure_that_reaches_into_what_has_left_memory_changes_nothing():
-    """Rounds with thinking are one group, and an erasure could take it apart."""
+    """A round without thinking is in the group of the one before it that has some, and an erasure
+    could take that apart."""
     context = claude(recall=True)
     first = context.add(user("my secret"))
     for number in range(2):
-        thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
+        thought = [{"type": "thinking", "thinking": "Hm.", "signature": "s"}] * (number == 0)
         call = {"type": "tool_use", "id": f"c{number}", "name": "recall", "input": {}}
-        context.add({"role": "assistant", "content": [thought, call]})
+        context.add({"role": "assistant", "content": [*thought, call]})
         found = {"type": "tool_result", "tool_use_id": f"c{number}", "content": "my secret"}
         context.add({"role": "user", "content": [found]})
     context.checkpoint()

@@ -95,7 +95,7 @@ def test_all_that_shapes_a_request_is_in_the_first_event():
                 "max_output_tokens": 1_000,
             },
             counter="piecewise/max/1",
-            renderer=3,
+            renderer=4,
         )
     )
 

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from enum import Enum
+from itertools import pairwise
 
 import pytest
 
@@ -267,19 +268,24 @@ def test_after_an_overflow_the_next_request_is_smaller_whatever_it_names(named):
     context = chat("full", context_window=200_000, max_output_tokens=500)
     talk(context, 20, size=2_000)
     context.add(user("now"))
-    sizes = [len(str(context.request()))]
+    made = [context.request()]
 
     def until_nothing_is_left():
         for _ in range(20):
             context.fail("overflow", **named)
-            sizes.append(len(str(context.request())))
+            made.append(context.request())
 
     told = "the provider refused the request for its length, .* included. The limit that we know of"
     with pytest.raises(CannotFit, match=told):
         until_nothing_is_left()
-    assert len(sizes) > 3
-    assert sizes == sorted(sizes, reverse=True)
-    assert len(set(sizes)) == len(sizes)
+    assert len(made) > 3
+    said_in = [len(str(request["messages"])) for request in made]
+    asked_for = [request["max_completion_tokens"] for request in made]
+    # It asks for less output before it says less, and never for the same again.
+    for sizes in (said_in, asked_for):
+        assert sizes == sorted(sizes, reverse=True)
+    assert len({*zip(said_in, asked_for, strict=True)}) == len(made)
+    assert sum(one == other for one, other in pairwise(said_in)) == (0 if named else 1)
     assert contents(context.request())[-1] == "now"
 
 

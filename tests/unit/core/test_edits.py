@@ -1,5 +1,7 @@
 """The words that stand in for what is hidden, to the letter."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +16,7 @@ from trimtab.core.edits import (
     omitted,
     parse_handle,
     previously_viewed,
+    short_arguments,
     shown,
     summary_text,
     text_of,
@@ -217,3 +220,26 @@ def test_a_first_line_is_one_line_of_at_most_100_characters(text):
     line = previously_viewed(text).removeprefix("[Previously viewed: ").removesuffix("]")
     assert len(line) <= 100
     assert len(line.splitlines()) <= 1
+
+
+CUT = "[cut]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        ('{"text":"0123456789","n":1.5}', {"text": CUT, "n": 1.5}),
+        ('{"a":{"b":["0123456789","short"]},"c":null}', {"a": {"b": [CUT, "short"]}, "c": None}),
+        ('{"text":"short"}', {"text": "short"}),
+    ],
+)
+def test_of_a_calls_arguments_only_long_texts_are_left_out(arguments, shown):
+    assert json.loads(short_arguments(arguments, 8, CUT)) == shown
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["not json", "[1]", '"0123456789"', "[" * 3_000, '{"x":1e999,"text":"0123456789"}', "{}", ""],
+)
+def test_arguments_that_cannot_be_cut_stay_as_they_are(arguments):
+    assert short_arguments(arguments, 8, CUT) == arguments

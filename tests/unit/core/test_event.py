@@ -93,13 +93,14 @@ def test_keys_keep_the_order_the_provider_gave_them():
 
 
 def test_a_later_format_is_refused_with_what_to_do():
-    line = dump(EVENTS[8]).replace('"v":4', '"v":5')
+    line = dump(EVENTS[8]).replace('"v":5', '"v":6')
     with pytest.raises(
-        ValueError, match="event 9 has format version 5; this release reads up to 4: upgrade"
+        ValueError, match="event 9 has format version 6; this release reads up to 5: upgrade"
     ):
         load(line)
 
 
+WORDS: dict[str, object] = {"pieces": (), "listed": (), "relists": False, "left_out": None}
 LATER: dict[int, dict[str, object]] = {
     1: {
         "recalled": False,
@@ -108,9 +109,11 @@ LATER: dict[int, dict[str, object]] = {
         "paused": False,
         "prior": 0,
         "spares": (),
+        **WORDS,
     },
-    2: {"selected": 0, "paused": False, "prior": 0, "spares": ()},
-    3: {"spares": ()},
+    2: {"selected": 0, "paused": False, "prior": 0, "spares": (), **WORDS},
+    3: {"spares": (), **WORDS},
+    4: WORDS,
 }
 """By format: fields that it did not know, as they are read from it."""
 
@@ -165,6 +168,8 @@ def test_a_golden_log_meets_all_that_a_renderer_does(dialect):
     ops = {e["op"] for e in map(json.loads, log.splitlines()) if e["kind"] == "edit"}
     assert {"settings", "message", "edit", "repair", "call"} <= kinds
     assert ops == {"truncate", "mask", "drop", "summarise"}
+    fields = {name for e in map(json.loads, log.splitlines()) if e["kind"] == "edit" for name in e}
+    assert {"listed", "relists", "left_out", "pieces"} <= fields
 
 
 def test_a_change_of_a_single_word_in_the_renderer_is_noticed(monkeypatch):

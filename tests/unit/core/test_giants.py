@@ -52,7 +52,7 @@ def test_a_giant_result_behind_a_giant_question_pushes_little_out(policy):
     context.add(result("c", prose(100_000)))
     first = context.request()
     assert context.window.messages > 8
-    assert "truncated" in contents(first)[-1]
+    assert contents(first)[-1].startswith("[shortened: ~")
     assert context.request() == first
     context.add(said("Read."))
 

@@ -1,6 +1,7 @@
 """The final guard: after any policy the request fits by its upper bound, or it says why not."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -25,8 +26,12 @@ from trimtab.core.event import Edit, Outcome, Usage
 from trimtab.core.message import Media, Message, Text, ToolCall, ToolResult
 from trimtab.core.plan import Decision
 from trimtab.core.policies import POLICIES
+from trimtab.testing.server.openai_chat import examine
+from trimtab.testing.server.options import Options
 
 SMALL: dict[str, Any] = {"context_window": 4_000, "max_output_tokens": 500}
+SHORTENED = re.compile(r"\[shortened: ~(\d+) of ~(\d+) tokens are shown: .* · recall m4\.0\]")
+"""The first line of a result that the guard has cut."""
 
 
 def last(context):
@@ -49,13 +54,29 @@ def test_every_preset_ends_within_the_limit(policy):
         assert bound(context) <= 4_000
 
 
+OWN_SIGN = {
+    "compact": "[truncated, showing first 4000 bytes of 200000 total · recall m4.0]",
+    "thresholds": "[truncated: kept first ~2000 of ~50000 tokens (head) · recall m4.0]",
+}
+"""By preset whose own cap of a result is enough: the line at its end that says so."""
+
+
 @pytest.mark.parametrize("policy", POLICIES)
 def test_one_oversized_result_is_cut_rather_than_looped_over(policy):
     context = chat(policy, recall=True, **SMALL)
     context.add(user("go"))
     [shown] = results(use(context, "c1", prose(200_000)))
     assert bound(context) <= 4_000
-    assert "truncated" in shown
+    first, *_, last_line = shown.splitlines()
+    if policy in OWN_SIGN:
+        assert last_line == OWN_SIGN[policy]
+    else:
+        sign = SHORTENED.fullmatch(first)
+        assert sign is not None
+        kept, whole = sign.groups()
+        assert int(whole) == context.window.counter.count(prose(200_000))
+        assert int(kept) >= 0.75 * context.window.counter.count(shown)
+        assert shown.endswith(prose(200_000)[-20:])
     assert context.recall("m4.0") == prose(200_000)
 
 
@@ -104,16 +125,31 @@ def test_a_newest_message_larger_than_the_window_leaves_half_of_it_to_a_long_his
     assert 500 < context.window.counter.count(shown[-1]) < 2_500
 
 
-def test_oldest_groups_go_before_anything_is_cut():
-    context = chat("full", **SMALL)
+@pytest.mark.parametrize(
+    ("window", "gone", "cut", "left"),
+    [(8_000, 0, [0, 1], 200), (6_000, 0, [0, 1, 2, 3], 200), (4_000, 1, [1, 2, 3], 40)],
+)
+def test_replies_are_cut_before_a_question_goes_the_oldest_first(window, gone, cut, left):
+    context = chat("full", context_window=window, max_output_tokens=500)
     talk(context, 4, size=4_000)
     context.add(user("now"))
-    shown = contents(context.request())
-    assert shown[-1] == "now"
-    assert shown[1:-1] == [prose(4_000, text) for text in ("answer 2", "question 3", "answer 3")]
+    request = context.request()
+    examine(request, Options(template="strict"))
+    notice = [f"[conversation truncated — {2 * gone} older messages omitted]"] if gone else []
+    *shown, newest = contents(request)
+    assert (shown[: len(notice)], newest) == (notice, "now")
+    questions, answers = shown[len(notice) :: 2], shown[len(notice) + 1 :: 2]
+    assert questions == [prose(4_000, f"question {number}") for number in range(gone, 4)]
+    for number, text in enumerate(answers, gone):
+        if number in cut:
+            assert context.window.counter.count(text) <= left
+            assert text.startswith(f"answer {number}\n")
+            assert "[truncated: kept first+last ~" in text
+        else:
+            assert text == prose(4_000, f"answer {number}")
 
 
-def test_older_rounds_of_a_thinking_loop_are_masked_where_they_cannot_be_dropped():
+def test_older_results_of_a_thinking_loop_are_masked_and_its_thinking_stays():
     context = claude("full", **SMALL)
     context.add(user("go"))
     for number in range(6):
@@ -142,7 +178,12 @@ def answer(number, text):
     return {"role": "user", "content": [block]}
 
 
-def test_an_older_thinking_loop_is_dropped_whole():
+@pytest.mark.parametrize(
+    ("size", "rounds", "masks"), [(6_000, 4, 1), (10_500, 4, 4), (10_800, 2, 2), (11_400, 0, 0)]
+)
+def test_results_of_an_older_thinking_loop_are_masked_before_its_rounds_go_oldest_first(
+    size, rounds, masks
+):
     context = claude("full", **SMALL)
     context.add(user("go"))
     for number in range(4):
@@ -150,11 +191,15 @@ def test_an_older_thinking_loop_is_dropped_whole():
         context.add(answer(number, prose(1_500)))
         context.request()
     context.add(said("done"))
-    context.add(user(prose(6_000)))
+    context.add(user(prose(size)))
     request = context.request()
     assert check(request) == []
-    assert "thinking" not in texts(request)
-    assert "tool_use" not in texts(request)
+    shown = texts(request)
+    assert [n for n in range(4) if f"'step {n}'" in shown] == [*range(4)][4 - rounds :]
+    assert shown.count("'type': 'tool_use'") == shown.count("'tool_use_id'") == rounds
+    assert shown.count("[result masked — ~") == masks
+    assert "{'type': 'text', 'text': 'go'}" in shown
+    assert prose(size) in shown
 
 
 def test_a_system_prompt_larger_than_the_window_is_named():
@@ -175,6 +220,30 @@ def test_arguments_are_never_cut_into_invalid_json():
     context.add(result("c1", "ok"))
     with pytest.raises(CannotFit, match="assistant message m3"):
         context.request()
+
+
+def test_long_arguments_of_older_calls_are_left_out_and_those_made_last_stay():
+    context = claude("full", context_window=8_000, max_output_tokens=500, recall=True)
+    context.add(user("go"))
+    request: dict[str, Any] = {}
+    for number in range(8):
+        thinking = [] if number else [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]
+        given = {"path": f"{number}.md", "text": prose(4_000, f"page {number}"), "lines": [1, 2]}
+        call = {"type": "tool_use", "id": f"t{number}", "name": "write", "input": given}
+        context.add({"role": "assistant", "content": [*thinking, call]})
+        context.add(answer(number, "ok"))
+        request = context.request()
+        assert check(request) == []
+    blocks = [block for message in request["messages"] for block in message["content"]]
+    made = [block["input"] for block in blocks if block["type"] == "tool_use"]
+    assert [each["path"] for each in made] == [f"{number}.md" for number in range(8)]
+    assert all(each["lines"] == [1, 2] for each in made)
+    assert made[-1]["text"] == prose(4_000, "page 7")
+    assert made[0]["text"] == (
+        "[~1061 tokens of this call are not shown; this line was never sent to the tool · recall "
+        "m3.1]"
+    )
+    assert json.loads(context.recall("m3.1"))["text"] == prose(4_000, "page 0")
 
 
 def test_a_pinned_message_is_never_cut_and_is_named():
@@ -438,20 +507,38 @@ def test_half_of_a_surrogate_pair_is_kept_and_sent_as_what_utf8_can_say(model):
     assert context.recall("m2.0") == "caf\udce9 \ud83d 🙂"
 
 
-def test_what_a_shortened_summary_does_not_tell_of_is_in_the_notice():
+def summarised_around(words):
+    """A context whose summary reaches over a user's words that it does not tell of."""
     context = chat("full", context_window=3_000, max_output_tokens=300)
-    context.add(user("KEEP ME"))
+    context.add(user(words))
     for number in range(4):
         context.add(calls(f"c{number}"))
         context.add(result(f"c{number}", "word " * 100))
     context.append(Edit(op="summarise", first=2, last=8, text="SUMMARY " * 1_500, why="asked"))
     context.add(said("ok"))
     context.add(user("next"))
+    return context
+
+
+def test_what_a_shortened_summary_does_not_tell_of_stays_in_its_place():
+    context = summarised_around("KEEP ME")
+    shown = contents(context.request())
+    assert context.window.entries[2].round.group.hidden is None
+    assert shown[0].endswith("\n\nKEEP ME")
+    assert shown[1:] == ["ok", "next"]
+    summary = context.window.summary
+    assert summary is not None
+    assert summary.text.startswith("…")
+    assert context.window.notice() == "[conversation truncated — 2 older messages omitted]"
+
+
+def test_what_a_shortened_summary_does_not_tell_of_is_in_the_notice_where_it_must_go():
+    context = summarised_around("KEEP ME " * 2_000)
     context.request()
     hidden = context.window.entries[2].round.group.hidden
     assert hidden is not None
     assert hidden.op == "drop"
-    assert context.window.notice() == "[conversation truncated — 4 older messages omitted]"
+    assert context.window.notice() == "[conversation truncated — 3 older messages omitted]"
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -7,14 +7,13 @@ that is not enough, the oldest half of the conversation goes, in whole groups.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
 
-from trimtab.core.budget import Budget
-from trimtab.core.guard import CannotFit, cannot_fit, guard, guarded
+from trimtab.core.budget import HIDE_FIRST, Budget
+from trimtab.core.guard import CannotFit, cannot_fit, guarded
 from trimtab.core.plan import Cap, Decision, Plan
 from trimtab.core.policies.knobs import Knobs
 from trimtab.core.policies.steps import mask_older
+from trimtab.core.sacrifice import sacrifice
 from trimtab.core.window import Window
 
 KEEP = 3
@@ -40,7 +39,8 @@ def aggressive(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
         drop_half(plan)
     if not enough() or plan.tokens >= window.tokens:
         halve(plan)
-    return plan.decision()
+    plan.settle()
+    return plan.decision() if plan.bound() < Plan(window, budget).bound() else Decision()
 
 
 def after_refusal(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
@@ -48,9 +48,13 @@ def after_refusal(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
     none where a limit that was learned, or less output, makes it so. CannotFit where none would."""
     plan, last = Plan(window, budget), window.last_call
     output = min(budget.max_output, budget.limit - plan.bound())
+    if window.refused and window.settings.policy in HIDE_FIRST:
+        decision = aggressive(window, budget, knobs=knobs)
+        if decision.edits:
+            return decision
     try:
         if guarded(window, budget, ()) or (last is not None and output < last.body.max_output):
-            return Decision()
+            return Decision()  # with less output it is another request already
     except CannotFit:
         return Decision()  # which is said where the request is made again
     decision = aggressive(window, budget, knobs=knobs)
@@ -70,12 +74,9 @@ def drop_half(plan: Plan) -> None:
 
 
 def halve(plan: Plan) -> None:
-    """What must stay is cut, too, until half of what was refused is left."""
-    refused = Plan(plan.window, plan.budget).bound()
-    plan.budget = replace(plan.budget, limit=refused // 2 + plan.budget.max_output)
-    # What cannot be cut is said where the request is made again.
-    with suppress(CannotFit):
-        guard(plan)
+    """What is left goes in the order of sacrifice, until half of what was refused is left."""
+    most = Plan(plan.window, plan.budget).bound() // 2
+    sacrifice(plan, lambda: plan.bound() <= most, WHY)
 
 
 def _enough(plan: Plan) -> Callable[[], bool]:

@@ -34,6 +34,7 @@ from trimtab.core.policies.steps import (
 )
 from trimtab.core.policies.summaries import stand_in_down_to, wanted_span
 from trimtab.core.rounds import Group, Result
+from trimtab.core.sacrifice import limit_instructions, sacrifice
 from trimtab.core.summary_text import ASKED_TOKENS
 from trimtab.core.window import Window
 from trimtab.core.words import names as names_in
@@ -41,9 +42,9 @@ from trimtab.core.words import names as names_in
 LOW: dict[Goal, int] = {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
 """Tokens of messages that a compaction goes down to."""
 CAP: dict[Goal, int] = {"cost": 4_000, "balanced": 8_000, "quality": 8_000}
-"""Tokens of one tool result, taken before it is first sent."""
+"""Tokens of one tool result that it may take in any case; more as long as there is room."""
 CAP_SHARE = 0.25
-"""Of the room that one result may take, at most."""
+"""Of the room that one result may take, at most, where that is less."""
 CAP_LEAST = 500
 """Tokens that it may take in any case."""
 KEEP = 3
@@ -132,13 +133,13 @@ def auto(
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
-        cap_results(plan, knobs, cap_of(budget, goal, names))
+        cap_results(plan, knobs, caps_of(plan, goal, names))
         cut_giants(plan, int(HARD * budget.room))
         bind_history(plan, knobs)
-        low = target(budget, goal)
+        low = target(budget, goal, plan.words)
         meter = float((window.note or {}).get("meter", 0.0))
         meter = 0.0 if manual and summarised_since(window) else meter
-        if plan.tokens <= low + MIN_GAIN:
+        if plan.tokens - plan.words <= low + MIN_GAIN:
             return decided(tuning, plan, meter)
         prices = prices_of(window, budget)
         look = outlook(plan, order(window, candidates(plan, knobs, tuning.keep)), low)
@@ -151,6 +152,7 @@ def auto(
         price = (prices.write - prices.read) * look.rewritten
         pays = prices.cold or meter >= theta * price
         if forced or (look.removed >= MIN_GAIN and pays):
+            limit_instructions(plan, "instructions over a quarter of the room")
             compact(tuning, plan, look.ordered, low, whole=forced or not manual)
             if forced and plan.tokens > low:
                 escalate(tuning, plan, candidates(plan, knobs, 1), low)
@@ -176,7 +178,7 @@ def decided(
         note=note or None,
         wanted=wanted,
         summary_tokens=tuning.knobs.summary.max_tokens,
-        list_tokens=tuning.list_tokens(target(plan.budget, tuning.goal)),
+        list_tokens=tuning.list_tokens(target(plan.budget, tuning.goal, plan.words)),
         frontier=frontier or plan.oldest_result(),
     )
 
@@ -185,7 +187,7 @@ def await_summary(
     tuning: Tuning, plan: Plan, look: Outlook, prices: Prices, meter: float
 ) -> Decision | None:
     """What is done while somebody may summarise; None where masks are the better way."""
-    window, low = plan.window, target(plan.budget, tuning.goal)
+    window, low = plan.window, target(plan.budget, tuning.goal, plan.words)
     taken = oldest_down_to(plan, look.older, low, ASKED_TOKENS + tuning.list_tokens(low) // 2)
     again = prices.write - prices.read
     paid = summary_price(window, taken, tuning.knobs)
@@ -199,18 +201,31 @@ def await_summary(
     return decided(tuning, plan, meter, wanted=wanted_span(taken) if pays else None)
 
 
-def cap_of(budget: Budget, goal: Goal, names: int) -> Cap:
-    """The goal's cap of one result; in a small window less, so that it leaves room for the rest."""
-    most = CAP[goal]
-    amount = min(most, max(CAP_LEAST, int(CAP_SHARE * budget.room)))
-    return Cap(amount=amount, names=names * CUT_NAMES * amount // most)
+def caps_of(plan: Plan, goal: Goal, names: int) -> Callable[[Result], Cap]:
+    """The cap of each result that is new. It follows what is left below the mark, so that a nearly
+    empty window cuts nothing: half of the mark at first, and by the third power less as it fills,
+    for what is let in is paid for at every call. The goal's own cap where that is more; in a small
+    window less, so that one result leaves room for the rest."""
+    least = min(CAP[goal], max(CAP_LEAST, int(CAP_SHARE * plan.budget.room)))
+    mark = min(target(plan.budget, goal, plan.words), LOW["balanced"])
+    new = {result.key: result.size.tokens for result in plan.window.new_results()}
+    left = [mark - (plan.tokens - plan.words - sum(new.values()))]
+
+    def cap(result: Result) -> Cap:
+        share = max(0, left[0]) / max(1, mark)
+        amount = max(least, int(mark * share**3 / 2))
+        left[0] -= min(amount, new.get(result.key, 0))
+        return Cap(amount=amount, names=names * CUT_NAMES * least // CAP[goal], strategy="lines")
+
+    return cap
 
 
-def target(budget: Budget, goal: Goal) -> int:
-    """The low-water mark: the goal's, but never more than a share of the room."""
+def target(budget: Budget, goal: Goal, words: int = 0) -> int:
+    """The low-water mark: the goal's, but never more than a share of the room. The user's earlier
+    `words` stand beside it."""
     share = 0.7 if budget.limit <= 64_000 else 0.5
     low = min(LOW[goal], int(share * budget.room))
-    return max(0, min(low, int(HARD * budget.room) - MIN_GAIN))
+    return max(0, min(low, int(HARD * budget.room) - MIN_GAIN - words))
 
 
 def prices_of(window: Window, budget: Budget) -> Prices:
@@ -232,7 +247,7 @@ def outlook(plan: Plan, ordered: list[Result], low: int, *, whole: bool = True) 
 
     Where they are not enough, `whole` groups go, too.
     """
-    need = plan.tokens - low
+    need = plan.tokens - plan.words - low
     chosen: list[Result] = []
     removed = 0
     for result in ordered:
@@ -244,7 +259,7 @@ def outlook(plan: Plan, ordered: list[Result], low: int, *, whole: bool = True) 
     older = summarisable(plan) if whole and removed < need else []
     if older:
         # Masked results leave their calls behind; whole groups leave nothing.
-        removed = min(need, max(removed, sum(map(plan.group_tokens, older))))
+        removed = min(need, max(removed, sum(plan.net_tokens(group) for group in older)))
     first = 0 if older else min((r.entry.round.group.index for r in chosen), default=0)
     behind = 0
     for group in reversed(plan.window.visible.values()):
@@ -267,7 +282,7 @@ def compact(
     """One batch down to the target: masks, then `whole` oldest groups into the summary."""
     why = f"to {low} tokens"
     for result in ordered:
-        if plan.tokens <= low:
+        if plan.tokens - plan.words <= low:
             return
         mask_naming(plan, result, why, tuning.names)
     if whole:
@@ -279,17 +294,18 @@ def escalate(tuning: Tuning, plan: Plan, results: list[Result], low: int) -> Non
     where what must stay is large, half of what may go is enough."""
     why = f"no room left: to {low} tokens"
     for result in results:
-        if plan.tokens <= low:
+        if plan.tokens - plan.words <= low:
             return
         mask_naming(plan, result, why)
     hard = int(HARD * plan.budget.room)
     if plan.tokens <= hard - MIN_GAIN:
         return
     older = older_groups(plan, 0)
-    stays = plan.tokens - sum(map(plan.group_tokens, older))
-    enough = max(low, (stays + hard) // 2)
-    summarise_down_to(tuning, plan, older, enough, why)
-    plan.drop_oldest(lambda: plan.tokens <= enough, why)
+    stays = plan.tokens - sum(map(plan.net_tokens, older))
+    enough = min(hard, max(low + plan.words, (stays + hard) // 2))
+    summarise_down_to(tuning, plan, older, enough - plan.words, why)
+    if plan.tokens > enough:
+        sacrifice(plan, lambda: plan.tokens <= enough, why)
 
 
 def summarise_down_to(tuning: Tuning, plan: Plan, older: list[Group], low: int, why: str) -> None:

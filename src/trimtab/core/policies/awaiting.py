@@ -35,7 +35,7 @@ def summary_price(window: Window, older: Sequence[Group], knobs: Knobs) -> float
 
 def oldest_down_to(plan: Plan, older: Sequence[Group], low: int, summary: int) -> list[Group]:
     """As many of the oldest groups as leave no more tokens than `low` beside their summary."""
-    need = plan.tokens - low + summary - size_before(plan.window, plan.summary)
+    need = plan.tokens - plan.words - low + summary - size_before(plan.window, plan.summary)
     taken: list[Group] = []
     for group in older:
         if need <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from trimtab.core.budget import quarter
@@ -11,16 +12,23 @@ from trimtab.core.policies.knobs import Knobs, ToolKnobs, Truncation
 from trimtab.core.rounds import Group, Result
 
 _COMMON = ToolKnobs()
+NEAR = 100
+"""Tokens over a cap at which the list of the user's words is no longer estimated, but counted."""
 
 
-def cap_results(plan: Plan, knobs: Knobs, own: Cap | None) -> None:
+Own = Cap | Callable[[Result], Cap] | None
+"""A preset's own cap of a result, or what gives it."""
+
+
+def cap_results(plan: Plan, knobs: Knobs, own: Own) -> None:
     """Cut results that were never sent to the cap: the one edit that costs no cache write."""
-    for result in plan.window.new_results():
+    for result in reversed([*plan.window.new_results()]):
+        preset = own(result) if callable(own) else own
         if result.edited is not None or result.entry.revealed:
             continue
         tool = knobs.tools.get(result.tool, _COMMON)
         truncation = knobs.truncation(result.tool)
-        cap = _cap_for(tool, knobs, own, truncation)
+        cap = _cap_for(tool, knobs, preset, truncation)
         if cap is not None and not tool.exempt and _may_exceed(result, cap):
             # Where somebody has summarised it, it is edited already.
             told = "; no summary was made" if truncation == "summary" else ""
@@ -30,13 +38,16 @@ def cap_results(plan: Plan, knobs: Knobs, own: Cap | None) -> None:
 
 def _cap_for(tool: ToolKnobs, knobs: Knobs, own: Cap | None, truncation: Truncation) -> Cap | None:
     tokens = tool.max_tool_result_tokens or knobs.max_tool_result_tokens
-    strategy: Strategy = "head" if truncation == "summary" else truncation
     cap = own
     if tokens is not None:
         # A cap that the user gave in tokens replaces a preset's bytes or characters, words and all.
         unit = own.unit if own is not None and own.unit == "bytes/4" else "tokens"
-        cap = Cap(amount=tokens, unit=unit)
-    return None if cap is None else replace(cap, strategy=strategy)
+        cap = Cap(amount=tokens, unit=unit, strategy=own.strategy if own is not None else "head")
+    said = tool.tool_result_truncation or knobs.tool_result_truncation
+    if cap is None or (said is None and cap.strategy == "lines"):
+        return cap
+    strategy: Strategy = "head" if truncation == "summary" else truncation
+    return replace(cap, strategy=strategy)
 
 
 def _may_exceed(result: Result, cap: Cap) -> bool:
@@ -60,9 +71,15 @@ def cap_history(plan: Plan, tokens: int) -> None:
         unread = [g for g in plan.groups() if g.index < start and plan.unread(g)]
         asked = sum(map(plan.group_bytes, unread))
 
-    def enough() -> bool:
+    def over() -> int:
         notice = plan.notice_bytes() if asked else 0
-        return quarter(plan.bytes - plan.turn_bytes - asked + notice) <= limit
+        return quarter(plan.bytes - plan.turn_bytes - asked + notice) - limit
+
+    def enough() -> bool:
+        # By an estimate of what is listed more would go than has to: it is counted at the end.
+        if 0 < over() <= limit // 8 + NEAR:
+            plan.settle()
+        return over() <= 0
 
     plan.drop_oldest(enough, f"history over {limit} tokens", before=start)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from trimtab.core.event import Edit
-from trimtab.core.extract import extract
+from trimtab.core.extract import extract, tells_of
 from trimtab.core.fidelity import list_room, with_list
-from trimtab.core.message import Message, words_of_part
+from trimtab.core.message import Message, Text, words_of_part
 from trimtab.core.plan import Decision, Plan, Span
 from trimtab.core.rejected import tellable
 from trimtab.core.rounds import Group
@@ -74,7 +74,7 @@ def stand_in_down_to(
 ) -> None:
     """The same for as many of the oldest groups as leave no more tokens than `low`."""
     before = size_before(plan.window, plan.summary)
-    text, taken, freed, need = "", 0, 0, plan.tokens - low
+    text, taken, freed, need = "", 0, 0, plan.tokens - plan.words - low
     while freed < need and taken < len(older):
         while freed < need and taken < len(older):
             freed += plan.group_tokens(older[taken])
@@ -83,7 +83,7 @@ def stand_in_down_to(
         text = extractive(
             plan, given, max_names=max_names, max_tokens=max_tokens, list_tokens=list_tokens
         )
-        need = plan.tokens - low + plan.size_of_summary(given, text) - before
+        need = plan.tokens - plan.words - low + plan.size_of_summary(given, text) - before
     plan.summarise(older[:taken], text, f"{why}; extractive")
 
 
@@ -102,6 +102,11 @@ def extractive(
     """
     prior = plan.summary
     messages = [tellable(entry) for group in older for entry in group.entries()]
+    if plan.lists_whole(older):
+        # What users said is not told: it stands in the list, word for word.
+        messages = [message for message in map(_without_words, messages) if message.parts]
+    elif plan.lists:
+        messages = [*_untold(plan, older), *messages]
     before, counter = prior.text if prior else "", plan.window.counter
     body, listed = split(before)
     if max_tokens is None:
@@ -121,6 +126,22 @@ def extractive(
     room = list_room(text, listed, counter, replaced, most)
     seen = still_seen(plan.window, older[-1].last) if older else ""
     return with_list(before, messages, text, counter, list_tokens=room, seen=seen)
+
+
+def _untold(plan: Plan, older: list[Group]) -> list[Message]:
+    """What users said and the list may have no room for any more, as far as the summary that is to
+    be made covers it and the one before it does not tell of it."""
+    prior, text = plan.summary, plan.summary.text if plan.summary else ""
+    first = min([group.first for group in older] + ([prior.first] if prior else []))
+    listed = sorted(plan.window.words.messages.items())
+    return [said for seq, (said, _) in listed if seq >= first and not tells_of(text, said)]
+
+
+def _without_words(message: Message) -> Message:
+    if message.role != "user":
+        return message
+    parts = tuple(part for part in message.parts if not isinstance(part, Text))
+    return replace(message, parts=parts)
 
 
 def listable(prior: str, replaced: int, counter: Counter) -> int:

@@ -107,7 +107,8 @@ def _examine_thinking(request: Wire, options: Options) -> None:
                 kind = block["type"]
                 field = "signature" if kind == "thinking" else "data"
                 raise refused(f"{where}: Invalid `{field}` in `{kind}` block")
-            case "cut":
+            # Rounds before this one may be gone, but what a message holds is one.
+            case "cut" if number:
                 raise refused(
                     f"{where}: `thinking` or `redacted_thinking` blocks in the latest assistant "
                     "message cannot be modified. These blocks must remain as they were in the "

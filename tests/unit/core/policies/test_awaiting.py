@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conversations import calls, chat, prose, result, said, user
+from tests.conversations import calls, chat, prose, result, said, texts, user
 from trimtab.core.event import Attempt, Edit, Usage
 from trimtab.core.policies.awaiting import PATIENCE, summary_price, unlikely
 from trimtab.core.policies.knobs import knobs_from
@@ -38,7 +38,7 @@ def test_the_meter_pays_for_the_rewriting_and_for_the_summary():
     assert whole.pays(10_000, 2.0, WARM)
 
 
-def long_chat(turns=60, tools=False, **own):
+def long_chat(turns, tools=False, **own):
     """A conversation of prose above the low-water mark, in which every call is warm."""
     context = chat(
         "auto", goal="cost", summaries="manual", model="claude-sonnet-4-5",
@@ -56,19 +56,23 @@ def long_chat(turns=60, tools=False, **own):
 
 
 def test_where_masks_do_not_reach_low_water_a_summary_is_wanted_and_nothing_is_edited():
-    context = long_chat()
+    context = long_chat(70)
     wanted = context.wanted_summary()
     assert wanted is not None
     assert context.window.summary is None
-    assert context.window.messages == 120
+    assert context.window.messages == 140
     assert context.window.note is not None
     assert context.window.note["waited"] >= 1
     assert wanted.max_tokens == 500
     context.add_summary("Facts:\n- all of it", span=wanted.span)
     context.add(user("And now?"))
-    context.request()
+    shown = texts(context.request())
     assert context.window.note is None  # the meter is paid, nobody waits
-    assert context.window.tokens < 14_000
+    listed = context.window.words.size(context.window.counter, recall=False).tokens
+    assert context.window.tokens - listed < 14_000
+    # What the user said stays, word for word: in its place, or in the list beside the mark.
+    questions = [prose(1_200, f"question {number}") for number in range(70)]
+    assert [shown.replace("\\n", "\n").count(each) for each in questions] == [1] * 70
 
 
 def test_a_dear_summary_is_wanted_later_than_a_cheap_one():
@@ -97,7 +101,7 @@ def test_a_summary_that_failed_lately_or_never_came_is_not_counted_on():
     assert not unlikely(context.window)
     context.append(Attempt(first=2, last=9, outcome="failed", usage=Usage(input=1)))
     assert unlikely(context.window)
-    waiting = long_chat(60)
+    waiting = long_chat(70)
     assert waiting.window.note is not None
     assert waiting.window.note["waited"] >= PATIENCE
     assert unlikely(waiting.window)

@@ -42,6 +42,12 @@ class Watched:
         return decision
 
 
+def beside_the_list(agent: Agent) -> int:
+    """Tokens of the window without the list of the user's words: what the mark is for."""
+    listed = agent.window.words.size(agent.window.counter, recall=agent.window.settings.recall)
+    return agent.window.tokens - listed.tokens
+
+
 def names_of(agent: Agent) -> list[str]:
     return [edit.op for edit in agent.edits]
 

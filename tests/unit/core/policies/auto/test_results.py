@@ -101,10 +101,12 @@ def test_the_handle_stands_last_in_a_placeholder():
 @pytest.mark.parametrize("recall", [False, True])
 def test_a_cut_result_names_what_was_cut_and_stays_within_the_cap(strategy, recall):
     agent = Agent(recall=recall, context={"tool_result_truncation": strategy})
+    agent.work(5)
+    assert GOAL_LOW - CAP["cost"] < agent.window.tokens <= GOAL_LOW
     lines = [f"{prose(60)} field_{number}_name" for number in range(2_000)]
     handle = agent.use("\n".join(lines))
-    [shown] = agent.shown
-    [edit] = agent.edits
+    shown = agent.shown[-1]
+    edit = next(edit for edit in agent.edits if edit.handle == handle)
     assert edit.op == "truncate"
     assert agent.window.counter.count(shown) <= CAP["cost"]
     indicator = next(line for line in shown.splitlines() if line.startswith("[truncated: "))
@@ -119,12 +121,29 @@ def test_a_cut_result_names_what_was_cut_and_stays_within_the_cap(strategy, reca
 
 def test_names_of_many_tokens_do_not_push_a_cut_result_over_the_cap():
     agent = Agent()
+    agent.work(5)
+    assert GOAL_LOW - CAP["cost"] < agent.window.tokens <= GOAL_LOW
     agent.use(
         " ".join(f"{number * 7919 % 99991:05x}Q{number * 31:x}_Ж" for number in range(20_000))
     )
-    [shown] = agent.shown
+    shown = agent.shown[-1]
     assert agent.window.counter.count(shown) <= CAP["cost"]
     assert "; it named " in shown
+
+
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_below_the_mark_a_result_takes_half_of_it_and_by_the_third_power_less_as_it_fills(before):
+    agent = Agent()
+    agent.work(before)
+    share = (GOAL_LOW - agent.window.tokens) / GOAL_LOW
+    most = max(CAP["cost"], GOAL_LOW / 2 * share**3)
+    agent.use(source(100, int(3 * most)))
+    assert agent.shown[-1] == source(100, int(3 * most))
+    agent.context.rewind(agent.window.seq - 3)
+    agent.use("\n".join(f"{prose(60)} field_{number}_name" for number in range(2_000)))
+    shown = agent.shown[-1]
+    assert shown.startswith("[shortened: ~")
+    assert 0.8 * most < agent.window.counter.count(shown) <= most + 1
 
 
 def test_a_result_within_the_cap_is_whole():

@@ -1,8 +1,9 @@
 """What `auto` does where results do not suffice."""
 
 from tests.agents import Agent
-from tests.conversations import chat, prose, said, user
-from tests.unit.core.policies.auto.start import GOAL_LOW, names_of
+from tests.conversations import chat, prose, said, texts, user
+from tests.unit.core.policies.auto.start import GOAL_LOW, beside_the_list, names_of
+from trimtab import check
 from trimtab.core.policies.auto import (
     MIN_GAIN,
 )
@@ -11,7 +12,7 @@ from trimtab.core.policies.auto import (
 def test_where_results_do_not_suffice_the_oldest_rounds_become_a_summary():
     agent = talkative()
     assert names_of(agent) == ["summarise"]
-    assert agent.window.tokens <= GOAL_LOW
+    assert beside_the_list(agent) <= GOAL_LOW
     assert agent.window.summary is not None
     last = agent.window.summary.text.splitlines()[-1]
     assert last.startswith("- named: ")
@@ -42,7 +43,7 @@ def test_a_summary_carries_on_what_the_one_before_it_named():
     agent.clock.now += 301
     talk(agent, 40, 1)
     assert names_of(agent) == ["summarise", "summarise"]
-    assert agent.window.tokens <= GOAL_LOW
+    assert beside_the_list(agent) <= GOAL_LOW
     assert "topic_0_a" in agent.edits[1].text
     assert "topic_21_a" in agent.edits[1].text
     assert "topic_21_a" not in agent.edits[0].text
@@ -61,10 +62,10 @@ def test_a_summary_counts_itself_when_it_brings_the_window_down_to_the_mark():
         agent.clock.now += 301
     assert agent.window.summary is not None
     assert agent.window.summary.size.tokens > MIN_GAIN
-    assert agent.window.tokens <= GOAL_LOW
+    assert beside_the_list(agent) <= GOAL_LOW
 
 
-def test_a_loop_with_signed_thinking_is_masked_when_that_pays_though_it_cannot_be_summarised():
+def test_early_rounds_of_a_loop_with_signed_thinking_become_a_summary_and_the_question_stays():
     agent = Agent()
     agent.context.add(user(prose(24_000)))
     for number in range(10):
@@ -75,7 +76,7 @@ def test_a_loop_with_signed_thinking_is_masked_when_that_pays_though_it_cannot_b
         back = {"type": "tool_result", "tool_use_id": f"t{number}", "content": prose(15_000)}
         agent.context.add({"role": "user", "content": [back]})
         agent.context.request()
-    assert len(agent.window.visible) == 3
+    assert not agent.edits
     agent.context.pin("m2")
     agent.clock.now += 301
     agent.context.add(
@@ -84,8 +85,14 @@ def test_a_loop_with_signed_thinking_is_masked_when_that_pays_though_it_cannot_b
             "content": [{"type": "tool_use", "id": "last", "name": "read", "input": {}}],
         }
     )
-    agent.context.request()
-    assert len(agent.masked()) == 8
+    request = agent.context.request()
+    assert names_of(agent) == ["summarise"]
+    assert check(request) == []
+    shown = texts(request)
+    assert prose(24_000) in shown
+    ids = [*(f"t{number}" for number in range(10)), "last"]
+    assert [each for each in ids if f"'id': '{each}'" in shown] == ["t8", "t9", "last"]
+    assert shown.count("'type': 'thinking'") == 2
 
 
 def test_deciding_again_after_a_summary_changes_nothing():

@@ -143,10 +143,14 @@ def test_a_forced_compaction_goes_on_to_all_but_the_newest_result_in_the_same_ba
 def test_in_a_small_window_large_results_do_not_push_out_what_the_user_said(window):
     agent = Agent(context_window=window, max_output_tokens=1_000)
     agent.context.add(user("My name is Ann."))
-    agent.work(6, 40_000)
+    room, low = agent.context.budget().room, target(agent.context.budget(), "cost")
+    for _ in range(6):
+        left = min(room // 2, low - agent.window.tokens)
+        agent.work(1, 40_000)
+        most = max(CAP_LEAST, room // 4, left)
+        assert agent.window.counter.count(agent.shown[-1]) <= most + 8
+    assert max(map(agent.window.counter.count, agent.shown)) <= room // 2 + 8
     assert "My name is Ann." in json.dumps(agent.context.request())
-    room = agent.context.budget().room
-    assert max(map(agent.window.counter.count, agent.shown)) <= max(CAP_LEAST, room // 4) + 8
 
 
 def test_where_what_must_stay_is_large_the_rest_is_not_let_go_in_vain():
