@@ -158,6 +158,12 @@ class Told:
         assert isinstance(said, Text), f"m{place.seq}.{place.part} is no word of a user's"
         if said.text == ERASED:
             return None
+        listed = [(other.seq, other.part) for block, _ in self.words for other in block]
+        same = (place.same_seq, place.same_part)
+        # Where the first that said it was erased, this one says it.
+        gone = same in listed and self.messages[same[0]].parts[same[1]] == Text(text=ERASED)
+        if place.same_seq and gone:
+            return said.text
         if place.same_seq:
             return f"[the same as in m{place.same_seq}]" if recall else "[the same as before]"
         kept = place.head + place.tail

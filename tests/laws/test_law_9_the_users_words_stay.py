@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -111,7 +111,7 @@ class Watch:
     """What a life was at the last look."""
 
     seq: int = 0
-    forks: int = 0
+    forks: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])
     room: int = 0
     blocks: list[str] = field(default_factory=list[str])
 
@@ -133,9 +133,9 @@ class Watch:
     def look(self, life: Life, room: int) -> None:
         """All events since the last look; `room` was there for the edits among them."""
         events = life.events
-        forks = [event.seq for event in events if isinstance(event.body, Fork)]
-        if len(forks) != self.forks:  # what was seen before may be left behind
-            self.seq, self.blocks, self.forks = forks[-1], [], len(forks)
+        forks = [(event.seq, event.at) for event in events if isinstance(event.body, Fork)]
+        if forks != self.forks:  # what was seen before may be left behind
+            self.seq, self.blocks, self.forks = forks[-1][0], [], forks
         new = events[self.seq :]
         changed = max(
             (e.seq for e in new if isinstance(e.body, Settings | Outcome | Rewind | Erase)),
@@ -143,13 +143,9 @@ class Watch:
         )
         before = tell(events[: max(self.seq, changed)])
         edits = [e for e in new if isinstance(e.body, Edit) and e.seq > changed]
-        for event in new:
-            if isinstance(event.body, Edit):
-                no_text_is_copied(life, event, event.body)
         if edits and not any(isinstance(e.body, Edit) and e.body.op == "reveal" for e in edits):
             counter = life.context.window.counter
-            upto = events[: edits[-1].seq]
-            judge(before, tell(upto), [e.body for e in edits], room, events=upto, counter=counter)
+            judge(before, events[: edits[-1].seq], [e.body for e in edits], room, counter)
         self.only_grows(events, new)
         self.seq = len(events)
 
@@ -207,6 +203,8 @@ def references_lead_somewhere(told: Told, listed: dict[Place, Listed], gone: set
             whole.add(text)
             continue
         first = (place.same_seq, place.same_part)
+        if ERASED in (text, text_of(told, first)):
+            continue
         assert from_client(text)
         assert text_of(told, first) == text, f"{place} refers to something else"
         seen = first not in listed or not listed[first].same_seq
@@ -256,34 +254,34 @@ def canonical_text(sent: str) -> str:
         return ""
 
 
-def no_text_is_copied(life: Life, event: Event, edit: Edit) -> None:
-    """An edit names what it lists, and does not repeat it."""
-    if not edit.listed or edit.relists:
-        return  # a summary tells of what the list may have no room for
-    said = {seq: life.said[seq] for seq in {place.seq for place in edit.listed}}
-    texts = [part.text for m in said.values() for part in m.parts if isinstance(part, Text)]
+def no_text_is_copied(told: Told, events: Sequence[Event], edit: Edit, *, whole: bool) -> None:
+    """An edit names what it lists, and does not repeat it. A summary may tell of what the list has
+    no room for; where all of it is listed `whole`, it does not."""
+    seqs = {place.seq for place in edit.listed}
+    texts = [text_of(told, (seq, part)) for seq in seqs for part in sayings(told, seq)]
     tags = {tag for text in texts for tag in TAG.findall(text)}
-    prior = life.events[edit.prior - 1].body if edit.prior else None
+    prior = events[edit.prior - 1].body if edit.prior else None
     known = set(TAG.findall(prior.text)) if isinstance(prior, Edit) else set[str]()
-    copied = tags & set(TAG.findall(dump(event))) - known
+    written = edit if whole else replace(edit, text="")
+    copied = tags & set(TAG.findall(dump(Event(seq=0, at=0.0, body=written)))) - known
     assert not copied, f"what users said is copied into the log: {copied}"
 
 
 def judge(
-    before: Told,
-    after: Told,
-    edits: Sequence[Any],
-    room: int,
-    *,
-    events: Sequence[Event],
-    counter: Counter,
+    before: Told, events: Sequence[Event], edits: Sequence[Any], room: int, counter: Counter
 ) -> None:
     """What one batch of edits has done to the words of users, given the room that there was."""
+    after = tell(events)
     only_the_newest_is_cut_in_place(before, edits)
     a_quarter_is_left_of_the_newest(before, after, edits, room, counter)
     instructions_stay(before, after, room, counter)
+    whole = within(after, room, settings_at(events), counter)
+    for edit in edits:
+        no_text_is_copied(after, events, edit, whole=whole)
     if any(edit.relists for edit in edits):
-        words_are_cut_for_want_of_room(before, after, room, settings_at(events), counter)
+        assert not (whole and cut_now(before, after)) or nothing_else_can_go(after, counter), (
+            f"{cut_now(before, after)} were cut though there is room"
+        )
         in_order(before, after, counter)
         if not any(takes_away(event) for event in events):
             the_line_counts_right(after)
@@ -369,23 +367,17 @@ def allowance(room: int, now: Settings) -> tuple[int, int]:
     return min(words, *own), min(quarter, *own) if min(own) < words else quarter
 
 
-def words_are_cut_for_want_of_room(
-    before: Told, after: Told, room: int, now: Settings, counter: Counter
-) -> None:
-    """As long as all of them are within the allowance they stay whole, if anything else can go."""
-    listed = places_of(after)
-    earlier = places_of(before)
-    known = {*earlier, *((s, p) for s in before.messages for p in sayings(before, s))}
-    known -= {place for place in hidden_sayings(before) if place not in earlier}
-    hidden = hidden_sayings(after)
-    cut = [
-        place
-        for place in hidden
-        if place in known and (place not in listed or not is_whole(after, listed[place]))
-    ]
-    cut = [place for place in cut if place not in listed or not listed[place].same_seq]
-    if not cut:
-        return
+def cut_now(before: Told, after: Told) -> list[Place]:
+    """What was whole, or cut, and is now cut or left out."""
+    listed, earlier = places_of(after), places_of(before)
+    gone = {place for place in hidden_sayings(before) if place not in earlier}
+    hidden = [place for place in hidden_sayings(after) if place not in gone]
+    short = [p for p in hidden if p not in listed or not is_whole(after, listed[p])]
+    return [place for place in short if place not in listed or not listed[place].same_seq]
+
+
+def within(after: Told, room: int, now: Settings, counter: Counter) -> bool:
+    """Whether all that users said is within the allowance, the newest message aside."""
     words, instructions, seen = 0, 0, set[str]()
     for seq in after.messages:
         for part in sayings(after, seq) if seq != after.newest_user else ():
@@ -397,10 +389,7 @@ def words_are_cut_for_want_of_room(
                 instructions += size
                 seen.add(text)
     most, beside = allowance(room, now)
-    enough = words <= most and instructions <= beside
-    assert not enough or nothing_else_can_go(after, counter), (
-        f"{cut} were cut: {words} of {most} and {instructions} of {beside} tokens are taken"
-    )
+    return words <= most and instructions <= beside
 
 
 def in_order(before: Told, after: Told, counter: Counter) -> None:
@@ -419,7 +408,8 @@ def in_order(before: Told, after: Told, counter: Counter) -> None:
 
 def stages(told: Told, kept: list[Listed], gone: list[Place], counter: Counter) -> None:
     sizes = [kept_size(told, place, counter) for place in kept]
-    cut = [size for place, size in zip(kept, sizes, strict=True) if not is_whole(told, place)]
+    short = [index for index, place in enumerate(kept) if not is_whole(told, place)]
+    cut = [sizes[index] for index in short]
     if gone:
         first = min((place[:2] for place in kept), default=None)
         assert first is None or max(gone) < first, f"{max(gone)} is left out before {first}"
@@ -427,7 +417,7 @@ def stages(told: Told, kept: list[Listed], gone: list[Place], counter: Counter) 
     if not cut:
         return
     most = max(sizes)
-    low = [index for index, size in enumerate(sizes) if size in cut and size < LONG // 2]
+    low = [index for index in short if sizes[index] < LONG // 2]
     if low:
         assert most <= LONG + AROUND, f"one is cut to {min(cut)} tokens, another has {most}"
         older = sizes[: max(low)]

@@ -331,8 +331,8 @@ class Life:
 
     def _chat(self, step: Chat) -> None:
         for _ in range(step.rounds):
-            self._say(Say(words=step.words))
-            self._turn(Turn(words=step.words))
+            self._say(Say(words=step.words, client=step.client))
+            self._turn(Turn(words=step.reply or step.words))
 
     def _squeeze(self, step: Squeeze) -> None:
         for _ in range(step.times):

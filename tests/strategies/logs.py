@@ -114,6 +114,10 @@ class Chat:
 
     rounds: int = 3
     words: Words = field(default_factory=Words)
+    reply: Words | None = None
+    """What the model says, if that is something else."""
+    client: int | None = None
+    """Which of a client program's texts stands before the user's words, each time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -417,6 +421,9 @@ talk = st.builds(
 """What is said where lists are to come of it: much, and little at a time."""
 
 
+clients = st.sampled_from([None, None, 0, 1, 1, 2])
+
+
 @st.composite
 def listing_setups(draw: st.DrawFn) -> Setup:
     """Under `auto`, in windows that are soon full."""
@@ -439,11 +446,16 @@ _LISTING: dict[str, tuple[int, st.SearchStrategy[Step]]] = {
             words=talk,
             media=st.sampled_from([None, None, None, "image"]),
             form=forms,
-            client=st.sampled_from([None, None, 0, 1, 1, 2]),
+            client=clients,
             alone=st.booleans(),
         ),
     ),
-    "chat": (6, st.builds(Chat, rounds=st.integers(2, 9), words=talk)),
+    "chat": (3, st.builds(Chat, rounds=st.integers(2, 9), words=talk, client=clients)),
+    # Much is hidden in them, and little of it listed: they make one block after the other.
+    "report": (
+        4,
+        st.builds(Chat, rounds=st.integers(2, 9), words=short, reply=long, client=clients),
+    ),
     "loop": (4, loops),
     "turn": (3, turns),
     "results": (2, results),

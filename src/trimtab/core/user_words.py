@@ -252,8 +252,14 @@ class UserWords:
         """What is listed, added up; and by text of a client program, where it is said first."""
         if self._tally is None:
             total, first = Tally(), dict[str, tuple[int, int]]()
-            for saying in self.sayings(counter, recall=recall):
-                total += tallied(once(saying, first, counter))
+            for place in [place for block in self.blocks for place in block.places]:
+                message, at = self.messages[place.seq]
+                saying = saying_of(message, *place[:2], counter, recall=recall, at=at)
+                if saying is not None and place.same_seq:
+                    # What it refers to may be gone: the next that says it must not refer to this.
+                    total += tallied(referring(saying, place[4:], counter))
+                elif saying is not None:
+                    total += tallied(once(saying, first, counter))
             self._tally = total, first
         return self._tally
 
@@ -485,13 +491,22 @@ def block_text(block: Block, messages: Mapping[int, tuple[Message, float]], *, r
     lines: list[str] = []
     last = 0
     for place in block.places:
-        shown = _shown(place, messages[place.seq][0], recall=recall)
+        same = messages.get(place.same_seq)
+        # Where what it refers to was erased, it is the only one that says it.
+        alone = same is not None and _is_erased(same[0], place.same_part)
+        own = place._replace(head=-1, same_seq=0) if alone else place
+        shown = _shown(own, messages[place.seq][0], recall=recall)
         if shown is not None:
             name = "" if place.seq == last else f"{_name(place.seq, recall=recall)} "
             lines.append(f"{name}{shown}")
             last = place.seq
     told = [_told(block.left_out, recall=recall)] if block.left_out is not None else []
     return "\n".join([FRAME, *told, *lines]) if told or lines else ""
+
+
+def _is_erased(message: Message, part: int) -> bool:
+    content = message.parts[part] if part < len(message.parts) else None
+    return isinstance(content, Text) and content.text == ERASED
 
 
 def _shown(place: Listed, message: Message, *, recall: bool) -> str | None:
