@@ -27,6 +27,9 @@ SHARE = 4
 instructions, at most."""
 LEVELS = (400, 40)
 """Tokens that the longest are cut down to; then the oldest, where that is not enough."""
+WORTH = 2
+"""How many times as long as that a message must be: of one that is hardly longer little but the
+sign of the cut would be left, and all of them would be spoilt to save a few tokens."""
 SLACK = 0.8
 """Share of the allowance that is filled when it is exceeded, so that the list can grow again."""
 FRAME = "[The user's earlier messages, word for word]"
@@ -417,6 +420,8 @@ def _cut_down(sayings: Sequence[Saying], most: int, counter: Counter) -> list[Sa
     for index, saying in enumerate(kept):
         if total <= most:
             break
+        if saying.cost <= WORTH * short:
+            continue
         kept[index] = _shortened(saying, short, counter)
         total -= saying.cost - kept[index].cost
     gone = 0
