@@ -97,7 +97,9 @@ def test_compact_makes_the_context_smaller_and_why_tells_of_it():
             text = await told(discord, channel, ann, "compact")
             assert text.endswith("less. Nothing is lost.")
             why = await told(discord, channel, ann, "why", handle="m2")
-            assert why.startswith("m2 is not in the context: a summary tells of it.")
+            assert why.startswith(
+                "m2 is in the context, in the list of the user's earlier messages."
+            )
             assert why.endswith("Are you there?")
             assert "handle" in await told(discord, channel, ann, "why", handle="nonsense")
             assert "m9999" in await told(discord, channel, ann, "why", handle="m9999")

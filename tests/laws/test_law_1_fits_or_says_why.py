@@ -24,6 +24,7 @@ from tests.laws.wires import pieces
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
 from trimtab import CannotFit
+from trimtab.core.budget import HIDE_FIRST
 from trimtab.core.event import Edit, Event, Outcome, Settings
 from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult
 from trimtab.core.policies import POLICIES
@@ -69,7 +70,9 @@ def outputs(life: Life) -> tuple[int, int]:
     most = min(reply + thinks, now.entry["max_output"])
     if refused := was_refused(life.events):
         least = min(own or most, 256 + thinks)
-        return least, least if refused == "unsaid" else own or most
+        # The documents' presets hide at once, and ask for less where that changed nothing.
+        hides = now.policy in HIDE_FIRST
+        return least, least if refused == "unsaid" and not hides else own or most
     return (own, own) if own else (min(most, 256 + thinks), most)
 
 

@@ -294,7 +294,7 @@ async def test_that_the_context_was_compacted_reaches_the_user_even_after_a_fail
     hand.go.set()
     long = Failure(kind="overflow", message="prompt is too long", status=400)
     broken = Failure(kind="server", message="overloaded", status=500)
-    house = served("One.", "Two.", long, broken, "Three.", tools=[hand.tool])
+    house = served("One.", "Two.", long, long, broken, "Three.", tools=[hand.tool])
     for n, key in enumerate("abc"):
         await house.say(f"{key} " + "word " * 3_000 * (n < 2), key=key)
         await house.turns.idle()

@@ -73,9 +73,9 @@ class Context(Block):
     window has left, at least 8,000, or 4,000 for `cost`; `compact` cuts at 4,000 bytes,
     `thresholds` at 8,000 characters."""
     tool_result_truncation: Truncation | None = None
-    """What is kept of a result that is too long: its `head` (the default; in `auto` both ends and
-    what looks like errors), its `tail`, `both`, or a `summary` that the model of `session.summary`
-    writes before the result is first sent; where none may stand, the head."""
+    """What is kept of a result that is too long: its `head` (the default), its `tail`, `both`, or a
+    `summary` that the model of `session.summary` writes before the result is first sent; where none
+    may stand, the head. `auto` keeps both ends and what looks like errors unless it is set."""
     tool_result_keep_first: Count | None = None
     """First results that are never masked. 2 in `layered`, 0 elsewhere."""
     tool_result_keep_last: Count | None = None

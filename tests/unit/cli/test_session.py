@@ -161,14 +161,15 @@ def test_a_pipe_gets_no_colours(kept):
 
 def test_why_says_since_when_by_what_and_shows_it(kept):
     told = answer("why", "alpha", "m2", store=kept.root)
-    assert told.startswith("m2 is not in the context: a summary tells of it.\n  since: ")
-    assert re.search(r"  by: event \d+, a summarise edit\n  why: \S", told)
+    told_first = "m2 is in the context, in the list of the user's earlier messages.\n  since: "
+    assert told.startswith(told_first)
+    assert re.search(r"  by: event \d+, an edit\n  why: \S", told)
     assert "  what it says, 30 characters:\n  │ Question 0: where is symbol_0?" in told
 
 
 def test_why_is_told_to_programs(kept):
     told = json.loads(answer("why", "alpha", "m2", "--json", store=kept.root))
-    assert (told["handle"], told["state"]) == ("m2", "summarised")
+    assert (told["handle"], told["state"]) == ("m2", "listed")
     assert told["event"] > 2
     assert "Question 0" in told["text"]
 

@@ -121,7 +121,7 @@ def test_compact_hides_the_older_messages_says_what_it_freed_and_loses_nothing()
         assert "summarised" in shown
         assert "Question 0?" in await typed(talk, f"/recall m{oldest}")
         why = await typed(talk, f"/why m{oldest}")
-        assert "a summary tells of it" in why
+        assert "in the list of the user's earlier messages" in why
         assert "asked for" in why
 
     with_turns(5, do)
