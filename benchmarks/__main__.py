@@ -15,10 +15,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
-    ("benchmarks/token_estimates.py",),
+    ("-m", "benchmarks.token_estimates"),
+    ("-m", "benchmarks.text_kinds"),
     ("-m", "benchmarks.fit"),
     ("-m", "benchmarks.corpus_laws"),
     ("-m", "benchmarks.adversary"),
+    ("-m", "benchmarks.wire_switches"),
     ("-m", "benchmarks.store_crash"),
     ("-m", "benchmarks.store_scale"),
     ("-m", "benchmarks.long_chat"),
@@ -27,6 +29,8 @@ COMMANDS = (
     ("-m", "benchmarks.summary_cost"),
     ("-m", "benchmarks.summary_fidelity"),
     ("-m", "benchmarks.standing_rules"),
+    ("-m", "benchmarks.usage_lies"),
+    ("-m", "benchmarks.erase_range"),
     ("-m", "benchmarks.first_token"),
     ("-m", "benchmarks.tool_floods"),
     ("-m", "benchmarks.real_model", "--if-built"),
@@ -43,7 +47,7 @@ COMMANDS = (
     ("-m", "benchmarks.bot_months"),
     ("-m", "benchmarks.forgetting"),
 )
-"""In the order they run. `fit_weights.py` is no benchmark: it writes the weights."""
+"""In the order they run. `fit_weights` and `fit_vocabulary` only write tables."""
 
 
 def main() -> int:

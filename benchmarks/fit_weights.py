@@ -1,6 +1,6 @@
 """Fits the piecewise estimator to every tokenizer at hand and writes core/token_weights.py.
 
-    TRIMTAB_CORPUS=… TRIMTAB_TOKENIZERS=… python benchmarks/fit_weights.py [--write]
+    TRIMTAB_CORPUS=… TRIMTAB_TOKENIZERS=… python -m benchmarks.fit_weights [--write]
 
 Least squares of relative errors with a floor under every weight; a count that is too low weighs
 OVER times one that is too high. The same machine and packages give the same file. Families whose
@@ -18,10 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import exact_tokenizers
 import numpy as np
-import sample_texts
 
+from benchmarks import exact_tokenizers, sample_texts
 from trimtab.core import token_weights, tokens
 
 OVER = 4.0
@@ -53,7 +52,7 @@ def training_texts() -> Iterator[tuple[str, str]]:
 
 
 def histogram(text: str) -> Array:
-    return np.bincount(np.frombuffer(tokens.pairs(text), np.uint8), minlength=256)
+    return np.bincount(np.frombuffer(tokens.pairs(tokens.encoded(text)), np.uint8), minlength=256)
 
 
 def plausible() -> Array:

@@ -106,7 +106,7 @@ def _json_files() -> Iterator[tuple[str, str]]:
     return _files(Path(sysconfig.get_path("purelib")), "*.json")
 
 
-def _translations(*languages: str) -> Callable[[], Iterator[tuple[str, str]]]:
+def translations(*languages: str) -> Callable[[], Iterator[tuple[str, str]]]:
     """What programs on this machine say in other languages."""
 
     def source() -> Iterator[tuple[str, str]]:
@@ -119,7 +119,7 @@ def _translations(*languages: str) -> Callable[[], Iterator[tuple[str, str]]]:
                 try:
                     with path.open("rb") as file:
                         catalog = vars(gettext.GNUTranslations(file))["_catalog"]
-                except (OSError, UnicodeDecodeError, ValueError):
+                except (OSError, IndexError, ValueError):
                     continue
                 texts = sorted(text for text in catalog.values() if isinstance(text, str))
                 for start in range(0, len(texts), 60):
@@ -291,14 +291,14 @@ INSTALLED: dict[str, Callable[[], Iterator[tuple[str, str]]]] = {
     "c headers": _headers,
     "readmes": _readmes,
     "json files": _json_files,
-    "western languages": _translations("de", "fr", "es", "it", "nl", "sv", "pt", "pt_BR"),
-    "eastern european": _translations("pl", "cs", "sk", "hu", "fi", "tr", "vi", "ro"),
-    "cyrillic and greek": _translations("ru", "uk", "bg", "sr", "el"),
-    "chinese": _translations("zh_CN", "zh_TW", "zh"),
-    "japanese": _translations("ja"),
-    "korean": _translations("ko"),
-    "right to left": _translations("ar", "he", "fa"),
-    "indic and thai": _translations("hi", "bn", "ta", "th", "te"),
+    "western languages": translations("de", "fr", "es", "it", "nl", "sv", "pt", "pt_BR"),
+    "eastern european": translations("pl", "cs", "sk", "hu", "fi", "tr", "vi", "ro"),
+    "cyrillic and greek": translations("ru", "uk", "bg", "sr", "el"),
+    "chinese": translations("zh_CN", "zh_TW", "zh"),
+    "japanese": translations("ja"),
+    "korean": translations("ko"),
+    "right to left": translations("ar", "he", "fa"),
+    "indic and thai": translations("hi", "bn", "ta", "th", "te"),
 }
 GENERATED = {
     write.__name__.replace("_", " "): _generated(write)

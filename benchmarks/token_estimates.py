@@ -1,6 +1,6 @@
 """How wrong the token estimates are, on text that had no part in fitting them.
 
-    TRIMTAB_CORPUS=… TRIMTAB_TOKENIZERS=… python benchmarks/token_estimates.py [--quick] [--json]
+    TRIMTAB_CORPUS=… TRIMTAB_TOKENIZERS=… python -m benchmarks.token_estimates [--quick] [--json]
 
 The real count of a replayed request is the sum of the exact counts of its texts plus the same
 MESSAGE_OVERHEAD for each that the estimate has; mixed contexts and single texts have none. What
@@ -28,9 +28,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import exact_tokenizers
-import sample_texts
-
+from benchmarks import exact_tokenizers, sample_texts
 from trimtab.core import tokens
 
 Count = Callable[[str], int]

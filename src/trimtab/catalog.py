@@ -12,7 +12,20 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from typing import Any, Literal, get_args
 
+from trimtab.core.picture_tokens import picture_tokens
+from trimtab.core.token_weights import WEIGHTS
+
 CacheStyle = Literal["marks", "automatic", "none"]
+CacheMarks = Literal["off", "5m", "1h"]
+CACHES = get_args(CacheMarks)
+_HOUR: dict[str, Any] = {"cache_ttl": 3_600, "cache_write": 2.0}
+"""Of a cache that lives for an hour: seconds, and the price of writing to it."""
+_NO_CACHE: dict[str, Any] = {
+    "cache_style": "none",
+    "cache_ttl": 0,
+    "cache_read": 1.0,
+    "cache_write": 1.0,
+}
 
 DEFAULT_WINDOW = 128_000
 DEFAULT_OUTPUT = 8_192
@@ -87,6 +100,10 @@ class Entry:
     """Tokens below which a prefix is not cached; 0 without a cache."""
     cache_step: int = 1
     """Tokens by which a cached prefix grows."""
+    cache_marks: CacheMarks = "5m"
+    """What cache marks ask for, where the provider takes any; `off` writes none."""
+    picture_rule: str = ""
+    """What a picture costs, as `core/picture_tokens.py` spells it; empty where it is not known."""
     soft_window: int | None = None
     """Input tokens above which every token costs more; None where the price has no cliff."""
 
@@ -111,7 +128,10 @@ class Entry:
 
 
 _FIELDS = frozenset(field.name for field in fields(Entry))
-_TEXTS = ("name", "tokenizer", "dialect", "output_param", "cache_style")
+_TEXTS = (
+    *("name", "tokenizer", "dialect", "output_param"),
+    *("cache_style", "cache_marks", "picture_rule"),
+)
 _UNKNOWN = tuple(field.name for field in fields(Entry) if field.default is None)
 """What may be None."""
 
@@ -137,6 +157,14 @@ def resolve(model: str, entry: Mapping[str, Any] | None = None) -> Entry:
     """The model's entry, else one made from its name, with the user's own values put in."""
     found = lookup(model) or _guess(model)
     return _override(found, entry) if entry else found
+
+
+def cached(entry: Mapping[str, Any], cache: CacheMarks | None) -> Mapping[str, Any]:
+    """The user's own values for an entry, with the marks that are asked for."""
+    if cache is None:
+        return entry
+    follow = (*_HOUR, *_NO_CACHE)
+    return {**{key: entry[key] for key in entry if key not in follow}, "cache_marks": cache}
 
 
 def like(model: str) -> str | None:
@@ -170,9 +198,9 @@ def _as_served(model: str, entry: Entry) -> Entry:
 def _guess(model: str) -> Entry:
     lowered = model.lower()
     window = default_context_window(model)
-    dialect, param = None, "max_tokens"
+    dialect, param, rule = None, "max_tokens", ""
     if "claude" in lowered:
-        dialect = "anthropic"
+        dialect, rule = "anthropic", "squares:2576:4784"
     elif _OPENAI.search(lowered) or _RESPONSES_ONLY.match(lowered.strip()):
         dialect, param = "openai_chat", "max_completion_tokens"
     guessed = Entry(
@@ -181,6 +209,7 @@ def _guess(model: str) -> Entry:
         input_limit=window,
         dialect=dialect,
         output_param=param,
+        picture_rule=rule,
     )
     return _as_served(model, guessed)
 
@@ -194,11 +223,23 @@ def _override(found: Entry, values: Mapping[str, Any]) -> Entry:
     style = values.get("cache_style", found.cache_style)
     if style not in get_args(CacheStyle):
         raise ValueError(f"cache_style is {style!r}; it must be marks, automatic or none")
+    if values.get("cache_marks", "5m") not in CACHES:
+        raise ValueError(f"cache_marks is {values['cache_marks']!r}; it must be off, 5m or 1h")
+    family = values.get("tokenizer")
+    if family is not None and family not in WEIGHTS:
+        raise ValueError(f"unknown tokenizer {family!r}; choose one of {', '.join(WEIGHTS)}")
     for name, value in values.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if name not in _TEXTS and not number and (value is not None or name not in _UNKNOWN):
             raise TypeError(f"{name} is {value!r}; it must be a number")
     changed = replace(found, **values)
+    if values.get("cache_style", "marks") != "marks" and "cache_marks" not in values:
+        # Who says that marks are not how the cache works wants none.
+        changed = replace(changed, cache_marks="off")
+    elif "cache_marks" in values:
+        follow = _following(changed)
+        changed = replace(changed, **{key: follow[key] for key in follow if key not in values})
+    picture_tokens(changed.picture_rule, None)  # refuses what is none
     if "context_window" in values and "input_limit" not in values:
         # A user who names one number means it: the catalog's other one must not undercut it.
         changed = replace(changed, input_limit=changed.context_window)
@@ -210,6 +251,14 @@ def _override(found: Entry, values: Mapping[str, Any]) -> Entry:
         input_limit=min(changed.input_limit, changed.context_window),
         max_output=min(changed.max_output, changed.context_window),
     )
+
+
+def _following(entry: Entry) -> dict[str, Any]:
+    """What a cache costs, and how long it lives, by the marks that are asked for."""
+    if entry.cache_marks == "off":
+        return _NO_CACHE
+    hour = entry.cache_marks == "1h" and entry.dialect == "anthropic"
+    return _HOUR if hour and entry.cache_style == "marks" else {}
 
 
 def _fold(name: str) -> str:

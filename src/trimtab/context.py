@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from trimtab import given, wire
+from trimtab.catalog import CacheMarks
 from trimtab.core.branching import branch, held
 from trimtab.core.budget import Budget
 from trimtab.core.calls import budget_of
@@ -33,6 +34,7 @@ from trimtab.core.snapshot import Snapshot
 from trimtab.core.window import Window
 from trimtab.dialects import detect, dialect, read_call, to_wire
 from trimtab.dialects.dialect import Reply, Wire
+from trimtab.dialects.langchain import is_langchain, reply_of
 from trimtab.dialects.watching import Watch
 from trimtab.options import Options, Tokenizer, changed, loaded, made, options_after, settings_of
 from trimtab.redaction import Redact, redacted
@@ -58,6 +60,7 @@ class Context:
         params: Mapping[str, Any] | None = None,
         recall: bool = False,
         entry: Mapping[str, Any] | None = None,
+        cache: CacheMarks | None = None,
         tokenizer: Tokenizer | None = None,
         redact: Redact | None = None,
         clock: Callable[[], float] = time.time,
@@ -77,6 +80,7 @@ class Context:
             params=params,
             recall=recall,
             entry=entry,
+            cache=cache,
             tokenizer=tokenizer,
             redact=redact,
         )
@@ -167,7 +171,7 @@ class Context:
             return f"m{self.window.keys[key]}"
         if isinstance(item, Message):
             return self._say(given.sendable(given.message(item), self.window.settings), key=key)
-        plain = to_wire(given.one(item))
+        plain = to_wire(reply_of(item) if is_langchain(item) else given.one(item))
         own = detect(plain, dialect(self.window.settings.dialect))
         if own.is_reply(plain):
             return self._reply(own.read_reply(plain), key)
@@ -237,6 +241,8 @@ class Context:
         Repairs open calls, applies the policy and records the call. Asked again with nothing
         added in between, it returns the same and records nothing. The message list is fresh; what
         stands in the request is shared and must not be modified. `volatile` rides behind, once.
+        What this model is known to refuse is put right: thinking, for one, is off while a tool loop
+        is open that did not begin with it.
         """
         for events in self.steps(stream=stream, volatile=volatile):
             self.apply(events)
@@ -267,8 +273,10 @@ class Context:
             self.apply(self.decide())
         budget, note = self.budget(), self._decision.note
         tokens, output = budget.head.tokens + self.window.tokens, budget.max_output
-        call = Call(position=self.window.seq, max_output=output, tokens=tokens, note=note)
-        return self.append(call)
+        media, seq = self.window.media_tokens(), self.window.seq
+        return self.append(
+            Call(position=seq, max_output=output, tokens=tokens, media=media, note=note)
+        )
 
     def repairs(self) -> list[Event]:
         """Results that stand in for those that open calls never got."""
@@ -395,8 +403,7 @@ class Context:
         erases = Erasing(named, why, known).found(lost=partial(left_memory, self.window))
         for erase in erases:
             refuse_forgotten(self.window, erase)  # all or nothing
-        for erase in erases:
-            self.append(erase)
+        self.apply(self.event(erase, offset) for offset, erase in enumerate(erases))
         self.events[:] = map(eraser(erases), self.events)
 
     def configure(self, **changes: Any) -> None:
@@ -439,12 +446,14 @@ class Context:
 
     def apply(self, events: Iterable[Event]) -> None:
         """Fold events that `steps` or a draft gave, or that a log holds."""
-        for event in events:
-            if self._draft is not None:
-                self._draft.append(event)
-                continue
-            self.window.apply(event)
-            self.events.append(event)
+        events = [*events]
+        if self._draft is not None:
+            self._draft.extend(events)
+            return
+        try:
+            self.window.apply(*events)
+        finally:
+            self.events.extend(event for event in events if event.seq <= self.window.seq)
 
     @contextmanager
     def drafting(self) -> Generator[list[Event]]:

@@ -9,6 +9,7 @@ from typing import Any
 from trimtab import given
 from trimtab.context import Context
 from trimtab.core.ledger import Ledger
+from trimtab.core.matching import same
 from trimtab.dialects.dialect import Wire
 
 
@@ -38,13 +39,16 @@ def fit(
 
     The list is folded anew each time, as if it had arrived call by call: what is sent extends what
     was sent before until more has to be hidden. For a long list keep a `Context` and call
-    `sync(messages)`. System messages at its start come after `system`. `options` are those of
-    `Context`.
+    `sync(messages)`. System messages at its start come after `system`, unless they begin with it.
+    `options` are those of `Context`.
     """
     context = Context(model, system=system, tools=tools, **options)
     head, said = given.history(messages, context.window.settings)
-    if head:
-        context.configure(system=(*context.window.settings.system, *head))
+    own = context.window.settings.system
+    # A list that was fitted before has our prompt at its start.
+    known = len(own) if all(map(same, head, own)) and len(head) >= len(own) else 0
+    if new := head[known:]:
+        context.configure(system=(*own, *new))
     settings = context.window.settings
     context.replay([given.sendable(message, settings) for message in said])
     request = context.request()

@@ -9,7 +9,7 @@ from functools import partial
 from reprlib import repr as short
 from typing import Any, cast
 
-from trimtab.catalog import lookup, resolve
+from trimtab.catalog import CACHES, lookup, resolve
 from trimtab.core.budget import thinking_of
 from trimtab.core.event import Event, Repair, Said, Settings, Size, event_from_json, upgrade
 from trimtab.core.message import Message, Opaque, message_from_json, message_to_json
@@ -40,6 +40,9 @@ WRITTEN = {
     "stream": "request(stream=True)",
 }
 """Parameters that a request is written with, and by what they are set."""
+_ELSEWHERE = "the provider would put a history of its own before ours, which is sent whole"
+REFUSED = {"previous_response_id": _ELSEWHERE, "conversation": _ELSEWHERE}
+"""Parameters that no request can have, and why."""
 
 
 def options(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,10 +165,11 @@ def clock(value: Any) -> Callable[[], float]:
     return cast("Callable[[], float]", value)
 
 
-def choice(name: str, value: Any, *, among: Sequence[str]) -> None:
+def choice(name: str, value: Any, *, among: Sequence[str | None]) -> None:
     """Refuse what is none of the words to choose from."""
     if value not in among:
-        raise ValueError(f"unknown {name} {value!r}; choose one of {', '.join(among)}")
+        known = ", ".join(each for each in among if each is not None)
+        raise ValueError(f"unknown {name} {value!r}; choose one of {known}")
 
 
 def tail(volatile: Any) -> str | None:
@@ -379,6 +383,13 @@ def _params(name: str, value: Any) -> None:
             raise ValueError(
                 f"params holds {key!r}, which Trimtab writes itself; use {WRITTEN[key]} instead"
             )
+        if key in REFUSED and value[key] is not None:
+            raise ValueError(f"params holds {key!r}: {REFUSED[key]}; leave it out")
+    if value.get("n") not in (None, 1):
+        raise ValueError(
+            f"params holds 'n': {short(value['n'])}; a conversation goes on from one reply: leave "
+            "it out, or ask for others beside the context"
+        )
 
 
 _TRIED = "Hello."
@@ -399,6 +410,7 @@ _CHECKS: Mapping[str, Callable[[str, Any], object]] = {
     "params": _params,
     "recall": _flag,
     "entry": partial(_mapping, such="{'context_window': 32_000}"),
+    "cache": partial(choice, among=(None, *CACHES)),
     "tokenizer": _tokenizer,
     "redact": partial(_function, right="a function from a text to a text"),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from trimtab import given
-from trimtab.catalog import resolve
+from trimtab.catalog import CacheMarks, cached, resolve
 from trimtab.core.event import Settings
 from trimtab.core.message import Message, message_from_json, message_to_json
 from trimtab.core.plan import Policy
@@ -58,6 +58,8 @@ class Options:
     """Whether the model gets tools to look up what is hidden."""
     entry: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of the user's own for the model's catalog entry."""
+    cache: CacheMarks | None = None
+    """How long a prefix that we mark is cached, `5m` or `1h`; `off` marks none."""
     tokenizer: Tokenizer | None = None
     """An exact counter in place of the estimate, for this model."""
     redact: Redact | None = None
@@ -65,11 +67,12 @@ class Options:
 
     def counter(self) -> Counter:
         """How this model's tokens are counted."""
+        entry = resolve(self.model, self.entry)
         if isinstance(self.tokenizer, _Renamed):
-            return exact(self.tokenizer.name, self.tokenizer.count)
+            return exact(self.tokenizer.name, self.tokenizer.count, entry.picture_rule)
         if self.tokenizer is not None:
-            return exact(_name_of(self.tokenizer), self.tokenizer)
-        return piecewise(resolve(self.model, self.entry).tokenizer)
+            return exact(_name_of(self.tokenizer), self.tokenizer, entry.picture_rule)
+        return piecewise(entry.tokenizer, entry.picture_rule)
 
     def decide(self) -> Policy:
         """The policy as a function."""
@@ -103,7 +106,7 @@ def made(**values: Any) -> Options:
 
 def settings_of(options: Options, counter: Counter) -> Settings:
     """The settings event that records the options, with the catalog entry as it is today."""
-    entry = resolve(options.model, options.entry)
+    entry = resolve(options.model, cached(options.entry, options.cache))
     name = options.dialect or entry.dialect
     if name is None:
         raise ValueError(
@@ -132,6 +135,7 @@ def settings_of(options: Options, counter: Counter) -> Settings:
             "goal": options.goal,
             "context": deepcopy(dict(options.context)),
             "summaries": options.summaries,
+            **({} if options.cache is None else {"cache": options.cache}),
         },
         limits={key: value for key in limits if (value := getattr(options, key)) is not None},
         entry=entry.to_json(),
@@ -163,6 +167,7 @@ def options_of(
         goal=params.get("goal", "balanced"),
         context=params.get("context", {}),
         summaries=params.get("summaries", "extractive"),
+        cache=params.get("cache"),
         params=settings.params,
         recall=settings.recall,
         entry={key: value for key, value in settings.entry.items() if key != "name"},
@@ -204,8 +209,8 @@ def changed(
         options = replace(options, dialect=None)
     if changes.keys() & {"model", "entry", "params", "max_output_tokens"}:
         _refuse_limits(options)
-    if "tokenizer" in changes and options.tokenizer is not None:
-        options = replace(options, tokenizer=_apart(options.tokenizer, counters))
+    if changes.keys() & {"tokenizer", "entry"} and options.tokenizer is not None:
+        options = replace(options, tokenizer=_apart(options, options.tokenizer, counters))
     return options
 
 
@@ -228,7 +233,7 @@ def options_after(
     policy = settings.policy if settings.policy in POLICIES else own
     if earlier is not None:
         counter = earlier.get(settings.counter)
-        tokenizer = counter.count if counter else tokenizer
+        tokenizer = counter.tokenizer if counter else tokenizer
         tokenizer = tokenizer if settings.counter.startswith(EXACT) else None
     elif settings.model != now.model and settings.counter != now.counter().name:
         tokenizer = None
@@ -239,16 +244,17 @@ def _refuse_limits(options: Options) -> None:
     given.refuse_limits(options.model, options.max_output_tokens, options.params, options.entry)
 
 
-def _apart(tokenizer: Tokenizer, counters: Mapping[str, Counter]) -> Tokenizer:
-    """The tokenizer, renamed where another one has its name: sizes are told apart by it."""
+def _apart(options: Options, tokenizer: Tokenizer, counters: Mapping[str, Counter]) -> Tokenizer:
+    """The tokenizer, renamed where its name stands for another one, or for other prices of
+    pictures: sizes are told apart by it."""
     count = tokenizer.count if isinstance(tokenizer, _Renamed) else tokenizer
-    own = _name_of(count)
-    taken: dict[int, Tokenizer] = {}
+    own, rule = _name_of(count), resolve(options.model, options.entry).picture_rule
+    taken: dict[int, tuple[Tokenizer | None, str]] = {}
     for known in counters.values():
         name, _, number = known.name.removeprefix(EXACT).partition("#")
         if name == own:
-            taken[int(number or 1)] = known.count
-    same = [number for number, other in taken.items() if other == count]
+            taken[int(number or 1)] = known.tokenizer, known.pictures
+    same = [number for number, other in taken.items() if other == (count, rule)]
     number = same[0] if same else max(taken, default=0) + 1
     return count if number == 1 else _Renamed(count=count, name=f"{own}#{number}")
 

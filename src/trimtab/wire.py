@@ -23,6 +23,7 @@ from trimtab.core.utf8 import whole_pairs
 from trimtab.core.window import Window
 from trimtab.dialects import dialect
 from trimtab.dialects.dialect import Reply
+from trimtab.dialects.families import attributed
 from trimtab.dialects.places import named_at
 from trimtab.redaction import Redact
 
@@ -39,7 +40,7 @@ def rendering_of(settings: Settings) -> Rendering:
     wire = dialect(settings.dialect)
 
     def render(messages: Sequence[Message]) -> list[Block]:
-        return wire.blocks(messages, settings.renderer)
+        return wire.blocks(messages, settings.renderer, settings.model)
 
     return Rendering(render, system_notices=wire.system_notices, join=wire.join)
 
@@ -59,6 +60,7 @@ def request_of(settings: Settings, rendering: Rendering, call: Call) -> dict[str
         volatile=call.volatile,
         selected=settings.selected,
         renderer=settings.renderer,
+        hour=settings.entry.get("cache_marks") == "1h",
     )
     return dialect(settings.dialect).request(prompt)
 
@@ -66,6 +68,7 @@ def request_of(settings: Settings, rendering: Rendering, call: Call) -> dict[str
 def said_of(window: Window, message: Message, *, key: str | None, reply: Reply | None) -> Said:
     """The record of a message, said now."""
     call = window.last_call if message.role == "assistant" else None
+    message = attributed(message, window.settings.model)
     return Said(
         message=message,
         sizes=sizes_of(message, window.counter),
@@ -151,10 +154,11 @@ def call_of(
         position=window.seq,
         max_output=min(budget.max_output, budget.limit - bound),
         tokens=budget.head.tokens + window.tokens + budget.volatile,
+        media=window.media_tokens(),
         bytes=budget.head.bytes + window.bytes + tail,
         bound=bound,
         blocks=len(rendering.blocks),
-        marks=marks_for(rendering, window, decision.frontier),
+        marks=_marks(rendering, window, decision.frontier),
         stream=stream,
         volatile=volatile,
         note=decision.note,
@@ -163,14 +167,18 @@ def call_of(
     return replace(body, hash=digest)
 
 
+def _marks(rendering: Rendering, window: Window, frontier: int | None) -> tuple[int, ...]:
+    off = window.settings.entry.get("cache_marks") == "off"
+    return () if off else marks_for(rendering, window, frontier)
+
+
 def rebuild(
     events: Sequence[Event], seq: int, counters: Mapping[str, Counter] | None = None
 ) -> dict[str, Any]:
     """The exact request of a past call, from the log alone and checked against its hash."""
     call = call_at(events[seq - 1] if 0 < seq <= len(events) else None, seq)
     window = Window(counters)
-    for event in events[: call.position]:
-        window.apply(event)
+    window.apply(*events[: call.position])
     return sent_in(window, seq, call)
 
 

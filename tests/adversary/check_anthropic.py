@@ -22,8 +22,20 @@ BLOCKS = (
     *("text", "image", "document", "tool_use", "tool_result", *THOUGHTS),
     *("server_tool_use", "web_search_tool_result", "search_result"),
 )
-NO_SYSTEM_MESSAGES = re.compile(r"claude-(3|sonnet-4|haiku-4|opus-4-[0-7]|opus-4$)")
-"""Models before Claude Opus 4.8 take the system prompt beside the messages, and nowhere else."""
+NO_SYSTEM_MESSAGES = re.compile(
+    r"claude-(3|sonnet-4|haiku-4|opus-4-[0-7]|opus-4$)|.*(@|anthropic\.)"
+)
+"""Models before Claude Opus 4.8 take the system prompt beside the messages, and nowhere else; so
+does, by the names it gives to models, whoever else serves them."""
+BUDGET_ONLY = re.compile(r"claude-(3-7|sonnet-4-[05]|sonnet-4-2|haiku-4-5|opus-4-[0125])")
+"""Models that think by a budget, and know nothing of adaptive thinking."""
+ADAPTIVE_ONLY = re.compile(r"claude-(opus-4-[78]|opus-5|sonnet-5|haiku-5|fable|mythos-5)")
+"""Models that refuse a budget for thinking."""
+NO_PREFILL = re.compile(r"claude-(opus-4-[678]|sonnet-4-6|[a-z]+-5)")
+"""Models that begin every reply themselves."""
+NO_THINKING = re.compile(r"claude-3-[05h]")
+OF_OPENAI = ("reasoning_effort", "parallel_tool_calls", "store", "n", "seed", "response_format")
+"""Parameters of another provider."""
 
 
 def check(request: Mapping[str, Any]) -> Iterator[Broken]:
@@ -79,13 +91,35 @@ def _parameters(request: Mapping[str, Any]) -> Iterator[Broken]:
     most = request.get("max_tokens")
     if not isinstance(most, int) or most < 1:
         yield Broken("max_tokens is there, and at least 1", str(most))
-    elif _thinks(request):
+    elif _thinks(request) and not ADAPTIVE_ONLY.match(str(request.get("model"))):
         budget = request["thinking"].get("budget_tokens", 0)
         if not LEAST_THINKING <= budget < most:
             yield Broken("the thinking budget is below max_tokens", f"{budget} of {most}")
+    yield from _thinking(request)
+    for name in OF_OPENAI:
+        if name in request:
+            yield Broken("every parameter is known", name)
     names = [tool.get("name") for tool in request.get("tools") or ()]
     if len(names) != len(set(names)):
         yield Broken("tool names are unique", str(names))
+
+
+def _thinking(request: Mapping[str, Any]) -> Iterator[Broken]:
+    """By the table of what each model takes, and of what goes with it."""
+    model, kind = str(request.get("model")), (request.get("thinking") or {}).get("type")
+    refused = {
+        "enabled": ADAPTIVE_ONLY.match(model) or NO_THINKING.match(model),
+        "adaptive": BUDGET_ONLY.match(model) or NO_THINKING.match(model),
+    }
+    if refused.get(str(kind)):
+        yield Broken("thinking is of a kind that the model knows", f"{kind} of {model}")
+    choice = (request.get("tool_choice") or {}).get("type")
+    if kind == "enabled" and choice in ("any", "tool"):
+        yield Broken("with a budget for thinking, no tool is forced", str(choice))
+    edits = (request.get("context_management") or {}).get("edits") or ()
+    clears = any(edit.get("type") == "clear_thinking_20251015" for edit in edits)
+    if clears and kind not in ("enabled", "adaptive") and not re.match(r"claude-[a-z]+-5", model):
+        yield Broken("thinking is cleared only if it is on", str(kind))
 
 
 def _roles(request: Mapping[str, Any]) -> Iterator[Broken]:
@@ -97,6 +131,11 @@ def _roles(request: Mapping[str, Any]) -> Iterator[Broken]:
             yield Broken("this model takes no system message among the others")
         if not _list(message.get("content")):
             yield Broken("no message is empty", str(role))
+    roles = [message.get("role") for message in request.get("messages") or ()]
+    for before, role, after in zip(["", *roles], roles, [*roles[1:], "assistant"], strict=False):
+        if role == "system" and (before, after) != ("user", "assistant"):
+            told = f"{before}, system, {after}"
+            yield Broken("a system message stands between the user's and the assistant's", told)
 
 
 def _marks(request: Mapping[str, Any]) -> Iterator[Broken]:
@@ -146,7 +185,9 @@ def _picture(block: Block) -> Iterator[Broken]:
 
 
 def _result(block: Block) -> Iterator[Broken]:
-    inner = block.get("content")
+    inner = block.get("content", "")
+    if not isinstance(inner, str | list):
+        yield Broken("a result holds a text or a list", repr(inner)[:60])
     for part in inner if isinstance(inner, list) else ():
         kind = part.get("type")
         if kind not in IN_RESULTS:
@@ -200,8 +241,11 @@ def _last_turn(request: Mapping[str, Any], turns: Sequence[Turn]) -> Iterator[Br
     if role != "assistant" or not blocks:
         return
     last = blocks[-1]
-    if _thinks(request):
+    paused = _of(blocks, "server_tool_use")
+    if _thinks(request) and not paused:
         yield Broken("with thinking, the last message is not the assistant's")
+    if NO_PREFILL.search(str(request.get("model"))) and not paused:
+        yield Broken("this model goes on with no reply that has begun")
     if last.get("type") == "text" and last["text"] != last["text"].rstrip():
         yield Broken("a reply to be continued does not end in white space")
     if last.get("type") in THOUGHTS:

@@ -13,6 +13,9 @@ Message = Mapping[str, Any]
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 LONGEST_ID = 40
+OPENAI = re.compile(r"gpt-(?!oss)|chatgpt|o\d")
+"""Models that OpenAI itself serves."""
+THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details")
 PARTS = {
     "system": ("text",),
     "developer": ("text",),
@@ -28,8 +31,15 @@ def check(request: Mapping[str, Any]) -> Iterator[Broken]:
     messages = request.get("messages") or []
     if not messages:
         yield Broken("there is at least one message")
-    if "thinking" in request:
+    model = str(request.get("model"))
+    ours = OPENAI.match(model) is not None
+    if ours and "thinking" in request:
         yield Broken("there is no parameter `thinking`")
+    for name in ("context_management", "output_config", "reasoning") if ours else ():
+        if name in request:
+            yield Broken("every parameter is known", name)
+    for message in messages if ours else ():
+        yield from _fields(message)
     for message in messages:
         if message.get("role") not in PARTS:
             yield Broken("every role is known", str(message.get("role")))
@@ -38,6 +48,15 @@ def check(request: Mapping[str, Any]) -> Iterator[Broken]:
         if message["role"] == "assistant":
             yield from _calls(message)
     yield from _pairs(messages)
+
+
+def _fields(message: Message) -> Iterator[Broken]:
+    """What OpenAI's own schema of a message has no place for."""
+    for key in ("tool_calls", "function_call"):
+        if key in message and message[key] is None:
+            yield Broken("calls are left out rather than null", key)
+    if found := [key for key in THOUGHTS if key in message]:
+        yield Broken("what other servers' models think is not sent", str(found))
 
 
 def check_template(request: Mapping[str, Any]) -> Iterator[Broken]:

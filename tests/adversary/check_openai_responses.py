@@ -26,6 +26,9 @@ def check(
     `reasons` is whether the model does; `belongs` names, by the id of an item that a model has
     made, the reasoning item that it was made with.
     """
+    for name in ("thinking", "reasoning_effort", "output_config", "response_format", "n"):
+        if name in request:
+            yield Broken("every parameter is known", name)
     items = request.get("input")
     if isinstance(items, str) and items:
         return

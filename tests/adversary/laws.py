@@ -174,6 +174,10 @@ def blocks_of(request: Wire, dialect: str) -> list[Any]:
     for message in request.get("messages", request.get("input")) or ():
         plain = _plain(message)
         parts = plain.get("content")
+        if dialect == "openai_chat" and plain.get("role") == "user" and isinstance(parts, str):
+            # What the user says next may stand in the same message: a paragraph is what stays.
+            blocks += [("user", paragraph) for paragraph in parts.split("\n\n")]
+            continue
         if dialect != "anthropic":
             blocks.append(plain)
             continue

@@ -72,6 +72,18 @@ BREAKS: dict[str, Callable[[Wire], object]] = {
     "this model takes no system message among the others": lambda r: r["messages"].insert(
         1, {"role": "system", "content": "Be careful."}
     ),
+    "a system message stands between the user's and the assistant's": lambda r: r[
+        "messages"
+    ].insert(2, {"role": "system", "content": "Be careful."}),
+    "thinking is of a kind that the model knows": lambda r: r.update(model="claude-opus-4-8"),
+    "with a budget for thinking, no tool is forced": lambda r: r.update(
+        tool_choice={"type": "any"}
+    ),
+    "thinking is cleared only if it is on": lambda r: r.update(
+        thinking={"type": "disabled"},
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+    ),
+    "every parameter is known": lambda r: r.update(reasoning_effort="high"),
     "no message is empty": lambda r: r["messages"][4].update(content=[]),
     "the first message is the user's": lambda r: r["messages"].pop(0),
     "a request has at most 4 cache marks": lambda r: [
@@ -89,6 +101,7 @@ BREAKS: dict[str, Callable[[Wire], object]] = {
     "thinking is signed": lambda r: blocks(r, 1)[0].pop("signature"),
     "a picture has data of a known type": lambda r: blocks(r, 0)[1]["source"].update(data=""),
     "a request holds at most 600 pictures": lambda r: blocks(r, 0).extend([PICTURE] * 600),
+    "a result holds a text or a list": lambda r: blocks(r, 2)[0].update(content=None),
     "a result holds nothing but texts, pictures and documents": lambda r: blocks(r, 2)[1][
         "content"
     ].append(THOUGHT),
@@ -103,6 +116,10 @@ BREAKS: dict[str, Callable[[Wire], object]] = {
     "no call is answered twice": lambda r: blocks(r, 2).insert(0, RESULTS[0]),
     "results are in the order of their calls": _swap_results,
     "with thinking, the last message is not the assistant's": lambda r: r["messages"].pop(),
+    "this model goes on with no reply that has begun": lambda r: (
+        r.update(model="claude-opus-4-8"),
+        r["messages"].append({"role": "assistant", "content": "Well,"}),
+    ),
     "a reply to be continued does not end in white space": lambda r: r["messages"].append(
         {"role": "assistant", "content": "Well, "}
     ),
@@ -133,7 +150,7 @@ def test_a_user_who_speaks_within_a_loop_leaves_open_where_it_begins():
 
 def test_later_models_take_a_system_message_among_the_others():
     request = good()
-    request["model"] = "claude-opus-4-8"
+    request["model"], request["thinking"] = "claude-opus-4-8", {"type": "adaptive"}
     request["messages"].insert(1, {"role": "system", "content": "Be careful."})
     assert list(check(request)) == []
 

@@ -48,12 +48,17 @@ def message(request: Wire, number: int) -> Wire:
 CHAT: dict[str, Callable[[Wire], object]] = {
     "there is at least one message": lambda r: r.update(messages=[]),
     "there is no parameter `thinking`": lambda r: r.update(thinking={}),
+    "every parameter is known": lambda r: r.update(context_management={}),
     "every role is known": lambda r: message(r, 0).update(role="function"),
     "content is a text or a list of parts": lambda r: message(r, 6).update(content=None),
     "parts are such as the role may have": lambda r: message(r, 4).update(
         content=[{"type": "image_url", "image_url": {"url": URL}}]
     ),
     "a text part holds a text": lambda r: message(r, 4).update(content=[{"type": "text"}]),
+    "calls are left out rather than null": lambda r: message(r, 5).update(tool_calls=None),
+    "what other servers' models think is not sent": lambda r: message(r, 5).update(
+        reasoning_content="Hm."
+    ),
     "a list of calls is not empty": lambda r: message(r, 5).update(tool_calls=[]),
     "an assistant's message says or calls something": lambda r: message(r, 7).pop("refusal"),
     "ids of calls are unique in a message": lambda r: message(r, 2)["tool_calls"][0].update(id="b"),
@@ -109,6 +114,7 @@ def item(request: Wire, number: int) -> Wire:
 RESPONSES: dict[str, Callable[[Wire], object]] = {
     "there is at least one item": lambda r: r.update(input=[]),
     "ids of items are unique": lambda r: item(r, 4).update(id="fc_1"),
+    "every parameter is known": lambda r: r.update(reasoning_effort="low"),
     "every role is known": lambda r: item(r, 0).update(role="tool"),
     "content is a text or a list of parts": lambda r: item(r, 0).update(content=None),
     "parts are such as the role may have": lambda r: item(r, 0)["content"][0].update(type="text"),

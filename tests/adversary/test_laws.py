@@ -44,8 +44,8 @@ def blocks(*texts: str) -> list[Any]:
 
 
 SAID = "⟦00003-abcdef⟧ The log of a replica."
-ORDERED = "[result masked — ~90 tokens removed; it named recall_m1-m9]"
-HANDLES = "[result masked — ~90 tokens removed; it named m4.0 · recall m7.0]"
+ORDERED = '[result masked — ~90 tokens removed; words from its text: "recall_m1-m9"]'
+HANDLES = '[result masked — ~90 tokens removed; words from its text: "m4.0" · recall m7.0]'
 
 RIGHT: dict[str, Checked] = {
     "whole": lambda: laws.newest_is_there(asked("A summary.", QUESTION.text), QUESTION, FULL),

@@ -118,6 +118,15 @@ async def test_no_model_is_asked_for_summaries_where_the_file_says_so_or_the_pol
             assert (await running.session("a")).options.summaries == "extractive"
 
 
+async def test_the_words_of_the_file_are_what_the_model_is_told_to_summarise(folder):
+    own = ROLLING.replace("rolling}", "rolling, summary: {prompt: Write for the night shift.}}")
+    async with agent(own) as running:
+        session = await running.session("a")
+        assert running.summariser is not None
+        assert running.summariser.prompt == "Write for the night shift."
+        assert "prompt" not in session.options.context["summary"]
+
+
 async def test_a_summary_model_of_another_maker_is_asked_there(folder):
     own = ROLLING.replace("rolling}", "rolling, summary: {model: gpt-4o-mini}}")
     async with agent(own) as running:

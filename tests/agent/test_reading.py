@@ -13,9 +13,10 @@ from tests.agent.files import DOCUMENT_0, ENVIRON, GOOD, LEAST, folder
 from tests.agent.wrong import WRONG as WRONG_FILES
 from tests.agent.wrong_doors import WRONG_DOORS
 from tests.agent.wrong_tools import WRONG_TOOLS
+from trimtab.agent.agent import context_of
 from trimtab.agent.document import DEEPEST, MOST, document
 from trimtab.agent.problems import AgentFileError, Place
-from trimtab.agent.reading import hints, place_of_store, read_agent, system_of
+from trimtab.agent.reading import hints, note_on_masks, place_of_store, read_agent, system_of
 from trimtab.agent.shape import blocks
 from trimtab.agent.spec import Spec
 from trimtab.agent.text import LARGEST
@@ -291,6 +292,37 @@ def test_what_works_but_is_hardly_meant_is_a_hint(folder):
 def test_an_ordinary_file_gives_no_hint(name, folder):
     FILE.write_text(GOOD[name], encoding="utf-8")
     assert hints(FILE) == []
+
+
+KEEPS = "session:\n  context:\n    tool_result_keep_last: "
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (GOOD["document 0"], "tool_result_keep_first and tool_result_keep_last are set, and no p"),
+        (f"{LEAST}{KEEPS}5\n", "tool_result_keep_last is set, and no policy: `auto` decides when"),
+        (f"{LEAST}{KEEPS}0\n", ""),
+        (f"{LEAST}{KEEPS}5\n  policy: auto\n", ""),
+        (f"{LEAST}{KEEPS}5\n  policy: layered\n", ""),
+        (LEAST, ""),
+    ],
+)
+def test_a_file_for_masks_at_every_call_that_runs_under_auto_is_remarked_on(text, told, folder):
+    FILE.write_text(text, encoding="utf-8")
+    note = note_on_masks(read_agent(FILE, ENVIRON))
+    assert note.startswith(told)
+    assert bool(note) == bool(told) == ("`policy: layered`" in note)
+
+
+def test_a_threshold_of_compact_has_no_effect_elsewhere(folder):
+    own = f"{LEAST}session:\n  context: {{max_context_bytes: 9000}}\n"
+    FILE.write_text(own, encoding="utf-8")
+    [told] = hints(FILE)
+    assert "session.context.max_context_bytes has no effect under the policy auto" in told
+    FILE.write_text(f"{own}  policy: compact\n", encoding="utf-8")
+    assert hints(FILE) == []
+    assert context_of(read_agent(FILE, ENVIRON)) == {"max_context_bytes": 9000}
 
 
 NAMES = sorted({name for _, shape in blocks() for name in shape["properties"]})

@@ -123,3 +123,22 @@ def test_a_window_of_messages_is_as_the_file_says(folder):
     context.request()
     assert context.window.summary is not None
     assert context.window.messages <= 4
+
+
+@pytest.mark.parametrize(
+    ("written", "marks"), [("", {None}), ("5m", {None}), ("1h", {"1h"}), ("off", set())]
+)
+def test_the_file_says_how_long_the_provider_caches(folder, written, marks):
+    """`off` is written without quotes, though YAML takes it for false."""
+    line = f"  cache: {written}\n" if written else ""
+    spec = read(f"model:\n  name: claude-sonnet-4-5\n{line}")
+    context = Context(**options_of(spec, "You are careful.", "anthropic"))
+    context.add({"role": "user", "content": "Hello"})
+    request = context.request()
+    blocks = [*request["system"], *request["messages"][0]["content"]]
+    found = {
+        block["cache_control"].get("ttl")
+        for block in blocks
+        if isinstance(block, dict) and "cache_control" in block
+    }
+    assert found == marks

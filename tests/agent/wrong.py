@@ -193,7 +193,7 @@ agent.yaml has 2 problems:
         SESSION + "  keep: 5\n",
         snapshot(
             "agent.yaml, line 4, column 3: session.keep is not known here; it belongs "
-            "under session.summary or under session.thresholds"
+            "under session.context or under session.summary or under session.thresholds"
         ),
     ),
     "a block at the top that belongs elsewhere": (

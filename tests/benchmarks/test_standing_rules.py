@@ -1,6 +1,8 @@
 """The figures of lasting rules count what they say: they would see a rule that is gone, and a list
 that no cache has."""
 
+from itertools import accumulate
+
 import pytest
 
 from benchmarks import standing_rules
@@ -60,8 +62,8 @@ def test_a_text_is_found_wherever_it_stands_in_a_request():
 
 def test_codex_keeps_the_newest_messages_up_to_its_allowance():
     said = [f"{rule.text} {'word ' * 990}" for rule in rules()]
-    size = COUNTER.count(said[0])
-    assert kept_by_codex(said) == 20_000 // size
+    sizes = list(accumulate(COUNTER.count(text) for text in reversed(said)))
+    assert kept_by_codex(said) == sum(size <= 20_000 for size in sizes) > 5
     assert kept_by_codex([rule.text for rule in rules()]) == 30
 
 

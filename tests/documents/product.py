@@ -126,8 +126,7 @@ def tool_knobs(tool: str, **knobs: Any) -> dict[str, Any]:
 
 
 def compact_threshold(size: int) -> dict[str, Any]:
-    """The bytes above which `compact` acts. There is no such setting yet; this is the document's
-    name for it."""
+    """The bytes above which `compact` acts."""
     return {"max_context_bytes": size}
 
 

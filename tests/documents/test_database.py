@@ -54,6 +54,8 @@ class Kept:
     growth: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     context: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     columns: dict[str, str] = field(default_factory=dict[str, str])
+    summaries: int = 0
+    """Calls that wrote one."""
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +97,7 @@ async def said(made: Kept, address: str) -> None:
             question = f"Question {number}: what of offer {number}? " * 12
             await life.turn(model, question, summariser=cheap(small))
             await life.settle()
+        made.summaries = len(small.requests)
         await life.close()
     finally:
         await store.close()
@@ -129,7 +132,8 @@ def test_each_call_has_a_row_with_the_tokens_of_its_streamed_reply_and_its_time(
 
 
 def test_the_growth_of_the_context_over_the_last_20_calls_is_one_query(kept):
-    assert len(kept.growth) == VIEWED + 1 + TURNS
+    assert len(kept.growth) == VIEWED + 1 + TURNS + kept.summaries
+    assert all(row["bytes"] > 0 for row in kept.growth)
     assert all(set(row) == {"id", "bytes", "created_at"} for row in kept.growth)
     times = [row["created_at"] for row in kept.growth]
     assert times == sorted(times, reverse=True)

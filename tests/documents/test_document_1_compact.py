@@ -183,6 +183,16 @@ async def test_a_file_that_is_cut_when_it_is_fetched_is_not_logged_as_a_compacti
 
 
 @pytest.mark.anyio
+async def test_the_size_that_is_logged_counts_a_file_as_it_was_cut_when_fetched():
+    turn = Viewing(*asks(16, "view_file"), text=lambda n: viewed(n, 9_900))
+    await turn.run()
+    exceeded, compacted = turn.logged(EXCEEDS), turn.logged(COMPACTED)
+    assert len(exceeded) == len(compacted) > 0
+    assert exceeded[0][0] == compacted[0][0]
+    assert 50_000 < exceeded[0][0] < 50_000 + 5_000
+
+
+@pytest.mark.anyio
 async def test_after_a_token_limit_error_the_3_newest_results_stay_and_the_user_is_told():
     turn = Viewing(*asks(11, "view_file"), overflow(), window=200_000)
     ended = await turn.run()

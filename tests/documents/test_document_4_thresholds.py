@@ -103,6 +103,27 @@ async def test_the_next_summary_is_made_from_the_previous_one_and_what_was_said_
     assert SUMMARY in (life.summary or "")
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("preset", [ROLLING, THRESHOLDS])
+@pytest.mark.parametrize("window", [3_000, 6_000, 12_000])
+async def test_what_long_messages_say_is_seen_by_the_model_or_by_the_one_that_summarises(
+    preset, window
+):
+    life = await Life.begin(preset, model="gpt-4o", wire=ANTHROPIC, window=window, output=300)
+    small, sent = script(*[SUMMARY] * 99), {}
+    for number in range(9):
+        model = script(prose(window // 2, f"A{number}."))
+        await life.turn(model, prose(window, f"Q{number}."), summariser=cheap(small))
+        await life.settle()
+        sent = model.requests[-1]
+        told = "".join(dumped(request["messages"]) for request in small.requests)
+        shown = dumped(sent["messages"])
+        said = [f"{what}{n}." for n in range(number) for what in "QA"]
+        assert [fact for fact in said if fact not in told and fact not in shown] == []
+        assert omitted(sent) == []
+    assert small.requests
+
+
 def test_above_90_percent_the_oldest_go_whoever_was_to_summarise():
     talk, count = filled(0.95, by_hand=True)
     talk.user("now")

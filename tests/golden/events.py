@@ -104,6 +104,7 @@ BODIES: tuple[Body, ...] = (
         max_output=8_192,
         hash="ab" * 32,
         tokens=100,
+        media=40,
         bytes=400,
         bound=115,
         blocks=7,

@@ -35,6 +35,7 @@ from trimtab.core.event import (
     Size,
 )
 from trimtab.core.message import (
+    SAID_BY,
     Media,
     Message,
     Opaque,
@@ -359,8 +360,9 @@ def _answer(told: Told, round: Round, seq: int, index: int, part: ToolResult) ->
 
 
 def _new_round(told: Told, message: Message, last: Round | None) -> Round:
-    thinks = message.role == "assistant" and any(
-        isinstance(part, Opaque) and part.thinking for part in message.parts
+    thinks = message.role == "assistant" and (
+        any(isinstance(part, Opaque) and part.thinking for part in message.parts)
+        or SAID_BY in (message.extra or {})  # it has thought, and that was erased
     )
     joins = (
         last is not None
@@ -429,6 +431,17 @@ def tokens_of(told: Told, settings: Settings, counter: Counter) -> int:
     for round in told.visible():
         for seq in round.seqs:
             total += sum(tokens_of_parts(told, seq, counter))
+    return total
+
+
+def pictures_of(told: Told, counter: Counter) -> int:
+    """Tokens of the pictures and files that are seen, those in results included."""
+    total = 0
+    for seq in [seq for round in told.visible() for seq in round.seqs]:
+        for index in range(len(told.messages[seq].parts)):
+            part = told.shown(seq, index)
+            held = part.content if isinstance(part, ToolResult) else (part,)
+            total += sum(size_of(each, counter).tokens for each in held if isinstance(each, Media))
     return total
 
 
@@ -545,33 +558,37 @@ def _brought(said: Part, edit: Edit, counter: Counter) -> int:
 
 
 def _above(usage: int, new: float, counter: Counter) -> int:
-    return math.ceil(usage + new + min(counter.anchored * (usage + new), counter.single * new))
+    """The margin is a share of the whole, at least the larger share of what is new, and never more
+    than what is new may be off alone."""
+    margin = max(counter.anchored * (usage + new), counter.unanchored * new)
+    return math.ceil(usage + new + min(margin, counter.single * new))
 
 
 def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int, bool] | None, float]:
     """Reported input and position of the last call that is a prefix, whether it had a tail, and
     the learned ratio: that of the last call, or of all that came on top of another, older text
-    counting for less."""
+    counting for less. What came with a picture says nothing about text."""
     anchor: tuple[int, int, bool] | None = None
     last: tuple[int, Call] | None = None
     whole = False
     ratio, counter = 1.0, ""
     fresh: list[tuple[float, float]] = []
-    standing, served = 0, ("", "")
+    standing, pictures, served = 0, 0, ("", "")
     for event in events:
         match event.body:
             case Call() as body:
                 last, whole = (event.seq, body), True
             case Outcome() as body if last is not None and body.call == last[0]:
                 if counted := counted_by(body, last[1]):
-                    ratio = (counted + 500) / (last[1].tokens + 500)
-                    if anchor:
-                        fresh.append((counted - anchor[0], last[1].tokens - standing))
-                    elif last[1].tokens > weights(fresh)[1]:
-                        fresh.append((counted, last[1].tokens))
+                    call = last[1]
+                    ratio = ratio if call.media else (counted + 500) / (call.tokens + 500)
+                    if anchor and call.media == pictures:
+                        fresh.append((counted - anchor[0], call.tokens - standing))
+                    elif not anchor and not call.media and call.tokens > weights(fresh)[1]:
+                        fresh.append((counted, call.tokens))
                     if whole:
-                        anchor = (counted, last[1].position, bool(last[1].volatile))
-                        standing = last[1].tokens
+                        anchor = (counted, call.position, bool(call.volatile))
+                        standing, pictures = call.tokens, call.media
             case _:
                 if breaks(event, last[1].position if last else 0):
                     anchor, whole = None, False

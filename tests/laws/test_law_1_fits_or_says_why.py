@@ -14,18 +14,19 @@ from tests.laws.oracle import (
     Told,
     anchor_of,
     bound_of,
+    pictures_of,
     settings_at,
     tell,
     tokens_of_parts,
     under,
     was_refused,
 )
-from tests.laws.wires import pieces
+from tests.laws.wires import said
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
 from trimtab import CannotFit
 from trimtab.core.budget import HIDE_FIRST
-from trimtab.core.event import Edit, Event, Outcome, Settings
+from trimtab.core.event import Call, Edit, Event, Outcome, Settings
 from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult
 from trimtab.core.policies import POLICIES
 from trimtab.core.tokens import Counter, size_of, size_of_head, sizes_of
@@ -49,6 +50,19 @@ def limit_of(events: Sequence[Event]) -> int:
             case _:
                 pass
     return min(own, taught)
+
+
+def refused_above(events: Sequence[Event], limit: int) -> bool:
+    """Whether a refusal that named no figure taught a limit: no more than what was refused may be,
+    and no less than any window is."""
+    calls = {event.seq: event.body for event in events if isinstance(event.body, Call)}
+    ends = [event.body for event in events if isinstance(event.body, Outcome)]
+    refused = [
+        calls[end.call].bound + calls[end.call].max_output
+        for end in ends
+        if (end.error or {}).get("kind") == "overflow" and "limit" not in (end.error or {})
+    ]
+    return 1_000 <= limit <= min(limit_of(events), max(refused, default=0))
 
 
 def same_window(one: Settings, other: Settings) -> bool:
@@ -79,6 +93,8 @@ def outputs(life: Life) -> tuple[int, int]:
 def it_fits(life: Life, request: dict[str, Any]) -> None:
     call = life.last_call
     assert call.bound == bound_of(life.events, call, life.context.window.counter)
+    told = tell(life.events[: call.position])
+    assert call.media == pictures_of(told, life.context.window.counter)
     least, most = outputs(life)
     assert least <= output_of(request) == call.max_output <= most
     assert call.bound + call.max_output <= limit_of(life.events)
@@ -93,7 +109,7 @@ def on_the_wire(life: Life, request: dict[str, Any]) -> int:
     now = window.settings
     total = size_of_head(now.system, now.tools, window.counter, now.params).tokens
     total += count(call.volatile) if call.volatile else 0
-    for piece in pieces(request, window.settings, call.volatile):
+    for piece in said(request, window.settings, call.volatile):
         total += count(piece.text)
     return total
 
@@ -184,7 +200,7 @@ def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) 
     events, counter = life.events, life.context.window.counter
     now, told = settings_at(events), tell(events)
     budget = life.context.budget(volatile)
-    assert error.limit == limit_of(events)
+    assert error.limit == limit_of(events) or refused_above(events, error.limit)
     kept = [seq for g, seqs in enumerate(told.groups) if told.fixed(g) for seq in seqs]
     head = size_of_head(now.system, now.tools, counter, now.params).tokens
     least = sum(smallest(told, seq, counter) for seq in kept) + head + budget.volatile
@@ -196,7 +212,9 @@ def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) 
     assert needed + FRONT > error.limit, (needed, error)
     named_sizes_are_real(told, error, counter, cuts_anything=now.policy not in POLICIES)
     assert error.parts["system prompt and tools"] == head
-    assert error.parts["requested output"] == outputs(life)[0]
+    # After a refusal without a figure it tells of what was refused.
+    told_of = outputs(life)[0] if error.refusal is None else life.last_call.max_output
+    assert error.parts["requested output"] == told_of
 
 
 FRONT = 1_000

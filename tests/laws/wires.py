@@ -14,6 +14,9 @@ Wire = Mapping[str, Any]
 START = "(conversation start)"
 NOTHING = "(no content)"
 _MARKS = ("cache_control", "prompt_cache_breakpoint")
+_OPENAI = re.compile(r"gpt-(?!oss)|chatgpt|o\d")
+"""Models whose API takes several messages of one role in a row."""
+_SYSTEM = "[System message]\n"
 _OMITTED = re.compile(r"\n?\[\w+ omitted: not supported here\]")
 
 
@@ -28,6 +31,17 @@ class Piece:
 
 
 def pieces(
+    request: Wire, settings: Settings, volatile: str | None = None, front: Sequence[str] = ()
+) -> list[Piece]:
+    """All that stands behind the head, and where neighbours share a text, all that each of them may
+    have said in it."""
+    found = said(request, settings, volatile, front)
+    if settings.dialect == "openai_chat" and not _OPENAI.match(settings.model):
+        found = [each for piece in found for each in _readings(piece)]
+    return found
+
+
+def said(
     request: Wire, settings: Settings, volatile: str | None = None, front: Sequence[str] = ()
 ) -> list[Piece]:
     """All that stands behind the head, without the volatile tail and the opening filler.
@@ -48,9 +62,26 @@ def pieces(
         found = _parted(found, "\n\n".join(front), front)
     if volatile is not None:
         assert found, "the volatile tail is not in the request"
-        assert found[-1].text == volatile, "the volatile tail is not the last thing said"
-        found.pop()
+        last, joined = found.pop(), f"\n\n{volatile}"
+        if settings.dialect == "openai_chat" and last.text.endswith(joined):
+            found.append(replace(last, text=last.text.removesuffix(joined)))
+        else:
+            assert last.text == volatile, "the volatile tail is not the last thing said"
     return found
+
+
+def _readings(piece: Piece) -> Iterator[Piece]:
+    """What neighbours of one role may have said in a text that they share: all that stands between
+    two empty lines, or between one and an end."""
+    yield piece
+    if piece.kind != "text" or "\n\n" not in piece.text or piece.role == "system":
+        return
+    gaps = [at.start() for at in re.finditer(r"(?=\n\n)", piece.text)]
+    starts, ends = [0, *(gap + 2 for gap in gaps)], [*gaps, len(piece.text)]
+    for start in starts:
+        for end in ends:
+            if start < end and (start, end) != (0, len(piece.text)):
+                yield replace(piece, text=piece.text[start:end])
 
 
 def _parted(found: list[Piece], joined: str, front: Sequence[str]) -> list[Piece]:
@@ -86,7 +117,7 @@ def _anthropic(message: Wire) -> Iterator[Piece]:
     for block in message["content"]:
         match block["type"]:
             case "text":
-                yield Piece(kind="text", role=role, text=block["text"])
+                yield Piece(kind="text", role=role, text=block["text"].removeprefix(_SYSTEM))
             case "tool_use":
                 said = json.dumps(block["input"], ensure_ascii=False)
                 yield Piece(kind="call", role=role, id=block["id"], text=said)

@@ -258,7 +258,7 @@ async def test_an_openai_client_of_the_callers_own_is_left_open():
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "module", ["provider", "errors", "retrying", "truncation", "choose", "anthropic", "openai"]
+    "module", ["provider", "errors", "retrying", "choose", "anthropic", "openai"]
 )
 def test_importing_the_providers_loads_no_sdk(module):
     code = (

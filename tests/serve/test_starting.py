@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -113,6 +114,19 @@ def test_the_banner_says_which_tools_are_refused_for_nobody_can_be_asked(folder)
     refused = "search, where its `ask` matches; shell, unless its `allow` matches"
     assert f"  refused  {refused}: nobody can be asked here" in told(turns=True).splitlines()
     assert "refused" not in told(turns=False)
+
+
+def test_the_banner_says_that_auto_decides_on_masks_in_a_file_that_only_sets_which_stay(folder):
+    keeps = {"context": {"tool_result_keep_first": 2, "tool_result_keep_last": 5}}
+
+    def told(**session: Any) -> str:
+        crew = crew_of([write_agent(folder, NOWHERE, session=session)])
+        return banner(crew, url=None, keys=None, doors=(), turns=True, waiting=0)
+
+    [note] = [line for line in told(**keeps).splitlines() if line.startswith("  note ")]
+    assert "helper: tool_result_keep_first and tool_result_keep_last are set" in note
+    assert "`policy: layered`" in note
+    assert "  note " not in told(**keeps, policy="layered")
 
 
 def test_the_banner_says_where_the_metrics_are(folder):

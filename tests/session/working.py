@@ -83,9 +83,11 @@ class Worker:
         self.clock.now += 1
         return await self.session.add(user(said))
 
-    async def answer(self, *content: dict[str, Any], tokens: int = 900) -> str:
+    async def answer(self, *content: dict[str, Any], tokens: int | None = None) -> str:
         self.count += 1
         self.clock.now += 1
+        last = self.session.window.last_call
+        tokens = last.body.tokens if tokens is None and last is not None else tokens or 900
         return await self.session.add(reply(self.count, *content, tokens=tokens))
 
     async def use(self, said: str, tool: str = "read", **asked: Any) -> str:

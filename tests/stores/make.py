@@ -12,6 +12,7 @@ from trimtab.core.event import (
     Outcome,
     Repair,
     Said,
+    Settings,
     Size,
     Turn,
     Usage,
@@ -58,6 +59,10 @@ def forked(seq: int, parent: str) -> Event:
 
 def call(seq: int, size: int) -> Event:
     return Event(seq=seq, at=float(seq), body=Call(position=seq - 1, max_output=9, bytes=size))
+
+
+def settings(seq: int, model: str) -> Event:
+    return Event(seq=seq, at=float(seq), body=Settings(model=model, dialect="anthropic"))
 
 
 def outcome(

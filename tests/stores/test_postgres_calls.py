@@ -10,10 +10,12 @@ from psycopg import AsyncConnection
 from tests.agents import Clock
 from tests.conversations import prose, user
 from tests.session.summarising import GOOD, rolling, writer
-from tests.stores.make import call, forked, outcome, said
-from trimtab.core.event import Attempt, Call, Outcome, Usage
+from tests.stores import places
+from tests.stores.make import call, forked, outcome, said, settings
+from trimtab.core.event import Attempt, Call, Outcome, Usage, dump
 from trimtab.session.turn import run_turn
 from trimtab.stores.postgres import PostgresStore
+from trimtab.stores.postgres.migrations import known
 from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -61,16 +63,61 @@ async def test_a_call_has_a_row_with_what_the_provider_counted(store, migrated):
     ]
 
 
-async def test_a_call_that_writes_a_summary_is_an_attempt_without_a_row(store, migrated):
+async def test_a_summary_that_a_model_wrote_has_a_row_with_its_model_and_tokens(store, migrated):
     session = await rolling(store, "s", clock=Clock())
     model = ScriptedProvider("anthropic", [f"answer {n} in src/part_{n}.py" for n in range(9)])
     for number in range(9):
         words = prose(300, f"question {number} of item_{number}")
         await run_turn(session, model, says=user(words), summariser=writer(GOOD))
         await session.settle()
-    bodies = [event.body async for event in store.events("s")]
-    assert sum(isinstance(body, Attempt) for body in bodies) == 1
-    assert await rows(migrated, "SELECT count(*) FROM trimtab.llm_calls") == [(9,)]
+    [attempt] = [e.body async for e in store.events("s") if isinstance(e.body, Attempt)]
+    assert attempt.usage is not None
+    found = await rows(
+        migrated,
+        """SELECT purpose, model, status, count(*), sum(prompt_tokens), sum(completion_tokens),
+            min(bytes) > 0
+        FROM trimtab.llm_calls GROUP BY 1, 2, 3 ORDER BY 1""",
+    )
+    spent = session.window.used
+    assert found == [
+        ("reply", session.window.settings.model, "ok", 9, spent.input, spent.output, True),
+        ("summary", attempt.model, "ok", 1, attempt.usage.input, attempt.usage.output, True),
+    ]
+
+
+async def test_a_call_names_the_model_that_the_session_had_then(store, migrated):
+    await store.append("s", [settings(1, "one"), said(2), call(3, 10)])
+    await store.append("s", [outcome(4, 3), call(5, 10)])
+    await store.append("s", [settings(6, "two"), call(7, 10)])
+    await store.append("s", [call(8, 10), settings(9, "three"), call(10, 10)])
+    found = await rows(migrated, "SELECT seq, model FROM trimtab.llm_calls ORDER BY seq")
+    assert found == [(3, "one"), (5, "one"), (7, "two"), (8, "two"), (10, "three")]
+
+
+async def test_a_database_from_before_learns_the_models_of_its_sessions(template):
+    """Sessions go on without a word about their model."""
+    del template  # skips where there is no server
+    with places.database("") as database:
+        assert await migrated_from_version_3(database) == [("empty", None), ("s", "new")]
+
+
+async def migrated_from_version_3(database):
+    async with await AsyncConnection.connect(database, autocommit=True) as connection:
+        await connection.execute("CREATE SCHEMA IF NOT EXISTS trimtab")
+        for migration in known()[:3]:
+            await connection.execute(migration.sql)
+        await connection.execute(
+            "INSERT INTO trimtab.sessions (id, name) VALUES (gen_random_uuid(), 's'), "
+            "(gen_random_uuid(), 'empty')"
+        )
+        for seq, model in ((1, "old"), (3, "new")):
+            await connection.execute(
+                "INSERT INTO trimtab.events (session, at, seq, kind, body) "
+                "SELECT id, 0, %s, 'settings', %s FROM trimtab.sessions WHERE name = 's'",
+                [seq, dump(settings(seq, model))],
+            )
+        await connection.execute(known()[3].sql)
+    return await rows(database, "SELECT name, model FROM trimtab.sessions ORDER BY name")
 
 
 async def test_calls_that_a_fork_inherits_stay_the_parents(store, migrated):

@@ -248,6 +248,8 @@ knobs = st.fixed_dictionaries(
         "tool_result_truncation": st.sampled_from(["head", "tail", "both", "summary"]),
         "tool_result_keep_first": st.integers(0, 2),
         "tool_result_keep_last": st.integers(0, 3),
+        "keep": st.sampled_from([["*[02468]*"], ["*1*", "*.toml"], ["*"]]),
+        "max_context_bytes": st.sampled_from([1_000, 10_000]),
         "tools": st.sampled_from(
             [{"read": {"max_tool_result_tokens": 50}}, {"bash": {"exempt": True}}]
         ),

@@ -113,11 +113,11 @@ anthropic_thinking = st.sampled_from(
 
 @st.composite
 def anthropic_result(draw: Draw, call_id: str) -> Wire:
-    content = st.one_of(
-        letters, st.lists(anthropic_text() | anthropic_media(), max_size=2), st.none()
-    )
+    failed = draw(st.booleans())
+    parts = anthropic_text() if failed else anthropic_text() | anthropic_media()
     wire: Wire = {"type": "tool_result", "tool_use_id": call_id}
-    return some(draw, wire, content=content, is_error=st.booleans())
+    wire |= {"is_error": True} if failed else some(draw, {}, is_error=st.just(False))
+    return some(draw, wire, content=letters | st.lists(parts, max_size=2))
 
 
 @st.composite
@@ -214,10 +214,10 @@ def chat_assistant(draw: Draw, ids: list[str]) -> Wire:
         draw,
         wire,
         name=words,
-        refusal=st.none() | words,
-        reasoning_content=st.none() | letters,
-        annotations=st.just([]),
-        audio=st.none() | st.just({"id": "audio_1"}),
+        refusal=words,
+        reasoning_content=words,
+        annotations=st.just([{"type": "url_citation", "url_citation": {"url": "https://a.org"}}]),
+        audio=st.just({"id": "audio_1"}),
     )
 
 
@@ -237,7 +237,7 @@ def chat_history(draw: Draw) -> list[Wire]:
         ids = [style.format(f"{count}_{n}") for n in range(draw(st.integers(0, 3)))]
         wires.append(draw(chat_assistant(ids)))
         for call_id in draw(st.permutations(ids)):
-            content = draw(letters | st.lists(chat_text(), max_size=2))
+            content = draw(letters | st.lists(chat_text(), min_size=1, max_size=2))
             wires.append({"role": "tool", "tool_call_id": call_id, "content": content})
         if draw(st.booleans()):
             wires.append(draw(chat_other()))
@@ -276,7 +276,12 @@ def response_call(draw: Draw, call_id: str) -> tuple[Wire, Wire]:
     """A call and its output."""
     kind = draw(st.sampled_from(["function_call", "custom_tool_call", "computer_call"]))
     call: Wire = {"type": kind, "call_id": call_id}
-    output: Any = draw(letters | st.lists(response_part(), max_size=2))
+    # Of parts that nobody knows alone, a result would be taken for data.
+    parts = st.lists(response_part(), max_size=2)
+    listed = parts.map(
+        lambda found: [*found, *([{"type": "input_text", "text": "w"}] * bool(found))]
+    )
+    output: Any = draw(letters | listed)
     if kind == "function_call":
         call |= {"name": draw(names), "arguments": draw(texts_of_arguments)}
     elif kind == "custom_tool_call":

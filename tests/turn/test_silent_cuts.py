@@ -11,10 +11,13 @@ from trimtab.testing import Answer, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
+LOCAL = {**BELIEVED, "model": "llama3.1:8b"}
+"""A model that people serve themselves, where requests are cut and not refused."""
+
 
 @pytest.mark.parametrize("stream", [True, False])
 async def test_a_server_that_cuts_in_silence_is_seen(memory, stream):
-    session = await create(memory, "openai_chat", **BELIEVED)
+    session = await create(memory, "openai_chat", **LOCAL)
     await chat(session, 30, 1_500)
     cut = Answer(text="About what?", usage=Usage(input=2_048, output=5))
     provider = ScriptedProvider("openai_chat", [cut, "Fine."])
@@ -28,12 +31,12 @@ async def test_a_server_that_cuts_in_silence_is_seen(memory, stream):
     assert session.window.last_call.body.bound <= 2_048
 
 
-@pytest.mark.parametrize("counts", [0.2, 0.5, 0.65])
+@pytest.mark.parametrize("counts", [0.2, 0.5])
 async def test_a_server_that_counts_less_than_we_do_is_taken_for_one_that_cuts_only_once(
     memory, counts
 ):
     """A cut to what was read once is read whole: what looks like another one is our estimate."""
-    session = await create(memory, "openai_chat", **BELIEVED)
+    session = await create(memory, "openai_chat", **LOCAL)
     await chat(session, 30, 1_500)
     learned: list[int | None] = []
     provider = Narrow("openai_chat", ["Fine."] * 99, window=1_000_000, heavier=counts)
@@ -48,7 +51,7 @@ async def test_a_server_that_counts_less_than_we_do_is_taken_for_one_that_cuts_o
 
 
 async def test_a_server_that_cuts_more_than_before_is_seen_again(memory):
-    session = await create(memory, "openai_chat", **BELIEVED)
+    session = await create(memory, "openai_chat", **LOCAL)
     await chat(session, 30, 1_500)
     cut = Answer(text="What?", usage=Usage(input=4_096, output=5))
     worse = Answer(text="What?", usage=Usage(input=1_024, output=5))
@@ -64,7 +67,7 @@ async def test_a_server_that_cuts_more_than_before_is_seen_again(memory):
     ("changes", "kept"),
     [
         ({"model": "gpt-4.1"}, False),
-        ({"model": "gpt-4o"}, True),
+        ({"model": "llama3.1:8b"}, True),
         ({"context_window": 32_768}, False),
         ({"context_window": 100_000}, True),
         ({"max_input_tokens": 50_000}, True),
@@ -72,7 +75,7 @@ async def test_a_server_that_cuts_more_than_before_is_seen_again(memory):
     ],
 )
 async def test_what_was_learned_of_another_model_or_window_is_forgotten(memory, changes, kept):
-    session = await create(memory, "openai_chat", **BELIEVED)
+    session = await create(memory, "openai_chat", **LOCAL)
     await chat(session, 30, 1_500)
     cut = Answer(text="What?", usage=Usage(input=2_048, output=5))
     await act(session, ScriptedProvider("openai_chat", [cut, "Fine."]))
@@ -86,7 +89,7 @@ async def test_what_was_learned_of_another_model_or_window_is_forgotten(memory, 
 
 
 async def test_usage_that_an_estimate_can_explain_is_no_cut(memory):
-    session = await create(memory, "openai_chat", **BELIEVED)
+    session = await create(memory, "openai_chat", **LOCAL)
     await chat(session, 30, 1_500)
     size = session.window.tokens
     answer = Answer(text="Fine.", usage=Usage(input=int(size * 0.8), output=5))

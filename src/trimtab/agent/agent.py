@@ -38,6 +38,7 @@ _OF_A_MODEL = (
     "context_window",
     "max_input_tokens",
     "max_output_tokens",
+    "cache",
     "params",
     "entry",
 )
@@ -169,6 +170,7 @@ def options_of(spec: Spec, system: str, dialect: str) -> dict[str, Any]:
         "context_window": model.context_window,
         "max_input_tokens": model.max_input_tokens,
         "max_output_tokens": model.max_output_tokens,
+        "cache": model.cache,
         "params": model.params,
         "entry": _entry(model),
     }
@@ -223,6 +225,7 @@ def _summariser(spec: Spec, dialect: str, environ: Mapping[str, str]) -> Summari
         model=name,
         window=asked.context_window,
         only_results=results,
+        prompt=spec.session.summary.prompt,
     )
 
 

@@ -18,7 +18,7 @@ from trimtab.agent.reaching import wrong_doors
 from trimtab.agent.references import refers, resolved
 from trimtab.agent.secrets import ENVIRON
 from trimtab.agent.shape import Shape, is_block, plain, step, whole
-from trimtab.agent.spec import McpTool, Spec
+from trimtab.agent.spec import Context, McpTool, Spec
 from trimtab.agent.text import LARGEST, text_of
 from trimtab.core.policies.knobs import SummaryKnobs, ThresholdKnobs
 from trimtab.given import WRITTEN
@@ -105,6 +105,23 @@ def hints(path: Path) -> list[str]:
     if found.problems or not isinstance(found.data, dict):
         return []
     return [*_keys_in_file(found), *_without_effect(found)]
+
+
+def note_on_masks(spec: Spec) -> str:
+    """A word on a file that was written for masks at every call and runs under `auto`; else
+    nothing."""
+    context = spec.session.context
+    kept = ("tool_result_keep_first", "tool_result_keep_last")
+    given = [name for name in kept if name in context.model_fields_set]
+    chosen = "policy" in spec.session.model_fields_set
+    if chosen or not any(getattr(context, name) for name in given):
+        return ""
+    verb = "are" if len(given) > 1 else "is"
+    return (
+        f"{' and '.join(given)} {verb} set, and no policy: `auto` decides when results are masked. "
+        "Set `policy: layered` in `session` to mask all between the first and the last ones before "
+        "every call, or `policy: auto` if this is meant"
+    )
 
 
 def _no_block(data: Any) -> Problem:
@@ -230,8 +247,10 @@ def _without_effect(found: Document) -> Iterator[str]:
         return
     session = cast("dict[str, Any]", session)
     policy = session.get("policy") or "auto"
+    context = {*Context.model_fields} - {"max_context_bytes"}
     for block, owner, everywhere in (
-        ("summary", "rolling", ("by", "model", "max_tokens", "list_tokens")),
+        ("context", "compact", context),
+        ("summary", "rolling", ("by", "model", "prompt", "max_tokens", "list_tokens")),
         ("thresholds", "thresholds", ("display",)),
     ):
         given = session.get(block)

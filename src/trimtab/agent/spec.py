@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from trimtab.agent.block import Argv, Block, Count, Flag, Seconds, Share, Tokens, ToolName
 from trimtab.agent.doors import Discord, Schedule, Serve, Telegram
 from trimtab.agent.references import typed, typed_within
+from trimtab.catalog import CacheMarks
 from trimtab.core.policies import DEFAULT, PolicyName
 from trimtab.core.policies.knobs import (
     FORCED,
@@ -24,6 +25,11 @@ from trimtab.session.tools import OnInterrupt
 from trimtab.session.turn import MAX_TOOL_ITERATIONS
 
 Permission = Literal["allow", "ask", "deny"]
+
+
+def _off(value: Any) -> Any:
+    """YAML reads the word `off` as false."""
+    return "off" if value is False else value
 
 
 class Model(Block):
@@ -46,6 +52,9 @@ class Model(Block):
     it."""
     max_output_tokens: Tokens | None = None
     """Tokens of output to ask for, and to reserve."""
+    cache: Annotated[CacheMarks | None, BeforeValidator(_off)] = None
+    """How long the provider is asked to cache what was sent, where that can be said (Anthropic):
+    `5m`, `1h`, or `off` to ask for nothing."""
     params: Annotated[dict[str, Any], AfterValidator(typed_within)] = Field(
         default_factory=dict[str, Any]
     )
@@ -81,6 +90,12 @@ class Context(Block):
     tool_result_keep_last: Count | None = None
     """Newest results that are never masked. 5 in `layered`, 6 in `compact`, 3 in `auto`. Both 0:
     nothing is masked."""
+    keep: tuple[Annotated[str, Field(pattern=r"\S")], ...] = ()
+    """Patterns of file names, such as `README*` or `*.toml`. A result of a call with an argument
+    that matches one, whole or by its last part, is hidden after all other results."""
+    max_context_bytes: Tokens | None = None
+    """Bytes of messages above which `compact` turns old results into lines. 50,000; 30,000 for
+    `cost` and 80,000 for `quality`."""
     tools: dict[str, ToolContext] = Field(default_factory=dict[str, ToolContext])
     """By a tool's name: what differs for it."""
 
@@ -92,6 +107,9 @@ class Summary(Block):
     model: str | None = None
     """The model that writes them, and those of single tool results; where it is missing the cheap
     one of the same maker, such as Haiku."""
+    prompt: Annotated[str, Field(pattern=r"\S")] | None = None
+    """What the model is to write, in your own words, in place of ours. That what it reads is data,
+    the headings and the 300 tokens are told it beside them."""
     window: Tokens = WINDOW
     """Messages above which `rolling` summarises the oldest."""
     keep: Tokens = KEEP
@@ -108,7 +126,7 @@ class Summary(Block):
 
     def knobs(self) -> dict[str, Any]:
         """What is set of it that a policy knows."""
-        return self.model_dump(exclude_unset=True, exclude={"by", "model"})
+        return self.model_dump(exclude_unset=True, exclude={"by", "model", "prompt"})
 
 
 class Thresholds(Block):

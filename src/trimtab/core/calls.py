@@ -6,10 +6,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from trimtab.core.budget import HIDE_FIRST, Budget, budget_for
+from trimtab.core.budget import HIDE_FIRST, Budget, budget_for, limit_of
 from trimtab.core.event import Attempt, Call, Event, Fork, Outcome, Sent, Settings, Turn, added
 from trimtab.core.prices import cost_of
 from trimtab.core.tokens import MAXIMUM_RATIO, Counter, upper_bound
+from trimtab.core.truncation import silently_truncated
 
 if TYPE_CHECKING:
     from trimtab.core.window import Window
@@ -27,6 +28,10 @@ CAME = 1.3
 """How many times its estimated tokens what we write ourselves takes at most."""
 LEAST_RATIO = 0.5
 """Usage below this share of our estimate is not believed: the estimate stands."""
+SAME = 0.98
+"""Nor is usage below this share of what was counted of a prefix of the request."""
+SMALLEST_REFUSED = 1_000
+"""Tokens: no window is that small, so a refusal of less says nothing about it."""
 
 
 class Anchor(NamedTuple):
@@ -40,6 +45,19 @@ class Anchor(NamedTuple):
     """And of all of it."""
     rode: bool = False
     """Whether a volatile tail was counted with it."""
+    media: int = 0
+    """Our estimate of the pictures and files in it."""
+
+
+class Pending(NamedTuple):
+    """Our estimates at the last call."""
+
+    tokens: int
+    """Of its messages."""
+    estimate: int
+    """Of all of it."""
+    media: int = 0
+    """Of the pictures and files in it."""
 
 
 class Carried(NamedTuple):
@@ -117,7 +135,7 @@ def call_made(window: Window, event: Event, body: Call) -> None:
     window.sent = body.position
     window.call_version = window.version
     window.awaiting = event.seq
-    window.pending = (window.tokens, body.tokens)
+    window.pending = Pending(window.tokens, body.tokens, body.media)
 
 
 def call_ended(window: Window, body: Outcome) -> None:
@@ -138,18 +156,22 @@ def call_ended(window: Window, body: Outcome) -> None:
     usage = body.usage
     counted = error.get("input") if overflow else None
     # A refusal that names its count teaches as much as a reply, if the figure can be true.
-    known = isinstance(counted, int) and _may_be(counted, window.pending[1])
+    known = isinstance(counted, int) and _may_be(counted, window.pending.estimate)
     if overflow or not error:
         # An error that has nothing to do with the length does not undo what a refusal taught.
         window.overflowed = known
         window.refused = overflow and counted is None and not isinstance(limit, int)
+        if window.refused:
+            _learn_refused(window)
     if usage is not None and usage.input > 0:
         window.cache.hear(usage, int(window.settings.entry.get("cache_minimum", 0)))
         window.last_usage = usage
         window.used = added(window.used, usage)
         paid = cost_of(usage, window.settings.entry)
         window.paid = None if window.paid is None or paid is None else window.paid + paid
-        _calibrate(window, usage.input)
+        if silently_truncated(window, usage.input):
+            window.learned_limit = usage.input  # that much certainly fits
+        window.disbelieved = 0 if _calibrate(window, usage.input) else usage.input
     elif isinstance(counted, int) and known:
         _calibrate(window, counted)
 
@@ -212,7 +234,7 @@ def served_otherwise(window: Window, before: Settings) -> None:
     names ends as well, and how it counts what is added."""
     now = window.settings
     if _window_of(now) != _window_of(before):
-        window.learned_limit = None
+        window.learned_limit, window.doubted = None, False
     if (now.model, now.dialect) != (before.model, before.dialect):
         window.weighed = (0.0, 0.0)
 
@@ -221,29 +243,69 @@ def _window_of(settings: Settings) -> tuple[str, str, object]:
     return settings.model, settings.dialect, settings.limits.get("context_window")
 
 
-def _calibrate(window: Window, counted: int) -> None:
-    tokens, estimate = window.pending
-    if estimate > 0:
-        window.ratio = (counted + FEW) / (estimate + FEW)
-        _weigh(window, counted, estimate)
-    if window.call_version == window.version and counted >= LEAST_RATIO * estimate:
+def _calibrate(window: Window, counted: int) -> bool:
+    """Learn from what was counted of the last call; False where that cannot be true."""
+    pending, prefix = window.pending, window.call_version == window.version
+    if not _believed(window, counted):
+        return False
+    if pending.estimate > 0:
+        if not pending.media:
+            window.ratio = (counted + FEW) / (pending.estimate + FEW)
+        _weigh(window, counted)
+    if prefix:
         rode = window.last_call is not None and bool(window.last_call.body.volatile)
-        window.anchor, window.carried = Anchor(counted, tokens, estimate, rode), None
+        window.anchor = Anchor(counted, pending.tokens, pending.estimate, rode, pending.media)
+        window.carried = None
+    return True
 
 
-def _weigh(window: Window, counted: int, estimate: int) -> None:
+def _believed(window: Window, counted: int) -> bool:
+    """Whether a count may be that of the whole request: what was only counted in part, as what a
+    cache did not hold, must not lower the bound. Pictures may cost far less than we think."""
+    pending, anchor = window.pending, window.anchor
+    text = pending.estimate - pending.media
+    if anchor is None or anchor.rode or window.call_version != window.version:
+        return counted >= LEAST_RATIO * text
+    return counted >= min(text, max(LEAST_RATIO * text, SAME * anchor.counted))
+
+
+def _weigh(window: Window, counted: int) -> None:
     """Add what is new in a request to what is known of the weight of text.
 
     What came on top of the call before says how more will count. A whole request says less: what a
     provider puts around the texts, or leaves out, is in it, too. It is believed where it holds more
-    than all that is known.
+    than all that is known. What came with a picture says nothing about text.
     """
     before, (heavy, light) = window.anchor or Anchor(0, 0, 0), window.weighed
-    new = estimate - before.estimate
-    if new > (0 if window.anchor else light):
+    new = window.pending.estimate - before.estimate
+    if window.pending.media == before.media and new > (0 if window.anchor else light):
         kept = SPAN / (SPAN + new)
         heavy = kept * heavy + min(max(0, counted - before.counted), MAXIMUM_RATIO * new)
         window.weighed = (heavy, kept * light + new)
+
+
+def _learn_refused(window: Window) -> None:
+    """A refusal without numbers: the limit is below what was refused.
+
+    The first is not believed where less than half of the known window was in use, for it may have
+    had another reason.
+    """
+    size, last, before = _likely_size(window), window.last_call, window.doubted
+    if last is None or size < SMALLEST_REFUSED:
+        return
+    learned, known = size + last.body.max_output, window.learned_limit
+    window.doubted = not before and learned < limit_of(window.settings, known)[0] // 2
+    if not window.doubted:
+        window.learned_limit = min(learned, known or learned)
+
+
+def _likely_size(window: Window) -> int:
+    """Tokens of the last call's input as the provider would probably count them."""
+    anchor, pending = window.anchor, window.pending
+    ratio = min(max(weight_of(window), 1.0), MAXIMUM_RATIO)
+    if anchor is None:
+        return int(ratio * pending.estimate)
+    return int(anchor.counted + ratio * max(0, pending.estimate - anchor.estimate))
 
 
 def _expected_read(window: Window, at: float) -> int:

@@ -13,7 +13,17 @@ from typing import Any, Literal, cast
 
 from trimtab.core.cutting import joined
 from trimtab.core.event import Edit
-from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
+from trimtab.core.message import (
+    SAID_BY,
+    Media,
+    Message,
+    Opaque,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from trimtab.core.words import without_handles
 
 Strategy = Literal["head", "tail", "both"]
 STRATEGIES: tuple[Strategy, ...] = ("head", "tail", "both")
@@ -42,8 +52,9 @@ def masked(tokens: int) -> str:
 
 
 def naming(text: str, named: str) -> str:
-    """The same words with what the hidden text named before the closing bracket."""
-    return f"{text[:-1]}; it named {named}]" if named else text
+    """The same words with what the hidden text named before the closing bracket, as a quotation:
+    whoever wrote the text chose those words."""
+    return f'{text[:-1]}; words from its text: "{named}"]' if named else text
 
 
 def shortened(kept: int, total: int, what: str) -> str:
@@ -61,7 +72,7 @@ def previously_viewed(text: str) -> str:
     if sum(map(str.isalnum, kept)) < TELLING:
         while len(kept) < 100 and (line := next(lines, "")):
             kept = f"{kept} {line}"
-    return f"[Previously viewed: {kept[:100]}]"
+    return f"[Previously viewed: {without_handles(kept[:100])}]"
 
 
 def summarised_result(tokens: int) -> str:
@@ -163,11 +174,13 @@ def shown(part: Part, edit: Edit) -> Part:
 
 
 def erased_message(message: Message, part: int | None) -> Message:
-    """The message with its payload, or that of one part, destroyed; calls stay paired."""
+    """The message with its payload, or that of one part, destroyed; calls stay paired, and whose
+    thinking it held stays known."""
     parts = tuple(
         _erased(p) if part is None or index == part else p for index, p in enumerate(message.parts)
     )
-    return replace(message, parts=parts, extra=None)
+    by = (message.extra or {}).get(SAID_BY)
+    return replace(message, parts=parts, extra=None if by is None else {SAID_BY: by})
 
 
 def _erased(part: Part) -> Part:

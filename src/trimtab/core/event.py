@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from trimtab.core.message import Message, message_from_json, message_to_json
 
-VERSION = 5
+VERSION = 6
 """Of the stored shape. A change of shape raises it, keeps a golden file and adds to `upgrade`."""
 
 EditKind = Literal["truncate", "mask", "summarise", "drop", "reveal"]
@@ -207,6 +207,8 @@ class Call:
     """SHA-256 of the request, see `prompt.py`; empty where none was rendered."""
     tokens: int = 0
     """The estimated input."""
+    media: int = 0
+    """Of it, the pictures and files: an erasure may destroy them later."""
     bytes: int = 0
     """UTF-8 bytes of all texts sent, head included."""
     bound: int = 0
@@ -425,7 +427,8 @@ def upgrade(data: Json) -> Json:
 
     1 knew neither `recalled` of a message nor `bytes` of a call, 2 neither `paused` of a message,
     `selected` of settings, `prior` of an edit nor attempts, 3 not `spares` of an edit, 4 neither
-    `pieces` nor the list of the user's words: what was not known is left out.
+    `pieces` nor the list of the user's words, 5 not `media` of a call: what was not known is left
+    out.
     """
     version = data.get("v")
     if version not in range(1, VERSION + 1):

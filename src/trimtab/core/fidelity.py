@@ -54,12 +54,13 @@ _NUMBER = re.compile(
 _WORD = re.compile(r"(?<![\w$])(?:[~.]{0,2}/)?[\w$]+(?:[./:\\@#-]+[\w$]+)*")
 _NAME = re.compile(r"(?<=[^\W\d_,;:)\"'] )[^\W\d_a-zß-ÿ][\w'’-]+(?: [^\W\d_a-zß-ÿ][\w'’-]+){0,3}")
 _SENTENCE = re.compile(r"(?<=[.!?？。！؟\n])")
-_ASKS = ("?", "？", "؟")
+ASKS = ("?", "？", "؟")
+"""How a question ends."""
 _TELLS = re.compile(r"[0-9_]|[a-z][A-Z]|[./\\:@#].*[./\\:@#]|^[~.]*/|\.\w{1,5}$")
 _ORDERS = re.compile(
     r"(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|any|your)\b"
-    r".{0,40}\b(?:instruction|prompt|rule|message)|<\|im_|</?(?:system|history|prior)\b"
-    r"|\bsystem\s*(?:prompt\s*)?:",
+    r".{0,40}\b(?:instruction|prompt|rule|message)|<\|im_|</?(?:system|history|prior|summary|human|user|assistant)\b"
+    r"|\bsystem\s*(?:prompt\s*)?:|^(?:human|user|assistant)\s*:",
     re.IGNORECASE,
 )
 
@@ -257,7 +258,8 @@ def folded(texts: Iterable[str]) -> str:
 
 
 def is_order(line: str) -> bool:
-    """Whether a line tells its reader what to do instead of what was said."""
+    """Whether a line tells its reader what to do, or lets somebody speak, instead of telling what
+    was said."""
     return _ORDERS.search(line) is not None
 
 
@@ -297,7 +299,7 @@ def _open(messages: Sequence[Message]) -> tuple[str, ...]:
         if message.role == "assistant" and message.text.strip():
             break
         if message.role == "user" and (text := message.text.strip()):
-            questions = [said.strip() for said in _SENTENCE.split(text) if said.endswith(_ASKS)]
+            questions = [said.strip() for said in _SENTENCE.split(text) if said.endswith(ASKS)]
             asked = [*(questions or [text]), *asked]
     short = (plain(text[:OPEN_CHARS]) for text in asked if text)
     return tuple(dict.fromkeys(short))[-MOST_OPEN:]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trimtab.core.cache_meter import CacheMeter
-from trimtab.core.calls import Anchor, Carried, Rejection
+from trimtab.core.calls import Anchor, Carried, Pending, Rejection
 from trimtab.core.event import (
     Body,
     Call,
@@ -48,7 +48,7 @@ _PLAIN = (
     *("awaiting", "recounted", "overflowed", "started", "paid"),
 )
 """What a snapshot takes from a window as it is."""
-_LATER = {"refused": False, "carried": None}
+_LATER = {"refused": False, "carried": None, "disbelieved": 0, "doubted": False}
 """The same, by the value that a snapshot of an older release stands for: it does not name them."""
 
 
@@ -115,9 +115,9 @@ def snapshot_of(window: Window) -> Snapshot:
         "noted": window.note is not None,
         "last_reply": [window.last_reply, window.last_reply_by],
         "replied": window.replied,
-        "anchor": window.anchor,
+        "anchor": _trimmed(window.anchor),
         "weighed": window.weighed,
-        "pending": window.pending,
+        "pending": _trimmed(window.pending),
         "cache": [window.cache.miss_rate, window.cache.expected, window.cache.reports],
         "last_usage": _usage(window.last_usage),
         "used": _usage(window.used),
@@ -219,10 +219,11 @@ def resume(window: Window, snapshot: Snapshot, events: Iterable[Event]) -> None:
     for name in _PLAIN:
         setattr(window, name, state[name])
     window.anchor = None if state["anchor"] is None else Anchor(*state["anchor"])
-    window.refused = state.get("refused", False)
+    for name in ("refused", "disbelieved", "doubted"):
+        setattr(window, name, state.get(name, _LATER[name]))
     carried = state.get("carried")
     window.carried = None if carried is None else Carried(*carried)
-    window.pending = (state["pending"][0], state["pending"][1])
+    window.pending = Pending(*state["pending"])
     heavy, light = state["weighed"]
     window.weighed = (heavy, light)
     miss_rate, expected, reports = state["cache"]
@@ -306,6 +307,17 @@ def _spans(named: set[int]) -> tuple[tuple[int, int], ...]:
         else:
             spans.append((seq, seq))
     return tuple(spans)
+
+
+def _trimmed(figures: Anchor | Pending | None) -> list[Any] | None:
+    """Without the figures at the end that have their default: an older release knows fewer."""
+    if figures is None:
+        return None
+    kept, names = [*figures], [*figures._fields]
+    while names[-1] in figures._field_defaults and figures._field_defaults[names[-1]] == kept[-1]:
+        kept.pop()
+        names.pop()
+    return kept
 
 
 def _usage(usage: Usage | None) -> list[int] | None:

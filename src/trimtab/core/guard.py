@@ -144,7 +144,8 @@ def guard(plan: Plan) -> None:
         plan.settle()
         if fits():
             return
-    raise cannot_fit(plan)
+    # Where nobody named a limit, it is the refusal that has to be told.
+    raise cannot_fit(plan, refusal="" if plan.window.refused else None)
 
 
 def _drop_unshowable(plan: Plan, fits: Callable[[], bool]) -> None:

@@ -20,6 +20,7 @@ from trimtab.core.tokens import (
     size_of_params,
     sizes_of,
 )
+from trimtab.core.truncation import cut_in_silence
 from trimtab.core.user_words import allowance_of
 from trimtab.core.window import Window
 
@@ -83,6 +84,8 @@ class Ledger:
     is unknown."""
     summaries: SummaryMeter = field(default_factory=SummaryMeter)
     """Summaries that a model was asked for, with their usage and cost."""
+    doubt: str = ""
+    """Why the usage of the last call was not believed; empty where it was."""
     words: str = ""
     """What a setting or the room takes from the user's earlier words; empty where nothing does."""
 
@@ -175,8 +178,7 @@ class Ledger:
         lines += [f"  {name:<{wide}}  {tokens:>9,}  {told}" for name, tokens, told in rows]
         for kind, (count, tokens) in self.hidden.items():
             lines.append(f"  hidden by {kind}: {count} ({tokens:,} tokens)")
-        if self.words:
-            lines.append(f"  {self.words}")
+        lines += [f"  {told}" for told in (self.words, self.doubt) if told]
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
         if self.cost is not None and self.total_usage.input:
@@ -241,7 +243,21 @@ def ledger_of(window: Window, budget: Budget, bound: int) -> Ledger:
         calls=window.calls,
         cost=window.paid if window.used.input else cost_of(window.used, window.settings.entry),
         summaries=window.summaries,
+        doubt=_doubt(window),
         words=_words(window, budget),
+    )
+
+
+def _doubt(window: Window) -> str:
+    """Why what was reported for the last call says nothing about its size."""
+    counted, sent = window.disbelieved, window.pending.estimate
+    if not counted:
+        return ""
+    if counted == window.learned_limit:
+        return f"{cut_in_silence(sent, counted)}; {counted:,} is taken for the limit"
+    return (
+        f"usage not believed: {counted:,} input tokens were reported for a request of about "
+        f"{sent:,}; the estimate stands"
     )
 
 

@@ -1,4 +1,4 @@
-"""What an image, a recording or a document costs: flat figures from the providers' documents.
+"""What an image, a recording or a document costs, from the providers' documents.
 
 A picture's dimensions are read from the first bytes of its payload; nothing is decoded further.
 """
@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 from collections.abc import Callable
 
 from trimtab.core.media_formats import dimensions
 from trimtab.core.message import Media
+from trimtab.core.picture_tokens import detail_of, picture_tokens
 
-IMAGE_TOKENS = 1_600
-"""At least, for any image: a full-size one in Claude 3 and 4; tiled schemes stay below it."""
-
-IMAGE_TOKENS_MAX = 4_800
-"""At most, for an image of known dimensions: providers scale larger ones down first."""
-
-PIXELS_PER_TOKEN = 750
-"""Anthropic's documented rate."""
+AUDIO_TOKENS = 1_600
+"""At least, for any recording: 50 seconds."""
 
 DOCUMENT_TOKENS = 3_000
 """At least, for any document: one page as text and as a picture."""
@@ -38,17 +32,17 @@ _HEAD = 4 * 1024
 _JPEG_HEAD = 128 * 1024
 
 
-def media_tokens(part: Media, count: Callable[[str], int]) -> int:
-    """Tokens of a media part, without the block around it."""
+def media_tokens(part: Media, count: Callable[[str], int], rule: str = "") -> int:
+    """Tokens of a media part, without the block around it; of a picture by a rule."""
     data = part.data or ""
     if part.mime is not None and part.mime.startswith("text/") and data:
         return count(data)
     payload = len(data) * 3 // 4
     match part.kind:
         case "image":
-            return _image_tokens(data)
+            return picture_tokens(rule, image_dimensions(data), detail_of(part.extra))
         case "audio":
-            return max(IMAGE_TOKENS, payload // AUDIO_BYTES_PER_TOKEN)
+            return max(AUDIO_TOKENS, payload // AUDIO_BYTES_PER_TOKEN)
         case "video":
             return max(DOCUMENT_TOKENS, payload // VIDEO_BYTES_PER_TOKEN)
         case "document" | "file":
@@ -59,14 +53,6 @@ def image_dimensions(data: str) -> tuple[int, int] | None:
     """Width and height of a base64 PNG, GIF, WebP or JPEG; None where they cannot be read."""
     # A camera's preview and colour profile may stand before the frame header of a JPEG.
     return dimensions(_decode(data[:_HEAD])) or dimensions(_decode(data[:_JPEG_HEAD]))
-
-
-def _image_tokens(data: str) -> int:
-    sides = image_dimensions(data)
-    if sides is None:
-        return IMAGE_TOKENS
-    width, height = sides
-    return min(max(IMAGE_TOKENS, math.ceil(width * height / PIXELS_PER_TOKEN)), IMAGE_TOKENS_MAX)
 
 
 def _decode(data: str) -> bytes:

@@ -14,6 +14,10 @@ Role = Literal["system", "user", "assistant", "tool"]
 MediaKind = Literal["image", "document", "audio", "video", "file"]
 Extra = Mapping[str, Any] | None
 
+SAID_BY = "trimtab_family"
+"""The key among a message's extras that names the family of the model that thought it. It is never
+sent, and counts for nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:

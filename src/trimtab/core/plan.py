@@ -30,6 +30,7 @@ from trimtab.core.edits import (
     with_recall,
 )
 from trimtab.core.event import Edit, Size
+from trimtab.core.keeping import kept_results
 from trimtab.core.message import Opaque, Text, ToolCall
 from trimtab.core.planned_words import PlannedWords
 from trimtab.core.rounds import Entry, Group, Result
@@ -79,6 +80,12 @@ class Span:
     tells: tuple[int, int] | None = None
     """The first and the last message of which the summary tells that is to be carried on; None
     without one."""
+    spares: tuple[int, ...] = ()
+    """First messages of groups within the range that stay as they are."""
+
+    def takes(self, group: Group) -> bool:
+        """Whether a visible group of the range is to be replaced."""
+        return group.hidden is None and group.first not in self.spares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +129,7 @@ class Plan:
         self._came = 0
         self._words = PlannedWords(window, budget)
         self._listed: Size = self._words.size
+        self._kept: frozenset[tuple[int, int]] | None = None
 
     def adopt(self, edits: Iterable[Edit]) -> None:
         """Take over edits that a policy decided, by the same rules as if they were asked for."""
@@ -134,7 +142,8 @@ class Plan:
                     if entry is not None and 0 <= edit.part < len(entry.message.parts):
                         self._put(entry, edit.part, edit)
                 case "summarise":
-                    self.summarise(groups, edit.text, edit.why)
+                    told = [group for group in groups if group.first not in edit.spares]
+                    self.summarise(told, edit.text, edit.why)
                 case "drop":
                     # Instructions go only if they alone are named.
                     named = [g for g in groups if not g.instructs] or groups
@@ -238,6 +247,31 @@ class Plan:
 
     def hides(self, group: Group) -> bool:
         return group.index in self._dropped or group.index in self._summarised
+
+    @property
+    def kept(self) -> frozenset[tuple[int, int]]:
+        """Results, by key, that the user wants hidden last."""
+        if self._kept is None:
+            self._kept = kept_results(self.window)
+        return self._kept
+
+    def keeps(self, group: Group) -> bool:
+        """Whether a group holds a result that is hidden last and still shown."""
+        return bool(self.kept) and any(
+            r.key in self.kept and self.shows(r) for r in group.results()
+        )
+
+    def kept_last(self, groups: Iterable[Group]) -> list[Group]:
+        """Groups in their order, but those that hold a result to be hidden last after all that
+        hold other results."""
+        ordered = list(groups)
+        if not self.kept:
+            return ordered
+        kept = {group.index for group in ordered if self.keeps(group)}
+        others = (at for at, g in enumerate(ordered) if g.index not in kept and any(g.results()))
+        end = max(others, default=-1) + 1
+        first = [group for group in ordered[:end] if group.index not in kept]
+        return [*first, *(g for g in ordered[:end] if g.index in kept), *ordered[end:]]
 
     def size(self, entry: Entry, part: int) -> Size:
         """A part's size under the plan."""
@@ -362,13 +396,14 @@ class Plan:
         revealed and is unread only where that is said."""
         if enough():
             return
-        for group in self.window.visible.values():
-            if before is not None and group.index >= before:
-                return
-            if after is not None and group.index <= after:
-                continue
-            if not unread and self.unread(group):
-                continue
+        among = [
+            group
+            for group in self.window.visible.values()
+            if (before is None or group.index < before)
+            and (after is None or group.index > after)
+            and (unread or not self.unread(group))
+        ]
+        for group in self.kept_last(among):
             if self.drop(group, why) and enough():
                 return
 

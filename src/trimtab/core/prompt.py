@@ -28,7 +28,7 @@ from trimtab.core.rounds import Entry, Round
 from trimtab.core.utf8 import whole_pairs_in
 from trimtab.core.window import Window
 
-RENDERER = 4
+RENDERER = 5
 """The version of all that turns a window into a request; goes up when any golden log changes."""
 
 _HALVES = re.compile(r"\\ud[89a-f]")
@@ -74,6 +74,8 @@ class Prompt:
     """How many of the tools are selected for one turn: those before them are worth caching."""
     renderer: int = RENDERER
     """The version that it is rendered by."""
+    hour: bool = False
+    """Whether cache marks ask for an hour instead of five minutes, where the dialect has both."""
 
 
 Render = Callable[[Sequence[Message]], list[Block]]

@@ -16,7 +16,7 @@ from itertools import islice, takewhile
 from typing import Any
 
 from trimtab.core.event import Edit, Size
-from trimtab.core.message import Message, Opaque, ToolCall, ToolResult
+from trimtab.core.message import SAID_BY, Message, Opaque, ToolCall, ToolResult
 
 
 @dataclass(slots=True)
@@ -279,6 +279,10 @@ class Dropped:
 
 
 def has_thinking(message: Message) -> bool:
+    """Whether signed thinking is in it, or was before it was erased: how rounds hold together must
+    not change with what is destroyed."""
+    if message.extra is not None and SAID_BY in message.extra:
+        return True
     return any(type(part) is Opaque and part.thinking for part in message.parts)
 
 

@@ -150,13 +150,17 @@ def _older_media(plan: Plan, enough: Enough, why: str) -> None:
 
 
 def _older_results(plan: Plan, enough: Enough, why: str) -> None:
-    for entry in list(_older_entries(plan)):
-        for part, content in enumerate(entry.message.parts):
-            # A small one is about as short as the words that would stand for it.
-            if isinstance(content, ToolResult) and plan.size(entry, part).tokens > MASKABLE:
-                plan.mask(entry, part, why)
-                if enough():
-                    return
+    found = [
+        (entry, part)
+        for entry in _older_entries(plan)
+        for part, content in enumerate(entry.message.parts)
+        # A small one is about as short as the words that would stand for it.
+        if isinstance(content, ToolResult) and plan.size(entry, part).tokens > MASKABLE
+    ]
+    for entry, part in sorted(found, key=lambda place: (place[0].seq, place[1]) in plan.kept):
+        plan.mask(entry, part, why)
+        if enough():
+            return
 
 
 def _older_replies(plan: Plan, enough: Enough, why: str) -> None:
@@ -292,7 +296,7 @@ def drop(
 
 def _in_turn(plan: Plan) -> Iterator[Group]:
     """Groups in the order in which they go: under `layered` rounds of the active turn first."""
-    groups = list(_older(plan))
+    groups = plan.kept_last(_older(plan))
     if plan.window.settings.policy == "layered":
         start = plan.window.turn_start
         groups.sort(key=lambda group: group.index < start)

@@ -25,7 +25,7 @@ SECTIONS = (
 )
 """In the order they stand in."""
 LEAST_SECTIONS = 3
-"""Headings without which a reply is not taken for a summary."""
+"""Headings from which on a reply is taken for a summary by its form alone."""
 ASKED_TOKENS = 300
 """Tokens that a model is asked for."""
 MAX_TOKENS = 500
@@ -194,6 +194,11 @@ def most(limit: int, fits: Callable[[int], bool]) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)
     return low
+
+
+def lines_in(body: str) -> list[str]:
+    """The lines of a text that has no sections, each as it stands under a heading."""
+    return [bullet(line) for line in body.splitlines() if line.strip()]
 
 
 def lines_of(sections: Mapping[str, list[str]]) -> Iterable[str]:

@@ -6,10 +6,12 @@ is missing is carried in the list. What cannot be is a reason to leave the messa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from trimtab.core.fidelity import (
+    ASKS,
     FRAME_TOKENS,
     folded,
     invented,
@@ -25,8 +27,9 @@ from trimtab.core.summary_text import (
     LEAST_SECTIONS,
     LIST_TOKENS,
     MAX_TOKENS,
-    bullet,
     cut,
+    joined,
+    lines_in,
     lines_of,
     sections_of,
     split,
@@ -38,6 +41,16 @@ from trimtab.core.tokens import Counter
 
 MOST_WRONG = 0.34
 """Share of a summary's lines that may be made up; above it none of the rest is believed."""
+LEAST_SAID = 3
+"""Of the names, figures and dates in the messages, which a text without our headings must say, or
+all if there are fewer; without any of them it must at least speak of the same."""
+LEAST_WORDS = 5
+"""Different words of four letters or more that such a text must have."""
+LEAST_SHARED = 0.5
+"""Share of them that the messages or the prior summary must have, too."""
+
+_LONGER = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]{2}|[^\W\d_\u3040-\u30ff\u3400-\u9fff]{4,}")
+"""A word of four letters or more, or two signs of a script that has no spaces."""
 
 
 class Rejected(ValueError):
@@ -81,21 +94,35 @@ def judged(
     """
     if not text.strip():
         raise Rejected("it is empty")
-    sections = sections_of(split(text)[0])
-    if len(sections) < LEAST_SECTIONS:
-        raise Rejected(f"it has {len(sections)} of the sections, at least {LEAST_SECTIONS} are due")
-    lines = list(lines_of(sections))
+    body = split(text)[0]
+    sections = sections_of(body)
+    headed = len(sections) >= LEAST_SECTIONS
+    lines = list(lines_of(sections)) if headed else lines_in(body)
     if not lines:
         raise Rejected("its sections are empty")
-    wrong = _wrong(lines, [prior, *told_by(messages)])
-    whole = written(without(sections, wrong))
+    said = [prior, *told_by(messages)]
+    wrong = _wrong(lines, said)
+    if headed:
+        whole = written(without(sections, wrong))
+    else:
+        whole = "\n".join(line for line in lines if line not in set(wrong))
+        _check_told(whole, said, messages, len(sections))
     body = cut(whole, counter, max_tokens)
     if replaced is not None:
         if (size := counter.count(body)) >= replaced - FRAME_TOKENS:
-            raise Rejected(f"it takes {size} tokens, what it is to replace {replaced}")
+            raise Rejected(
+                f"it is not smaller: its {size} tokens and {FRAME_TOKENS} for the words around it "
+                f"would stand for {replaced}"
+            )
         list_tokens = list_room(body, split(prior)[1], counter, replaced, list_tokens)
     made = with_list(prior, messages, body, counter, list_tokens=list_tokens, seen=seen)
-    return _verdict(made, messages, seen, removed=len(wrong), shortened=body != whole)
+    verdict = _verdict(made, messages, seen, removed=len(wrong), shortened=body != whole)
+    if verdict.lost and not headed:
+        raise Rejected(
+            f"it has {len(sections)} of the sections, and {verdict.lost} names, figures or dates "
+            "are neither in it nor in its list"
+        )
+    return verdict
 
 
 def judged_result(
@@ -113,7 +140,7 @@ def judged_result(
     the line before it, must not take more.
     """
     body, _ = split(text)
-    lines = [bullet(line) for line in body.splitlines() if line.strip()]
+    lines = lines_in(body)
     if not lines:
         raise Rejected("it is empty")
     wrong = _wrong(lines, told_by([result]))
@@ -127,6 +154,35 @@ def judged_result(
     left = max(0, most - FRAME_TOKENS - counter.count(body) - 1)
     made = with_list("", [result], body, counter, list_tokens=min(list_tokens, left))
     return _verdict(made, [result], "", removed=len(wrong), shortened=len(kept) < len(right))
+
+
+def _check_told(text: str, said: Sequence[str], messages: Sequence[Message], found: int) -> None:
+    """Whether a text without our headings tells of what was said. One that goes on with the
+    conversation, or declines to write, does not."""
+    items = need_of(messages).items
+    if items and len(items) - len(missing(items, text)) >= min(LEAST_SAID, len(items)):
+        return
+    source = set(_LONGER.findall("\n".join(said).casefold()))
+    used = set(_LONGER.findall(text.casefold()))
+    asks = text.rstrip().endswith(ASKS)
+    if asks or len(used) < LEAST_WORDS or len(used & source) < LEAST_SHARED * len(used):
+        raise Rejected(
+            f"it has {found} of the sections, at least {LEAST_SECTIONS} are due, and it tells too "
+            "little of the messages to be taken without them"
+        )
+
+
+def looked_at(text: str) -> str:
+    """A summary that its user answers for, without lines that give orders or let somebody speak;
+    raises `Rejected` where too many do."""
+    body, carried = split(text)
+    lines = body.splitlines()
+    wrong = [line for line in lines if is_order(line)]
+    if len(wrong) > MOST_WRONG * sum(bool(line.strip()) for line in lines):
+        raise Rejected(f"{len(wrong)} of its lines give orders or let somebody speak")
+    if not wrong:
+        return text
+    return joined("\n".join(line for line in lines if line not in wrong), carried)
 
 
 def _wrong(lines: Sequence[str], said: Iterable[str]) -> list[str]:

@@ -7,7 +7,7 @@ is new, whatever the length of the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -15,13 +15,14 @@ from trimtab.core.cache_meter import CacheMeter
 from trimtab.core.calls import (
     Anchor,
     Carried,
+    Pending,
     Rejection,
     carried_over,
     happened,
     served_otherwise,
 )
-from trimtab.core.edits import ERASED, omitted, summary_text, with_recall
-from trimtab.core.erase import scrub
+from trimtab.core.edits import ERASED, omitted, shown, summary_text, with_recall
+from trimtab.core.erase import eraser, scrub
 from trimtab.core.event import (
     Edit,
     Erase,
@@ -58,8 +59,9 @@ from trimtab.core.summary_meter import SummaryMeter
 from trimtab.core.tokens import (
     Counter,
     came_with,
+    estimator,
     front_size,
-    piecewise,
+    media_in,
     plus,
     resized,
     size_of_text,
@@ -158,8 +160,12 @@ class Window:
         self.started: list[str] = []  # keys of tools, since the newest reply
         self.summaries = SummaryMeter()
         """How the summaries went that a model was asked for."""
-        self.pending: tuple[int, int] = (0, 0)
-        """Our estimates at the last call: of its messages, and of all of it."""
+        self.pending = Pending(0, 0)
+        """Our estimates at the last call."""
+        self.disbelieved = 0
+        """The input that was reported for the last call, where that cannot be true."""
+        self.doubted = False
+        """True where a refusal without numbers was so small that it taught no limit."""
 
     def _clear(self) -> None:
         self.folds += 1
@@ -204,16 +210,30 @@ class Window:
         """Of the user's words, summary and notice, which stand before the first kept message."""
         self.told = Size(bytes=0, tokens=0)
         """Of summary and notice alone."""
+        self.media: dict[tuple[int, int], int] = {}
+        """By message and part: tokens of the pictures and files in it."""
         self.wire_ids: set[str] = set()
         """Ids of the calls that are visible, as they are sent."""
 
-    def apply(self, event: Event) -> None:
-        """Fold one more event. Raises Forgotten, unchanged, where that takes what left memory."""
-        if event.seq != self.seq + 1:
-            raise ValueError(f"event {event.seq} cannot follow position {self.seq}")
-        refuse_forgotten(self, event.body)
-        self.seq = event.seq
-        self._fold(event)
+    def apply(self, *events: Event) -> None:
+        """Fold further events. Raises Forgotten before the first that takes what left memory."""
+        erasing: list[Event] = []
+        try:
+            for event in events:
+                if event.seq != self.seq + 1:
+                    raise ValueError(f"event {event.seq} cannot follow position {self.seq}")
+                if erasing and not isinstance(event.body, Erase):
+                    self._erase(erasing)
+                    erasing = []
+                refuse_forgotten(self, event.body)
+                self.seq = event.seq
+                if isinstance(event.body, Erase):
+                    erasing.append(event)
+                else:
+                    self._fold(event)
+        finally:
+            if erasing:
+                self._erase(erasing)
 
     def _fold(self, event: Event) -> None:
         match event.body:
@@ -230,10 +250,8 @@ class Window:
             case Rewind() as body:
                 self.past.append(event)
                 self._rewind(body)
-            case Erase() as body:
-                self._erase(body.message, body.message, body.part)
             case Retention() as body:
-                self._erase(1, body.before - 1, None)
+                self._forget(body.before - 1)
             case _:
                 happened(self, event)
 
@@ -277,6 +295,18 @@ class Window:
         handle = summary.handle if self.settings.recall else ""
         return summary_text(summary.text, handle, self.settings.renderer)
 
+    def media_tokens(self) -> int:
+        """Estimated tokens of the pictures and files that are shown."""
+        total = 0
+        for (seq, part), tokens in self.media.items():
+            entry = self.entries[seq]
+            if entry.round.group.hidden is not None:
+                continue
+            edit = entry.edits.get(part)
+            said = entry.message.parts[part]
+            total += tokens if edit is None else media_in(shown(said, edit), self.counter)
+        return total
+
     def front_since(self, carried: Carried) -> Front:
         """Tokens of what stands before the messages now and did not before something was hidden."""
         sizes = self.words.sizes(self.counter, recall=self.settings.recall)
@@ -294,8 +324,7 @@ class Window:
 
     def _named(self, name: str) -> Counter:
         """The counter of that name: the caller's own, else the estimator it was taken with."""
-        family = name.split("/")[1] if name.startswith("piecewise/") else None
-        return self.counters.get(name) or piecewise(family)
+        return self.counters.get(name) or estimator(name)
 
     def use(self, settings: Settings, seq: int) -> None:
         self.settings, self.settings_by = settings, seq
@@ -339,6 +368,9 @@ class Window:
         fits = counter == self.counter.name and len(body.sizes) == max(1, len(message.parts))
         sizes = body.sizes if fits else sizes_of(message, self.counter)
         entry = Entry(seq=seq, message=message, sizes=sizes, round=round, at=at)
+        for index, part in enumerate(message.parts):
+            if tokens := media_in(part, self.counter):
+                self.media[seq, index] = tokens
         entry.repair = isinstance(body, Repair)
         entry.paused = isinstance(body, Said) and body.paused
         self.entries[seq] = entry
@@ -410,8 +442,8 @@ class Window:
         self.newest_user, self.turn_start = entry, group.index
         self.rejection = self.rejection.passed_by()
         self.turn_results = self.turn_results.since(group.first)
-        shown = group.hidden is None
-        self.turn_bytes, self.turn_tokens = (group.bytes, group.tokens) if shown else (0, 0)
+        seen = group.hidden is None
+        self.turn_bytes, self.turn_tokens = (group.bytes, group.tokens) if seen else (0, 0)
 
     def _grow(self, group: Group, bytes: int, tokens: int) -> None:
         group.bytes += bytes
@@ -504,8 +536,8 @@ class Window:
             self._total(group, group.bytes, group.tokens)
             self.messages += group.messages
             self._rename(group)
-        shown = (result for group in self.visible.values() for result in group.results())
-        seen = {r.key: r for r in shown if r.edited is None or r.edited.op != "mask"}
+        visible = (result for group in self.visible.values() for result in group.results())
+        seen = {r.key: r for r in visible if r.edited is None or r.edited.op != "mask"}
         self.results = dict(sorted(seen.items()))
         covered = self.summary
         if covered is not None and edit.first <= covered.first and covered.last <= edit.last:
@@ -569,10 +601,22 @@ class Window:
         self._refold()
         return self.base
 
-    def _erase(self, first: int, last: int, part: int | None) -> None:
-        self.erased.append((first, last, part, self.seq))
-        self.past = [scrub(event, first, last, part) for event in self.past]
-        self.kept = {seq: scrub(e, first, last, part) for seq, e in self.kept.items()}
+    def _erase(self, events: list[Event]) -> None:
+        """Scrub what a run of erases names, and fold once."""
+        erases = [event.body for event in events if isinstance(event.body, Erase)]
+        for event, body in zip(events, erases, strict=True):
+            self.erased.append((body.message, body.message, body.part, event.seq))
+        self._scrub(eraser(erases))
+        self.version += len(erases) - 1
+
+    def _forget(self, last: int) -> None:
+        """Scrub all messages up to a position."""
+        self.erased.append((1, last, None, self.seq))
+        self._scrub(lambda event: scrub(event, 1, last))
+
+    def _scrub(self, change: Callable[[Event], Event]) -> None:
+        self.past = [change(event) for event in self.past]
+        self.kept = {seq: change(event) for seq, event in self.kept.items()}
         self._refold()
         self._break()
 

@@ -16,6 +16,9 @@ _WORD = re.compile(r"[A-Za-z0-9_$]+(?:[./:\\-]+[A-Za-z0-9_$]+)*")
 _TELLING = re.compile(r"[0-9_./:\\-]|[a-z][A-Z]")
 _INSIDE = re.compile(r"[A-Za-z0-9_$./:\\-]")
 _LETTER = re.compile(r"[A-Za-z]")
+_HANDLE = re.compile(r"(?i)\bm\d+(?:\.\d+|-m\d+)?\b|recall|search_history")
+"""What asks for something hidden: in a placeholder only our own may stand."""
+_OFFER = re.compile(r"(?i)\brecall\s+m\d+(?:\.\d+|-m\d+)?|\bm\d+(?:\.\d+|-m\d+)\b")
 
 
 def words(text: str) -> dict[str, int]:
@@ -39,7 +42,8 @@ def names(text: str, limit: int, kept: str = "") -> str:
         return ""
     known = words(kept) if kept else {}
     found = words(text)
-    ranked = sorted((w for w in found if w not in known), key=lambda word: -found[word])
+    named = [word for word in found if word not in known and not _HANDLE.search(word)]
+    ranked = sorted(named, key=lambda word: -found[word])
     chosen: list[str] = []
     room = 20 * limit
     for word in ranked:
@@ -50,6 +54,11 @@ def names(text: str, limit: int, kept: str = "") -> str:
         room -= len(word) + 2
         chosen.append(word)
     return ", ".join(chosen)
+
+
+def without_handles(text: str) -> str:
+    """A line that is quoted, without what looks like our offer to show something hidden."""
+    return _OFFER.sub("…", text)
 
 
 def whole(text: str, first: int, last: int) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from trimtab.core.message import Message, ToolCall
 from trimtab.dialects.dialect import Dialect
 from trimtab.dialects.guess import guess
+from trimtab.dialects.langchain import is_langchain
 from trimtab.dialects.plain import to_wire as to_wire
 
 DIALECTS = ("anthropic", "openai_chat", "openai_responses")
@@ -48,11 +49,12 @@ def read_history(
     """A list of wire messages of any dialect: the system prompt at its start, and the rest."""
     own = dialect(default)
     wires = [to_wire(message) for message in messages]
-    for wire in wires:
-        if (found := detect(wire, own)) is not own:
-            own = found
-            break
-    read = own.read_history(wires)
+    if any(map(is_langchain, messages)):
+        # What one of them holds decides which dialect can say it.
+        read = [said for wire in wires for said in detect(wire, own).read_history([wire])]
+    else:
+        found = (detect(wire, own) for wire in wires)
+        read = next((each for each in found if each is not own), own).read_history(wires)
     start = next((i for i, m in enumerate(read) if m.role != "system"), len(read))
     return tuple(read[:start]), read[start:]
 

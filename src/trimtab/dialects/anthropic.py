@@ -9,13 +9,17 @@ from trimtab.core.event import Usage
 from trimtab.core.message import Message, Role, Text, ToolResult
 from trimtab.core.prompt import RENDERER, Block, Join, Prompt
 from trimtab.dialects.anthropic_marks import mark
+from trimtab.dialects.anthropic_models import takes_system_messages, thinking_for
 from trimtab.dialects.anthropic_parts import read_part, render_part, write_part
 from trimtab.dialects.anthropic_rules import check as check
+from trimtab.dialects.anthropic_rules import clears_thinking, may_think
 from trimtab.dialects.anthropic_stream import gather as gather
 from trimtab.dialects.contents import content_of, listed, parts_of, without_role
 from trimtab.dialects.dialect import Reply, Wire
-from trimtab.dialects.foreign import NOTHING
-from trimtab.dialects.shapes import as_dict, as_int, rest
+from trimtab.dialects.families import is_foreign, unsigned, without_thinking
+from trimtab.dialects.foreign import NOTHING, SYSTEM
+from trimtab.dialects.parameters import known_to
+from trimtab.dialects.shapes import as_dict, as_int, objects, rest
 from trimtab.dialects.tools import to_anthropic
 from trimtab.dialects.tools import write_tools as tools_in
 
@@ -62,6 +66,7 @@ def write_history(messages: Sequence[Message]) -> list[dict[str, Any]]:
 def _write(message: Message) -> dict[str, Any]:
     if message.origin != name:
         return _write_foreign(message)
+    message = unsigned(message)
     out: dict[str, Any] = {**(message.extra or {}), "role": message.role}
     first = message.parts[0] if len(message.parts) == 1 else None
     if message.plain and isinstance(first, Text) and first.extra is None:
@@ -125,7 +130,7 @@ def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_anthropic)
 
 
-def blocks(messages: Sequence[Message], _renderer: int = RENDERER) -> list[Block]:
+def blocks(messages: Sequence[Message], renderer: int = RENDERER, model: str = "") -> list[Block]:
     """Results are put right behind the calls: Anthropic wants them first in the user message."""
     said: list[Block] = []
     results: list[Block] = []
@@ -133,12 +138,14 @@ def blocks(messages: Sequence[Message], _renderer: int = RENDERER) -> list[Block
     for message in messages:
         own = message.origin == name
         role = "assistant" if message.role == "assistant" else "user"
-        if own and message.role == "system":
+        if message.role == "system" and (own or renderer > 4):
             role = "system"
         target = said if role == "assistant" else others
         empty = True
+        if renderer > 4 and is_foreign(message, model):
+            message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
         for part in message.parts:
-            body = render_part(part, own)
+            body = render_part(part, own, renderer)
             if body is None:
                 continue
             empty = False
@@ -153,14 +160,16 @@ def blocks(messages: Sequence[Message], _renderer: int = RENDERER) -> list[Block
 
 def request(prompt: Prompt) -> dict[str, Any]:
     system, tools, bodies = mark(prompt, _system(prompt.system))
-    out = {**prompt.params, "model": prompt.model, prompt.output_param: prompt.max_output}
+    messages = _messages(prompt, bodies)
+    params = prompt.params if prompt.renderer < 5 else _params(prompt, messages)
+    out = {**params, "model": prompt.model, prompt.output_param: prompt.max_output}
     if system:
         first = system[0]
         plain = len(system) == 1 and len(first) == 2 and first.get("type") == "text"
         out["system"] = first["text"] if plain else system
     if tools:
         out["tools"] = tools
-    out["messages"] = _messages(prompt, bodies)
+    out["messages"] = messages
     if prompt.stream:
         out["stream"] = True
     return out
@@ -175,14 +184,65 @@ def _system(messages: Sequence[Message]) -> list[Wire]:
     return rendered
 
 
+def _params(prompt: Prompt, messages: Sequence[Wire]) -> dict[str, Any]:
+    """The parameters that the model takes. Thinking is left out while a tool loop is open that did
+    not begin with it: it was turned on, erased or said by another model since."""
+    params = known_to(name, prompt.params)
+    asked = as_dict(params.get("thinking"))
+    if asked is None:
+        return params
+    thinking = thinking_for(prompt.model, asked)
+    if thinking is not None and thinking.get("type") == "enabled" and not may_think(messages):
+        thinking = None
+    if thinking is not None:
+        return {**params, "thinking": thinking}
+    del params["thinking"]
+    managed = as_dict(params.get("context_management"))
+    if managed is not None:
+        # Thinking that is off cannot be cleared, and the API refuses to be asked to.
+        edits = [edit for edit in objects(managed.get("edits")) if not clears_thinking(edit)]
+        params["context_management"] = {**managed, "edits": edits}
+        if not edits:
+            del params["context_management"]
+    return params
+
+
+def _roles(prompt: Prompt) -> list[str]:
+    """The role of each block's message. A system message may only stand right behind a user's, and
+    before an assistant's or last, and not every model takes one; elsewhere it is the user's."""
+    roles = [block.role for block in prompt.blocks]
+    if prompt.renderer < 5:
+        return roles
+    taken = takes_system_messages(prompt.model)
+    for index, role in enumerate(roles):
+        if role != "system":
+            continue
+        before = roles[index - 1] if index else ""
+        after = next((each for each in roles[index + 1 :] if each != "system"), "")
+        last = not after and not prompt.volatile
+        if not taken or before not in ("user", "system") or not (last or after == "assistant"):
+            roles[index] = "user"
+    return roles
+
+
+def _as_user(body: Wire) -> Wire:
+    """What the system says in a user's message, told apart by a line before it."""
+    if body.get("type") != "text":
+        return body
+    return {**body, "text": f"{SYSTEM}\n{body['text']}"}
+
+
 def _messages(prompt: Prompt, bodies: Sequence[Wire]) -> list[dict[str, Any]]:
     """Adjacent blocks of one role become one message."""
     messages: list[dict[str, Any]] = []
     content: list[Wire] = []
     last = ""
-    for block, body in zip(prompt.blocks, bodies, strict=True):
-        if block.role != last:
-            last = block.role
+    roles = _roles(prompt)
+    for block, body, role in zip(prompt.blocks, bodies, roles, strict=True):
+        if role != block.role:
+            body = _as_user(body)  # noqa: PLW2901 - as it stands there
+        if role != last:
+            last = role
             content = []
             messages.append({"role": last, "content": content})
         content.append(body)

@@ -24,11 +24,11 @@ def mark(prompt: Prompt, system: Sequence[Mapping[str, Any]]) -> tuple[_Bodies, 
     head = len(tools) + len(system)
     bodies: _Bodies = [*tools, *system, *(block.body for block in prompt.blocks)]
     wanted = {_carrier(bodies, head + index) for index in prompt.marks if _known(prompt, index)}
-    standard = len(tools) - prompt.selected - 1 if prompt.selected else -1
+    standard = len(tools) - prompt.selected - 1 if prompt.selected and prompt.marks else -1
     wanted.add(standard)
     carriers = sorted(wanted | {i for i, body in enumerate(bodies) if _own(body)}, reverse=True)
     left = MOST - (1 if prompt.params.get("cache_control") else 0)
-    hour = _is_hour(prompt.params)
+    hour = prompt.hour or _is_hour(prompt.params)
     for index in carriers:
         if index < 0:
             continue

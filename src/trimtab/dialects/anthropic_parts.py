@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 from trimtab.core.message import Media, Opaque, Part, Text, ToolCall, ToolResult
-from trimtab.dialects.contents import content_of, named
-from trimtab.dialects.foreign import omitted, tool_input, tool_name, wire_id
+from trimtab.core.prompt import RENDERER
+from trimtab.dialects.contents import named, output_of
+from trimtab.dialects.foreign import (
+    failed,
+    is_object_text,
+    omitted,
+    tool_input,
+    tool_name,
+    wire_id,
+)
 from trimtab.dialects.shapes import as_dict, compact, rest
 
 ID = re.compile(r"[a-zA-Z0-9_-]+")
@@ -24,10 +33,12 @@ def read_part(block: Mapping[str, Any]) -> Part:
     if kind == "text" and isinstance(text, str):
         return Text(text=text, extra=rest(block, "type", "text"))
     if kind == "tool_use" and isinstance(block.get("id"), str) and "input" in block:
+        given = block["input"]
         call = ToolCall(
             id=block["id"],
             name=block.get("name", ""),
-            arguments=compact(block["input"]),
+            # An object that was left as the text that it came in is still that object.
+            arguments=given if is_object_text(given) else compact(given),
             extra=rest(block, "type", "id", "name", "input"),
         )
         return named(call)
@@ -39,7 +50,7 @@ def read_part(block: Mapping[str, Any]) -> Part:
 
 
 def _read_result(block: Mapping[str, Any]) -> ToolResult:
-    content = content_of(block, optional=True)
+    content = output_of(block, optional=True)
     held = ["type", "tool_use_id"]
     if content is not None:
         held.append("content")
@@ -146,7 +157,7 @@ def _write_media(part: Media) -> dict[str, Any]:
     return {**extra, "type": part.kind, "source": source}
 
 
-def render_part(part: Part, own: bool) -> dict[str, Any] | None:
+def render_part(part: Part, own: bool, renderer: int = RENDERER) -> dict[str, Any] | None:
     """The block as it is sent; None for what Anthropic would refuse or does not know.
 
     `own` says that the message came in this dialect, so that its extras are understood here.
@@ -157,30 +168,38 @@ def render_part(part: Part, own: bool) -> dict[str, Any] | None:
                 return None
             return _write_text(part) if own else {"type": "text", "text": part.text}
         case ToolCall():
-            name = part.name if own else tool_name(part.name, LONGEST_NAME)
+            as_said = own and renderer < 5
+            name = part.name if as_said else tool_name(part.name, LONGEST_NAME)
             call_id = wire_id(part.id, ID)
             out: dict[str, Any] = {"type": "tool_use", "id": call_id, "name": name}
             out["input"] = tool_input(part.arguments)
         case ToolResult():
-            out = _render_result(part, own)
+            out = _render_result(part, own, renderer)
         case Media():
             return _write_media(part) if own else _render_media(part)
         case Opaque():
             return cast("dict[str, Any]", part.data) if own else None
     if own and part.extra is not None:
-        return {**part.extra, **out}
+        extra = dict(part.extra)
+        if renderer > 4 and "content" in extra and extra["content"] is None:
+            del extra["content"]  # a result that holds nothing has no content
+        return {**extra, **out}
     return out
 
 
-def _render_result(part: ToolResult, own: bool) -> dict[str, Any]:
+def _render_result(part: ToolResult, own: bool, renderer: int) -> dict[str, Any]:
     out: dict[str, Any] = {"type": "tool_result", "tool_use_id": wire_id(part.call_id, ID)}
+    if renderer > 4 and part.is_error and any(isinstance(each, Media) for each in part.content):
+        # With a picture in it, a result may not be called an error: its words say so instead.
+        part = replace(failed(part), is_error=False)
     if part.is_error:
         out["is_error"] = True
     first = part.content[0] if len(part.content) == 1 else None
     if part.plain and isinstance(first, Text) and (first.extra is None or not own):
         out["content"] = first.text
     elif part.content:
-        inner = [block for p in part.content if (block := render_part(p, own)) is not None]
+        rendered = (render_part(each, own, renderer) for each in part.content)
+        inner = [block for block in rendered if block is not None]
         if inner:
             out["content"] = inner
     return out

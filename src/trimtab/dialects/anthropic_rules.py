@@ -7,34 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trimtab.dialects.anthropic_marks import MOST
+from trimtab.dialects.anthropic_models import (
+    claude_version,
+    refused_thinking,
+    takes_system_messages,
+)
 from trimtab.dialects.anthropic_parts import ID, LONGEST_NAME, THINKING
+from trimtab.dialects.parameters import unknown_to
 from trimtab.dialects.shapes import as_dict, as_int, as_list, bare, objects
 
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
-_FOREIGN = (
-    "frequency_penalty",
-    "logit_bias",
-    "max_completion_tokens",
-    "max_output_tokens",
-    "n",
-    "parallel_tool_calls",
-    "presence_penalty",
-    "reasoning_effort",
-    "response_format",
-    "seed",
-    "store",
-    "stream_options",
-)
-"""Parameters of OpenAI's APIs."""
-_CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
+_CLEARS_THINKING = "clear_thinking_20251015"
 _HOSTED = ("server_tool_use", "mcp_tool_use")
 _Wire = Mapping[str, Any]
-
-
-def claude_version(model: str) -> tuple[int, int] | None:
-    """`(4, 5)` for `claude-sonnet-4-5-20250929`; None for what is no Claude."""
-    found = _CLAUDE.search(model)
-    return None if found is None else (int(found[1]), int(found[2] or 0))
 
 
 def check(request: _Wire) -> list[str]:
@@ -47,6 +32,7 @@ def check(request: _Wire) -> list[str]:
         return [*found, "messages: at least one message is required"]
     contents = [_content(message) for message in messages]
     found += _roles(messages)
+    found += _system_messages(request, messages)
     for index, content in enumerate(contents):
         found += _texts(messages[index], content, index, last=index == len(messages) - 1)
     found += _pairs(messages, contents)
@@ -57,7 +43,7 @@ def check(request: _Wire) -> list[str]:
 
 
 def _parameters(request: _Wire) -> list[str]:
-    found = [f"{name}: Extra inputs are not permitted" for name in _FOREIGN if name in request]
+    found = [f"{name}: Extra inputs are not permitted" for name in unknown_to("anthropic", request)]
     limit = request.get("max_tokens")
     if not isinstance(limit, int) or limit < 1:
         return [*found, "max_tokens: Field required, at least 1"]
@@ -67,7 +53,29 @@ def _parameters(request: _Wire) -> list[str]:
             "`max_tokens` must be greater than `thinking.budget_tokens` "
             f"({limit} is not above {thinking['budget_tokens']})"
         )
+    wrong = refused_thinking(str(request.get("model")), thinking.get("type"))
+    if wrong is not None:
+        found.append(wrong)
+    choice = as_dict(request.get("tool_choice")) or {}
+    if thinking.get("type") == "enabled" and choice.get("type") in ("any", "tool"):
+        found.append("Thinking may not be enabled when tool_choice forces tool use.")
+    managed = as_dict(request.get("context_management")) or {}
+    clears = any(clears_thinking(edit) for edit in objects(managed.get("edits")))
+    if clears and not _thinks(request, thinking):
+        found.append(f"`{_CLEARS_THINKING}` strategy requires `thinking` to be enabled or adaptive")
     return found
+
+
+def _thinks(request: _Wire, thinking: _Wire) -> bool:
+    """Whether the model would think; those from version 5 on do so unless they are told not to."""
+    version = claude_version(str(request.get("model")))
+    by_itself = version is None or version >= (5, 0)
+    return thinking.get("type", "adaptive" if by_itself else "") in ("enabled", "adaptive")
+
+
+def clears_thinking(edit: _Wire) -> bool:
+    """Whether it is the edit by which the API itself leaves out old thinking."""
+    return edit.get("type") == _CLEARS_THINKING
 
 
 def _content(message: _Wire) -> list[dict[str, Any]]:
@@ -88,6 +96,27 @@ def _roles(messages: Sequence[_Wire]) -> list[str]:
     return found
 
 
+def _system_messages(request: _Wire, messages: Sequence[_Wire]) -> list[str]:
+    """One stands right behind a user's message, and is the last or before an assistant's."""
+    model = str(request.get("model"))
+    roles = [message.get("role") for message in messages]
+    if "system" not in roles or claude_version(model) is None:
+        return []
+    if not takes_system_messages(model):
+        return ["role 'system' is not supported on this model"]
+    found: list[str] = []
+    for index, role in enumerate(roles[1:], 1):
+        if role != "system":
+            continue
+        if roles[index - 1] != "user":
+            found.append(f"messages.{index}: a system message must follow a user message")
+        if roles[index + 1 : index + 2] not in ([], ["assistant"]):
+            found.append(
+                f"messages.{index}: a system message must be last or come before an assistant's"
+            )
+    return found
+
+
 def _texts(message: _Wire, content: Sequence[_Wire], index: int, *, last: bool) -> list[str]:
     where = f"messages.{index}"
     prefill = last and message.get("role") == "assistant"
@@ -96,11 +125,21 @@ def _texts(message: _Wire, content: Sequence[_Wire], index: int, *, last: bool) 
     found = _wrong_texts(content, f"{where}.content")
     for number, block in enumerate(content):
         if block.get("type") == "tool_result":
-            inner = objects(block.get("content"))
-            found += _wrong_texts(inner, f"{where}.content.{number}.tool_result.content")
+            found += _wrong_result(block, f"{where}.content.{number}.tool_result")
     final = content[-1].get("text")
     if prefill and isinstance(final, str) and final[-1:].isspace():
         found.append("messages: final assistant content cannot end with trailing whitespace")
+    return found
+
+
+def _wrong_result(block: _Wire, where: str) -> list[str]:
+    content = block.get("content", "")
+    if not isinstance(content, str | list):
+        return [f"{where}.content: Input should be a valid string or list"]
+    inner = objects(content)
+    found = _wrong_texts(inner, f"{where}.content")
+    if block.get("is_error") and any(each.get("type") != "text" for each in inner):
+        found.append(f"{where}: all content must be type `text` if `is_error` is true")
     return found
 
 
@@ -202,10 +241,13 @@ def _result(
 def _ending(
     request: _Wire, messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
 ) -> list[str]:
-    """Models from 4.6 on go on with no reply but one that paused for a tool of the provider's."""
+    """Models from 4.6 on, and others that are to think, go on with no reply but one that paused for
+    a tool of the provider's."""
     version = claude_version(str(request.get("model")))
     index = len(messages) - 1
-    if messages[index].get("role") != "assistant" or version is None or version < (4, 6):
+    thinks = (as_dict(request.get("thinking")) or {}).get("type") == "enabled"
+    goes_on = not thinks and (version is None or version < (4, 6))
+    if messages[index].get("role") != "assistant" or goes_on:
         return []
     while index >= 0 and messages[index].get("role") == "assistant":
         if any(block.get("type") in _HOSTED for block in contents[index]):
@@ -222,25 +264,60 @@ def _ending(
 def _thinking(
     request: _Wire, messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
 ) -> list[str]:
-    """A tool loop that is still open must have kept the thinking it began with."""
+    """A tool loop that is still open must have kept the thinking it began with. Adaptive thinking
+    may begin at any time."""
     if (as_dict(request.get("thinking")) or {}).get("type") != "enabled":
         return []
-    if not any(block.get("type") == "tool_result" for block in contents[-1]):
+    if not contents[-1] or _speaks(contents[-1]):
         return []
-    index = len(messages) - 1
-    while index >= 0 and messages[index].get("role") != "assistant":
-        index -= 1
-    while index > 0 and messages[index - 1].get("role") == "assistant":
-        index -= 1
-    if index < 0 or not contents[index] or contents[index][0].get("type") in THINKING:
+    index, kind = _loop_start(messages, contents, spoken=False)
+    if kind is None or kind in THINKING:
         return []
+    if _loop_start(messages, contents, spoken=True)[0] != index:
+        return []  # what holds where somebody spoke within a loop is not documented
     return [
         (
             f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but "
-            f"found `{contents[index][0].get('type')}`. When `thinking` is enabled, a "
+            f"found `{kind}`. When `thinking` is enabled, a "
             "final `assistant` message must start with a thinking block"
         )
     ]
+
+
+def may_think(messages: Sequence[_Wire]) -> bool:
+    """Whether a request with these messages may enable thinking: no tool loop is open, or it began
+    with thinking. Where somebody spoke within it, what came after that did, too."""
+    contents = [_content(message) for message in messages]
+    if not messages or not _results(contents[-1]):
+        return True
+    starts = [_loop_start(messages, contents, spoken=spoken)[1] for spoken in (False, True)]
+    return all(kind is None or kind in THINKING for kind in starts)
+
+
+def _results(content: Sequence[_Wire]) -> bool:
+    return any(block.get("type") == "tool_result" for block in content)
+
+
+def _speaks(content: Sequence[_Wire]) -> bool:
+    return any(block.get("type") != "tool_result" for block in content)
+
+
+def _loop_start(
+    messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]], *, spoken: bool
+) -> tuple[int, Any]:
+    """Where the open loop's first reply stands, and the type of its first block; None where there
+    is no reply. Words among results end a loop only if they are `spoken`."""
+    first = -1
+    for index in range(len(messages) - 1, -1, -1):
+        role, content = messages[index].get("role"), contents[index]
+        if role == "assistant":
+            first = index
+        elif role == "system" or index == len(messages) - 1:
+            continue
+        elif not _results(content) or (spoken and _speaks(content)):
+            break
+    kind = contents[first][0].get("type") if first >= 0 and contents[first] else None
+    return first, kind
 
 
 def _tools(request: _Wire) -> list[str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast, overload
 
 from trimtab.core.message import ToolCall, ToolResult
+from trimtab.dialects.guess import is_block
 from trimtab.dialects.shapes import as_list
 
 _Named = TypeVar("_Named", ToolCall, ToolResult)
@@ -54,6 +56,30 @@ def content_of(
         if (lack := _lack(part)) is not None:
             raise ValueError(f"{key}[{number}] of the {whose} message {lack}")
     return parts
+
+
+def output_of(
+    wire: Mapping[str, Any], *, key: str = "content", optional: bool
+) -> str | list[Any] | None:
+    """What a tool returned: a text or parts; None only where that is `optional`.
+
+    An object, or a list that holds no part of any dialect, becomes the text of its JSON: whoever
+    returned it from a tool meant that.
+    """
+    found = wire.get(key)
+    listed = as_list(found)
+    bare = bool(listed) and not any(_is_part(each) for each in listed or ())
+    if bare or (isinstance(found, Mapping) and not _is_part(cast("Any", found))):
+        return json.dumps(found, ensure_ascii=False)
+    return content_of(wire, key=key, optional=optional)
+
+
+def _is_part(value: Any) -> bool:
+    """Whether it is a part of a message, or one that only a result may hold."""
+    if not isinstance(value, Mapping):
+        return False
+    part = cast("Mapping[str, Any]", value)
+    return is_block(part) or part.get("type") == "tool_reference"
 
 
 def listed(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:

@@ -106,9 +106,12 @@ class Dialect(Protocol):
         """
         ...
 
-    def blocks(self, messages: Sequence[Message], renderer: int = RENDERER, /) -> list[Block]:
+    def blocks(
+        self, messages: Sequence[Message], renderer: int = RENDERER, model: str = "", /
+    ) -> list[Block]:
         """One round rendered: a single message, or an assistant's calls, their results in call
-        order, then what else was said. What an older `renderer` has sent is rendered as it did."""
+        order, then what else was said. What an older `renderer` has sent is rendered as it did.
+        What `model` is known to refuse is left out; an empty name refuses nothing."""
         ...
 
     def request(self, prompt: Prompt) -> dict[str, Any]:

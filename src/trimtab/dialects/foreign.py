@@ -5,13 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeGuard
 
-from trimtab.core.message import Media
+from trimtab.core.message import Media, Text, ToolResult
 from trimtab.dialects.shapes import as_dict, compact
 
 NOTHING = "(no content)"
 """The text of a message that has nothing a provider would accept."""
+FAILED = "Error"
+"""What a result begins with that is an error, where the wire cannot say so otherwise."""
+SYSTEM = "[System message]"
+"""Before the words of a system message that has to stand in a user's."""
 
 _NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
@@ -49,6 +54,26 @@ def tool_input(arguments: str) -> dict[str, Any]:
 def tool_arguments(arguments: str) -> str:
     """A call's arguments as the text of an object, untouched where they are one."""
     return compact(tool_input(arguments)) if _object(arguments) is None else arguments
+
+
+def is_object_text(value: Any) -> TypeGuard[str]:
+    """Whether it is the text of an object, as a model writes a call's arguments."""
+    return isinstance(value, str) and _object(value) is not None
+
+
+def failed(result: ToolResult) -> ToolResult:
+    """A result whose first words say that the tool has failed, for a wire that has no flag."""
+    told = result.text.strip()
+    # What stands in for a result is one bracket, and says itself why.
+    stands_in = told.startswith("[") and told.endswith("]")
+    if not result.is_error or stands_in or told[:5].lower() == "error":
+        return result
+    first = result.content[0] if result.content else None
+    if isinstance(first, Text):
+        content = (replace(first, text=f"{FAILED}: {first.text}"), *result.content[1:])
+    else:
+        content = (Text(text=FAILED), *result.content)
+    return replace(result, content=content, plain=result.plain and len(content) == 1)
 
 
 def _object(text: str) -> dict[str, Any] | None:

@@ -3,16 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 from trimtab.core.event import Usage
 from trimtab.core.message import Media, Message, Opaque, Part, Role, Text, ToolCall, ToolResult
 from trimtab.core.prompt import RENDERER, Block, Prompt
-from trimtab.dialects.contents import content_of, listed, named, parts_of, without_role
+from trimtab.dialects.contents import (
+    content_of,
+    listed,
+    named,
+    output_of,
+    parts_of,
+    without_role,
+)
 from trimtab.dialects.dialect import Reply, Wire
-from trimtab.dialects.foreign import NOTHING, wire_id
+from trimtab.dialects.families import (
+    at_openai,
+    is_foreign,
+    is_openai,
+    unsigned,
+    without_thinking,
+)
+from trimtab.dialects.foreign import NOTHING, failed, tool_name, wire_id
 from trimtab.dialects.openai_chat_parts import (
     ID,
+    LONGEST_NAME,
     read_call,
     read_part,
     render_call,
@@ -21,9 +37,11 @@ from trimtab.dialects.openai_chat_parts import (
     write_call,
     write_part,
 )
+from trimtab.dialects.openai_chat_rules import REASONING
 from trimtab.dialects.openai_chat_rules import check as check
 from trimtab.dialects.openai_chat_stream import gather as gather
 from trimtab.dialects.openai_marks import has_breakpoints, mark_messages
+from trimtab.dialects.parameters import known_to
 from trimtab.dialects.shapes import as_dict, as_int, as_list, objects, rest
 from trimtab.dialects.tools import to_openai_chat
 from trimtab.dialects.tools import write_tools as tools_in
@@ -38,7 +56,6 @@ _ROLES: Mapping[str, Role] = {
     "assistant": "assistant",
     "tool": "tool",
 }
-_REASONING = ("reasoning_content", "reasoning", "reasoning_details")
 _OUTPUT_PARAMS = ("max_tokens", "max_completion_tokens")
 
 
@@ -59,8 +76,8 @@ def read(wire: Wire) -> Message:
         return _read_result(wire)
     held = ["role"]
     parts: list[Part] = []
-    if role == "assistant" and any(wire.get(key) for key in _REASONING):
-        reasoning = {key: wire[key] for key in _REASONING if wire.get(key)}
+    if role == "assistant" and any(wire.get(key) for key in REASONING):
+        reasoning = {key: wire[key] for key in REASONING if wire.get(key)}
         # A part of its own, so that it is sized, and kept while its tool loop is open.
         parts.append(Opaque(data=reasoning, thinking=True))
         held += reasoning
@@ -74,16 +91,30 @@ def read(wire: Wire) -> Message:
     if calls := listed(wire, "tool_calls"):
         parts += [named(read_call(call)) for call in calls]
         held.append("tool_calls")
-    extra = rest(wire, *held)
+    extra = _telling(rest(wire, *held))
     if wire["role"] == "developer":
         extra = {**(extra or {}), "role": "developer"}
     plain = not isinstance(content, list)
     return Message(role=role, parts=tuple(parts), plain=plain, origin=name, extra=extra)
 
 
+def _telling(extra: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Extra keys that say something. An SDK's `model_dump()` has a null for all that was not said,
+    and some servers an empty list; others refuse both."""
+    if extra is None:
+        return None
+    told = {
+        key: value
+        for key, value in extra.items()
+        if key == "content"
+        or (value is not None and value != [] and (value or key not in REASONING))
+    }
+    return told or None
+
+
 def _read_result(wire: Wire) -> Message:
     # A tool that returned nothing has said so.
-    content = content_of(wire, optional="content" in wire)
+    content = output_of(wire, optional="content" in wire)
     parts: tuple[Text | Media | Opaque, ...] = ()
     if isinstance(content, str):
         parts = (Text(text=content),)
@@ -94,7 +125,8 @@ def _read_result(wire: Wire) -> Message:
         held.append("content")
     plain = not isinstance(content, list)
     result = ToolResult(call_id=wire.get("tool_call_id") or "", content=parts, plain=plain)
-    return Message(role="tool", parts=(named(result),), origin=name, extra=rest(wire, *held))
+    extra = _telling(rest(wire, *held))
+    return Message(role="tool", parts=(named(result),), origin=name, extra=extra)
 
 
 def read_history(wires: Sequence[Wire]) -> list[Message]:
@@ -122,7 +154,7 @@ def _write_result(message: Message) -> dict[str, Any]:
 
 
 def _write(message: Message, calls: list[dict[str, Any]]) -> dict[str, Any]:
-    out: dict[str, Any] = {"role": message.role, **(message.extra or {})}
+    out: dict[str, Any] = {"role": message.role, **(unsigned(message).extra or {})}
     content: list[Text | Media | Opaque] = []
     for part in message.parts:
         if isinstance(part, Opaque) and "type" not in part.data:
@@ -190,28 +222,47 @@ def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_openai_chat)
 
 
-def blocks(messages: Sequence[Message], _renderer: int = RENDERER) -> list[Block]:
+def blocks(messages: Sequence[Message], renderer: int = RENDERER, model: str = "") -> list[Block]:
     """One assistant message, then the results, then the rest: calls must be answered at once."""
     said: dict[str, Any] | None = None
     results: list[Block] = []
     others: list[Block] = []
     for message in messages:
         own = message.origin == name
-        results += (_result_block(message, result, own) for result in message.results)
+        if renderer > 4 and (is_foreign(message, model) or at_openai(model)):
+            message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
+        results += (_result_block(message, result, own, renderer) for result in message.results)
         if message.role == "assistant":
+            if renderer > 4:
+                message = _named(message, model)  # noqa: PLW2901 - as this server takes it
             wire = _render_assistant(message, own)
             said = wire if said is None else _merged(said, wire)
         elif body := _render_other(message, own):
+            if renderer > 4 and body["role"] == "developer" and model and not is_openai(model):
+                body["role"] = "system"  # as everybody else calls it
             others.append(Block(role=body["role"], body=body))
     start = [] if said is None else [Block(role="assistant", body=said)]
     return start + results + others
 
 
-def _result_block(message: Message, result: ToolResult, own: bool) -> Block:
+def _named(message: Message, model: str) -> Message:
+    """The message with names of tools that the server takes: OpenAI refuses some that a model made
+    up. On other servers they may be those of real tools, but for an empty one."""
+    parts = (
+        replace(part, name=tool_name(part.name, LONGEST_NAME))
+        if isinstance(part, ToolCall) and (at_openai(model) or not part.name)
+        else part
+        for part in message.parts
+    )
+    return replace(message, parts=tuple(parts)) if message.calls else message
+
+
+def _result_block(message: Message, result: ToolResult, own: bool, renderer: int) -> Block:
     body: dict[str, Any] = {"role": "tool", "tool_call_id": wire_id(result.call_id, ID)}
     if own and message.extra is not None:
         body = {**message.extra, **body}
-    body["content"] = render_result(result, own)
+    said = failed(result) if renderer > 4 else result
+    body["content"] = render_result(said, own) or ([] if renderer < 5 and not said.plain else "")
     return Block(role="tool", body=body)
 
 
@@ -247,7 +298,7 @@ def _content(message: Message) -> list[Text | Media | Opaque]:
     return [part for part in message.parts if not isinstance(part, ToolCall | ToolResult)]
 
 
-def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+def _merged(first: Wire, second: Wire) -> dict[str, Any]:
     out = {**first, **second}
     contents = [wire["content"] for wire in (first, second) if wire.get("content")]
     if all(isinstance(content, str) for content in contents):
@@ -271,21 +322,57 @@ def join(text: str, block: Block) -> Block:
     return Block(role=block.role, body={**block.body, "content": content})
 
 
+def _is_new(prompt: Prompt, *, openai: bool) -> bool:
+    """Whether a request is rendered by today's rules, for a model of OpenAI's or for another."""
+    return prompt.renderer > 4 and is_openai(prompt.model) is openai
+
+
+def _alternating(messages: Sequence[Wire]) -> list[Wire]:
+    """The messages with neighbours of one role in one: the chat templates of many open models
+    refuse two in a row."""
+    out: list[Wire] = []
+    for message in messages:
+        if out and _joins(out[-1], message):
+            out[-1] = _merged(out[-1], message)
+        else:
+            out.append(message)
+    return out
+
+
+def _joins(first: Wire, second: Wire) -> bool:
+    """Whether two neighbours can be one message: of one role, by nobody with a name of his own,
+    and with calls in the second at most, whose results are behind it."""
+    role = first.get("role")
+    named = "name" in first or "name" in second
+    return (
+        role in ("user", "assistant")
+        and second.get("role") == role
+        and not (named or first.get("tool_calls"))
+    )
+
+
 def _listed(content: Any) -> list[Any]:
     return as_list(content) or [{"type": "text", "text": content}]
 
 
 def request(prompt: Prompt) -> dict[str, Any]:
-    kept = {key: value for key, value in prompt.params.items() if key not in _OUTPUT_PARAMS}
+    # Who serves other models is not known, and some of them take more.
+    params = known_to(name, prompt.params) if _is_new(prompt, openai=True) else prompt.params
+    kept = {key: value for key, value in params.items() if key not in _OUTPUT_PARAMS}
     out = {**kept, "model": prompt.model, prompt.output_param: prompt.max_output}
     if prompt.tools:
         out["tools"] = list(prompt.tools)
-    system = [block.body for message in prompt.system for block in blocks([message])]
+    head = (blocks([message], prompt.renderer, prompt.model) for message in prompt.system)
+    system = [block.body for found in head for block in found]
     messages = [*system, *(block.body for block in prompt.blocks)]
     if has_breakpoints(prompt.model):
         messages = mark_messages(messages, len(system), prompt.marks)
+    elif _is_new(prompt, openai=False):
+        messages = _alternating(messages)
     if prompt.volatile:
-        messages.append({"role": "user", "content": prompt.volatile})
+        tail = {"role": "user", "content": prompt.volatile}
+        joined = prompt.renderer > 4 and bool(messages) and _joins(messages[-1], tail)
+        messages = [*messages[:-1], _merged(messages[-1], tail)] if joined else [*messages, tail]
     out["messages"] = messages
     if prompt.stream:
         out["stream"] = True

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from trimtab.core.message import Media, MediaKind, Opaque, Text, ToolCall, ToolResult
+from trimtab.core.picture_tokens import detail_of
 from trimtab.dialects.foreign import (
     data_url,
     omitted,
@@ -171,7 +172,9 @@ def render_content(
 def _render_media(part: Media) -> dict[str, Any] | None:
     url = data_url(part)
     if part.kind == "image" and url is not None:
-        return {"type": "image_url", "image_url": {"url": url}}
+        detail = detail_of(part.extra)
+        told = {} if detail == "auto" else {"detail": detail}
+        return {"type": "image_url", "image_url": {"url": url, **told}}
     if part.kind == "audio" and part.data is not None and part.mime in _FORMATS:
         body = {"data": part.data, "format": _FORMATS[part.mime]}
         return {"type": "input_audio", "input_audio": body}

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from trimtab.dialects.families import at_openai, is_openai
 from trimtab.dialects.openai_chat_parts import LONGEST_ID, LONGEST_NAME
 from trimtab.dialects.openai_names import too_long, wrong_name
+from trimtab.dialects.parameters import unknown_to
 from trimtab.dialects.shapes import as_dict, as_list, bare, objects
 
-_OPENAI = re.compile(r"(?:^|/)(?:gpt-(?!oss)|chatgpt|o\d)")
-"""Models of whom it is known who serves them; some other servers do take `thinking`, and make
-longer ids themselves."""
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_NOT_NULL = {"tool_calls": "an array of objects", "function_call": "an object"}
+REASONING = ("reasoning_content", "reasoning", "reasoning_details")
+"""Where servers of other models write what a model thought."""
 _SPEAKERS = ("system", "developer", "user")
 _Wire = Mapping[str, Any]
 
@@ -42,10 +43,21 @@ def _message(message: _Wire, where: str) -> list[str]:
 
 
 def _of_openai_alone(request: _Wire, messages: Sequence[_Wire]) -> list[str]:
-    if not _OPENAI.search(str(request.get("model"))):
+    """Of whom it is known who serves them: some other servers do take `thinking`, take nulls, and
+    make longer ids themselves."""
+    if not is_openai(str(request.get("model"))):
         return []
-    found = ["Unknown parameter: 'thinking'."] if "thinking" in request else []
+    foreign = unknown_to("openai_chat", request)
+    found = [f"Unknown parameter: '{name}'." for name in foreign]
     for index, message in enumerate(messages):
+        found += (
+            f"Invalid type for 'messages[{index}].{key}': expected {kind}, but got null instead."
+            for key, kind in _NOT_NULL.items()
+            if key in message and message[key] is None
+        )
+        if at_openai(str(request.get("model"))):
+            thoughts = (key for key in REASONING if key in message)
+            found += (f"messages[{index}].{key}: this API has no such field" for key in thoughts)
         for number, call in enumerate(objects(message.get("tool_calls"))):
             where = f"messages[{index}].tool_calls[{number}].id"
             found += too_long(call.get("id"), LONGEST_ID, where)
@@ -105,8 +117,11 @@ def _pairs(messages: Sequence[_Wire]) -> list[str]:
 def _result(message: _Wire, waiting: dict[str, None], answered: set[str], index: int) -> list[str]:
     call_id = str(message.get("tool_call_id"))
     found: list[str] = []
-    if not isinstance(message.get("content"), str | list):
+    content = message.get("content")
+    if not isinstance(content, str | list):
         found.append(f"messages[{index}].content: a tool message must have content")
+    elif content == []:
+        found.append(f"messages[{index}].content: [] is too short, at least one part is required")
     if call_id in waiting:
         del waiting[call_id]
         answered.add(call_id)

@@ -28,6 +28,7 @@ from trimtab.dialects.openai_responses_parts import read_part, render_content, w
 from trimtab.dialects.openai_responses_rules import ENCRYPTED, reasons
 from trimtab.dialects.openai_responses_rules import check as check
 from trimtab.dialects.openai_responses_stream import gather as gather
+from trimtab.dialects.parameters import known_to
 from trimtab.dialects.shapes import as_dict, as_int, as_list, objects, rest
 from trimtab.dialects.tools import to_openai_responses
 from trimtab.dialects.tools import write_tools as tools_in
@@ -160,15 +161,18 @@ def write_tools(tools: Sequence[Wire]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_openai_responses)
 
 
-def blocks(messages: Sequence[Message], renderer: int = RENDERER) -> list[Block]:
+def blocks(messages: Sequence[Message], renderer: int = RENDERER, model: str = "") -> list[Block]:
     said = [message for message in messages if message.role == "assistant"]
-    bodies = render_assistant(said) if said else []
+    if renderer < 5:
+        model = ""
+    thinks = reasons(model) is not False
+    bodies = render_assistant(said, model=model, reasons=thinks, renderer=renderer) if said else []
     others: list[dict[str, Any]] = []
     for message in messages:
         own = message.origin == name
         if message.role == "assistant" and own:
             continue
-        bodies += (render_result(result, own) for result in message.results)
+        bodies += (render_result(result, own, renderer) for result in message.results)
         if message.role != "assistant":
             others += _render_input(message, own)
     if renderer > 2:
@@ -188,7 +192,8 @@ def _render_input(message: Message, own: bool) -> list[dict[str, Any]]:
 
 
 def request(prompt: Prompt) -> dict[str, Any]:
-    out = {"store": False, **prompt.params, "model": prompt.model}
+    params = prompt.params if prompt.renderer < 5 else known_to(name, prompt.params)
+    out = {"store": False, **params, "model": prompt.model}
     out[prompt.output_param] = prompt.max_output
     if not out["store"] and _wants_reasoning(prompt):
         # Nothing is kept over there, so the reasoning must come back with each reply.

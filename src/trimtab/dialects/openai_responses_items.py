@@ -8,8 +8,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
-from trimtab.dialects.contents import content_of, named
-from trimtab.dialects.foreign import NOTHING, omitted, tool_arguments, tool_name, wire_id
+from trimtab.core.prompt import RENDERER
+from trimtab.dialects.contents import content_of, named, output_of
+from trimtab.dialects.families import is_foreign, without_thinking
+from trimtab.dialects.foreign import (
+    NOTHING,
+    failed,
+    omitted,
+    tool_arguments,
+    tool_name,
+    wire_id,
+)
 from trimtab.dialects.openai_responses_parts import read_part, render_content, write_part
 from trimtab.dialects.shapes import as_dict, as_list, compact, objects, rest
 
@@ -20,6 +29,7 @@ LONGEST_NAME = 64
 _Wire = Mapping[str, Any]
 
 _TEXT_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+TEXT_OUTPUTS = tuple(f"{kind}_output" for kind in _TEXT_CALLS)
 _CLIENT_CALLS = ("computer_call", "shell_call", "apply_patch_call")
 CALLS = (*_TEXT_CALLS, *_CLIENT_CALLS)
 RESULTS = (
@@ -112,12 +122,13 @@ def _read_message(item: _Wire) -> list[Part]:
 
 def read_result(item: _Wire) -> Message:
     output = item.get("output")
+    if item["type"] in TEXT_OUTPUTS:
+        # Any JSON that a tool has returned is the text of it; other results are objects by kind.
+        output = output_of(item, key="output", optional="output" in item)
     listed = as_list(output)
     single = as_dict(output)
-    if single is None:
-        # Of the others some may come without; this one is typed by hand.
-        may_lack = "output" in item or item["type"] != "function_call_output"
-        content_of(item, key="output", optional=may_lack)
+    if single is None and item["type"] not in TEXT_OUTPUTS:
+        content_of(item, key="output", optional=True)
     content: tuple[Text | Media | Opaque, ...] = ()
     if listed is not None:
         content = tuple(read_part(part) for part in listed)
@@ -128,7 +139,7 @@ def read_result(item: _Wire) -> Message:
     held = ["call_id"]
     if item["type"] == "function_call_output":
         held.append("type")
-    if output is not None:
+    if output is not None or item["type"] in TEXT_OUTPUTS:
         held.append("output")
     extra = rest(item, *held)
     result = ToolResult(call_id=item["call_id"], content=content, plain=listed is None, extra=extra)
@@ -195,17 +206,46 @@ def write_result(result: ToolResult) -> dict[str, Any]:
     return out
 
 
-def render_assistant(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """All that the model said in one round. Reasoning that leads to nothing would be refused."""
+def render_assistant(
+    messages: Sequence[Message],
+    *,
+    model: str = "",
+    reasons: bool = True,
+    renderer: int = RENDERER,
+) -> list[dict[str, Any]]:
+    """All that the model said in one round. Reasoning that leads to nothing would be refused, and
+    so would any by a model that does not reason, or that is another's."""
     items: list[dict[str, Any]] = []
     for message in messages:
         if message.origin == ORIGIN:
-            items += (_with_wire_id(item) for item in write_assistant(message))
+            bare = without_thinking(message)
+            left_out = bare.parts != message.parts and (not reasons or is_foreign(message, model))
+            written = write_assistant(bare if left_out else message)
+            # By its id the server would know that an item was made with reasoning.
+            unnamed = (_without_id(item) for item in written) if left_out else written
+            items += (_with_wire_id(item) for item in unnamed)
+            if renderer > 4:
+                items = [_filled(item) for item in items]
         else:
             items += _render_foreign(message)
     while items and items[-1].get("type") == "reasoning":
         items.pop()
     return items or [{"role": "assistant", "content": NOTHING}]
+
+
+def _filled(item: dict[str, Any]) -> dict[str, Any]:
+    """The item with what the API wants of it: a message with content, a call with a valid name."""
+    if is_message(item) and item.get("content") is None:
+        return {**item, "content": NOTHING}
+    if item.get("type") in _TEXT_CALLS and isinstance(item.get("name"), str):
+        return {**item, "name": tool_name(item["name"], LONGEST_NAME)}
+    return item
+
+
+def _without_id(item: dict[str, Any]) -> dict[str, Any]:
+    if not is_message(item) and item.get("type") not in CALLS:
+        return item  # a provider's own, which is known by its id
+    return {key: value for key, value in item.items() if key != "id"}
 
 
 def _with_wire_id(item: dict[str, Any]) -> dict[str, Any]:
@@ -229,15 +269,25 @@ def _render_foreign(message: Message) -> list[dict[str, Any]]:
     return items
 
 
-def render_result(result: ToolResult, own: bool) -> dict[str, Any]:
+def render_result(result: ToolResult, own: bool, renderer: int = RENDERER) -> dict[str, Any]:
     if own:
         out = write_result(result)
         out["call_id"] = wire_id(result.call_id, ID)
         out.setdefault("output", "")
+        if renderer > 4 and out["type"] in TEXT_OUTPUTS:
+            out["output"] = _sendable(out["output"])
         return out
     call_id = wire_id(result.call_id, ID)
+    result = failed(result) if renderer > 4 else result
     output = render_content(result.content, media=True)
     return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def _sendable(output: Any) -> str | list[Any]:
+    """An output as a function's call takes it: no object, no null, no list of nothing."""
+    if isinstance(output, str | list):
+        return cast("str | list[Any]", output) or ""
+    return "" if output is None else json.dumps(output, ensure_ascii=False)
 
 
 def of_one_kind(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from trimtab.core.message import Media, MediaKind, Opaque, Text
+from trimtab.core.picture_tokens import detail_of
 from trimtab.dialects.foreign import data_url, omitted, split_data_url
 from trimtab.dialects.shapes import as_dict, rest
 
@@ -84,7 +85,7 @@ def render_content(
 def _render_media(part: Media) -> dict[str, Any] | None:
     url = data_url(part)
     if part.kind == "image" and url is not None:
-        return {"type": "input_image", "image_url": url, "detail": "auto"}
+        return {"type": "input_image", "image_url": url, "detail": detail_of(part.extra)}
     if part.kind not in ("document", "file") or url is None:
         return None
     if part.data is None:

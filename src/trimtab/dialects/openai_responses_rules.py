@@ -12,9 +12,11 @@ from trimtab.dialects.openai_responses_items import (
     LONGEST_ID,
     LONGEST_NAME,
     RESULTS,
+    TEXT_OUTPUTS,
     is_message,
     side,
 )
+from trimtab.dialects.parameters import unknown_to
 from trimtab.dialects.shapes import as_list, bare, objects
 
 ENCRYPTED = "reasoning.encrypted_content"
@@ -37,7 +39,8 @@ def check(request: _Wire) -> list[str]:
 
 
 def _parameters(request: _Wire) -> list[str]:
-    found = ["Unknown parameter: 'thinking'."] if "thinking" in request else []
+    foreign = unknown_to("openai_responses", request)
+    found = [f"Unknown parameter: '{name}'." for name in foreign]
     asked = ENCRYPTED in (as_list(request.get("include")) or [])
     if asked and reasons(str(request.get("model"))) is False:
         found.append("Encrypted content is not supported with this model.")
@@ -61,6 +64,13 @@ def _input(request: _Wire) -> list[str]:
         found += _ids(items)
     if not request.get("previous_response_id"):
         found += _pairs(items)
+    if reasons(str(request.get("model"))) is False and any(
+        item.get("type") == "reasoning" for item in items
+    ):
+        found.append(
+            "Reasoning input items can only be provided to a reasoning or computer use model. "
+            "Remove reasoning items from your input and try again."
+        )
     return found + _reasoning(items)
 
 
@@ -74,7 +84,8 @@ def _shape(item: _Wire, where: str) -> list[str]:
     kind = item.get("type")
     if kind in CALLS:
         return _call(item, where)
-    if kind == "function_call_output" and not isinstance(item.get("output"), str | list):
+    output = item.get("output")
+    if kind in TEXT_OUTPUTS and not isinstance(output, str | list):
         return [f"{where}.output: expected a string or a list"]
     return []
 

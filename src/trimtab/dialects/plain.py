@@ -9,6 +9,8 @@ from dataclasses import fields, is_dataclass
 from reprlib import repr as short
 from typing import Any, cast
 
+from trimtab.dialects.langchain import is_langchain, message_of
+
 DEEPEST = 200
 """Levels of lists and objects in one another; JSON writers give up at about a thousand."""
 _PARSED = ("parsed", "parsed_arguments", "parsed_output")
@@ -24,6 +26,7 @@ def to_wire(value: Any) -> dict[str, Any]:
     ValueError for what is nested deeper than anybody could send, and TypeError or ValueError for
     what JSON cannot say, with its place.
     """
+    value = message_of(value) if is_langchain(value) else value
     plain = _plain(value, DEEPEST, ()) if is_object(value) else None
     if not isinstance(plain, dict):
         raise TypeError(f"expected a mapping or an SDK object, got {type(value).__name__}")

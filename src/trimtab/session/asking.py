@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.core.budget import quarter
-from trimtab.core.policies.compact import TUNING
+from trimtab.core.policies.compact import max_bytes
+from trimtab.core.policies.knobs import knobs_from
 from trimtab.session.results import summarise_results
 from trimtab.session.session import Session
 from trimtab.session.summarise import summarise
@@ -39,24 +40,18 @@ async def next_request(session: Session, how: Asking, volatile: str | None) -> d
     await summarise_results(session, how.summariser, how.tell)
     if how.summariser is not None:
         await summarise(session, how.summariser, forced=True, tell=how.tell)
+        _warn_of_stand_in(session)
     before, last = session.window.bytes, session.window.last_call
-    limit = _bytes_limit(session)
-    if before > limit:
-        log.info(
-            "Context size %d bytes exceeds limit %d, compacting old tool results...",
-            *(before, limit),
-            extra={"session": session.id, "bytes": before, "limit_bytes": limit},
-        )
-    position = session.window.seq
+    unsent = [
+        (result.entry, result.part, result.size.bytes) for result in session.window.new_results()
+    ]
+    limit, position = _bytes_limit(session), session.window.seq
     request = await session.request(stream=how.stream, volatile=volatile)
     now = session.window.bytes
+    # A result that is cut before it is first sent is no compaction: it never stood there whole.
+    before -= sum(size - entry.shown(part).bytes for entry, part, size in unsent)
     if now < before:
-        saved = before - now
-        log.info(
-            "Context compacted: %d bytes -> %d bytes (saved %d bytes)",
-            *(before, now, saved),
-            extra={"session": session.id, "bytes": now, "saved_bytes": saved},
-        )
+        _log_compaction(session, before, now, limit)
     messages, tokens = session.window.messages, quarter(now)
     log.info(
         "Calling AI with %d messages (~%d bytes, ~%d tokens)",
@@ -67,6 +62,39 @@ async def next_request(session: Session, how: Asking, volatile: str | None) -> d
         how.tell(edited)
     how.tell(call_begun(session, near=_warn(session, last.body.tokens if last is not None else 0)))
     return request
+
+
+def _warn_of_stand_in(session: Session) -> None:
+    """Where a model was to write a summary and lines of what was said take its place."""
+    meter = session.window.summaries
+    if not meter.in_a_row or (wanted := session.wanted_summary(forced=True)) is None:
+        return
+    log.warning(
+        "%d summaries in a row were rejected or failed: lines of what was said stand in for %d "
+        "messages (~%d tokens)",
+        *(meter.in_a_row, len(wanted.messages), wanted.tokens),
+        extra={
+            "session": session.id,
+            "in_a_row": meter.in_a_row,
+            "messages": len(wanted.messages),
+            "tokens": wanted.tokens,
+        },
+    )
+
+
+def _log_compaction(session: Session, before: int, now: int, limit: int) -> None:
+    if before > limit:
+        log.info(
+            "Context size %d bytes exceeds limit %d, compacting old tool results...",
+            *(before, limit),
+            extra={"session": session.id, "bytes": before, "limit_bytes": limit},
+        )
+    saved = before - now
+    log.info(
+        "Context compacted: %d bytes -> %d bytes (saved %d bytes)",
+        *(before, now, saved),
+        extra={"session": session.id, "bytes": now, "saved_bytes": saved},
+    )
 
 
 def _warn(session: Session, before: int) -> bool:
@@ -86,6 +114,7 @@ def _warn(session: Session, before: int) -> bool:
 
 def _bytes_limit(session: Session) -> int:
     """Bytes above which the context is made smaller, as far as one number can say it."""
-    available = session.budget().available * 4
-    options = session.options
-    return min(TUNING[options.goal][0], available) if options.policy == "compact" else available
+    options, budget = session.options, session.budget()
+    if options.policy == "compact":
+        return max_bytes(knobs_from(options.context), options.goal, budget)
+    return budget.available * 4

@@ -58,9 +58,7 @@ async def window_at(
         try:
             async for events in _chunks(store.events(session, spans_of(snapshot, position)), start):
                 window = window or Window(None, snapshot, events)
-                for event in events:
-                    if event.seq > start:
-                        window.apply(event)
+                window.apply(*(event for event in events if event.seq > start))
         except Forgotten as error:
             upto = error.position
         else:

@@ -19,12 +19,12 @@ from trimtab.core.plan import Decision, Plan
 from trimtab.core.policies.aggressive import aggressive
 from trimtab.core.policies.knobs import knobs_from
 from trimtab.core.rejected import at_once
+from trimtab.core.truncation import cut_in_silence, silently_truncated
 from trimtab.core.window import Window
 from trimtab.dialects import dialect
 from trimtab.dialects.dialect import Wire
 from trimtab.providers.errors import read_event, read_stop
 from trimtab.providers.provider import CUT_SHORT, TRANSIENT, Failure, ProviderError
-from trimtab.providers.truncation import read_usage
 from trimtab.session.happenings import COMPACTED, LEFT_OUT, Happening, Notice, Restarted
 from trimtab.session.session import Session
 from trimtab.session.telling import edited_since
@@ -158,16 +158,13 @@ def _full(session: Session, reply: Wire) -> Failure | None:
 
 
 def _cut(window: Window, reply: Wire) -> Failure | None:
-    """A request that was cut in silence: only servers that speak Chat do so."""
+    """A request that was cut in silence; what was read is the limit, for that much fits."""
     usage = dialect(window.settings.dialect).read_reply(reply).usage
-    if usage is None or window.last_call is None or window.settings.dialect != "openai_chat":
+    if usage is None or window.last_call is None or not silently_truncated(window, usage.input):
         return None
-    estimate = int(window.last_call.body.tokens * min(1.0, window.ratio))
-    if window.overflowed and estimate <= (window.learned_limit or 0):
-        # Cut down to what the server has read already, and again little of it was counted: it is
-        # the estimate that is off, and the limit would go down for ever.
-        return None
-    return read_usage(estimate, usage, counter=window.counter.name)
+    words = cut_in_silence(window.pending.estimate, usage.input)
+    estimate = window.pending.estimate
+    return Failure(kind="overflow", message=words, limit=usage.input, input=estimate)
 
 
 def _output_may_do(session: Session, failure: Failure) -> bool:

@@ -159,10 +159,13 @@ class Session:
         """Which pictures and files its model can be given."""
         return takes_of(self.window.settings.dialect, self.window.settings.model)
 
-    async def add(self, item: Any, *, key: str | None = None) -> str:
-        """Append what was said; a key that the session knows is not added again."""
+    async def add(self, item: Any, *, key: str | None = None, owned: bool = True) -> str:
+        """Append what was said; a key that the session knows is not added again.
+
+        What is no part of a turn is not `owned`: it is added whoever runs the turn.
+        """
         try:
-            return await self._write(lambda: self._context.add(item, key=key))
+            return await self._write(lambda: self._context.add(item, key=key), epoch=owned)
         except KeyTaken as known:
             if known.position > self.window.seq:
                 await self.refresh()  # somebody else added it: the next request must hold it

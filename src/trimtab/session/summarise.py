@@ -119,14 +119,14 @@ async def recorded(session: Session, attempt: Attempt, text: str, **where: Any) 
 
 def _log(session: Session, told: Summarised) -> None:
     attempt, meter = told.attempt, session.window.summaries
-    level = logging.INFO if attempt.tokens else logging.WARNING
+    stands = attempt.outcome in ("made", "patched")
+    sizes = f"{attempt.tokens} tokens for {attempt.replaced}"
     log.log(
-        level,
-        "Summary %s: %d tokens for %d (%s); window %d messages (~%d tokens); "
+        logging.INFO if stands else logging.WARNING,
+        "Summary %s: %s (%s); window %d messages (~%d tokens); "
         "%d made, %d patched, %d rejected, %d failed so far",
         attempt.outcome,
-        attempt.tokens,
-        attempt.replaced,
+        sizes if stands else f"{attempt.replaced} tokens of messages stay",
         attempt.why or "as it came",
         told.messages,
         told.tokens,

@@ -57,6 +57,13 @@ class Summariser:
     """Values of one's own for the model's catalog entry."""
     only_results: bool = False
     """True where it is asked about single tool results alone, and never about the history."""
+    prompt: str | None = None
+    """What to write, in your own words; None is ours. That the history is data, the headings and
+    the 300 tokens are said beside it."""
+
+    def __post_init__(self) -> None:
+        if self.prompt is not None and not self.prompt.strip():
+            raise ValueError("the summariser's prompt is empty; say what to write, or leave it out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +103,13 @@ class _Asking:
     usage: Usage | None = None
 
 
+def prompt(words: str | None = None) -> str:
+    """What the model is told about a history; `words` say what to write of it instead of ours."""
+    told = text_of("summary_words.txt") if words is None else words.strip()
+    return text_of("summary.txt").replace("WORDS", told, 1)
+
+
 @cache
-def prompt() -> str:
-    """What the model is told about a history."""
-    return text_of("summary.txt")
-
-
 def text_of(name: str) -> str:
     """A prompt that stands beside this file."""
     return files("trimtab.session").joinpath(name).read_text(encoding="utf-8").strip()
@@ -139,7 +147,12 @@ async def make_summary(
         )
 
     return await made_of(
-        summariser, serialised(messages), judge, prior=prior, max_tokens=max_tokens, system=prompt()
+        summariser,
+        serialised(messages),
+        judge,
+        prior=prior,
+        max_tokens=max_tokens,
+        system=prompt(summariser.prompt),
     )
 
 

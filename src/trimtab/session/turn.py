@@ -81,7 +81,7 @@ async def run_turn(
     named = None if tools is None else {tool.name: tool for tool in tools}
     chosen = {tool.name: tool for tool in selected}
     if says is not None:
-        await session.add(says, key=key)
+        await session.add(says, key=key, owned=False)
     async with session.turn, turn_told(session, tell), _claimed(session):
         await equip(session, named, chosen)
         if summariser is not None:

@@ -58,7 +58,7 @@ async def converse(store, name) -> Kept:
         if turn == 20:
             await talk.configure(model="gpt-4.1", dialect="openai_chat", tools=[TOOL])
         if turn == 30:
-            await talk.configure(policy="layered")
+            await talk.configure(policy="layered", context={"max_history_tokens": 600})
         if turn == 25:
             await talk.add(user("Never mind."))
             await talk.rewind(talk.window.seq - 1)

@@ -137,8 +137,7 @@ def test_a_past_request_with_a_joined_message_and_a_tail_is_shown_as_it_was_sent
     [*_, call] = [event.seq for event in context.events if isinstance(event.body, Call)]
     context.add(said("yes"))
     talk(context, 3, size=300, start=3)
-    assert sent["messages"][0]["content"] == f"{NOTICE}\n\nnow"
-    assert sent["messages"][1]["content"] == "It is noon."
+    assert sent["messages"][0]["content"] == f"{NOTICE}\n\nnow\n\nIt is noon."
     assert context.rebuild(call) == sent
 
 

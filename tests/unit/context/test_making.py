@@ -94,8 +94,8 @@ def test_all_that_shapes_a_request_is_in_the_first_event():
                 "max_input_tokens": 40_000,
                 "max_output_tokens": 1_000,
             },
-            counter="piecewise/max/1",
-            renderer=4,
+            counter="piecewise/max/2",
+            renderer=5,
         )
     )
 

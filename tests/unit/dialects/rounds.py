@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trimtab.core.message import Message
-from trimtab.core.prompt import Block, Prompt
+from trimtab.core.prompt import RENDERER, Block, Prompt
 from trimtab.dialects.dialect import Dialect
 
 
@@ -40,8 +40,9 @@ def _in_call_order(messages: list[Message]) -> list[Message]:
     return sorted(messages, key=place)
 
 
-def rendered(dialect: Dialect, messages: Sequence[Message]) -> list[Block]:
-    return [block for each in rounds(messages) for block in dialect.blocks(each)]
+def rendered(dialect: Dialect, messages: Sequence[Message], model: str = "") -> list[Block]:
+    found = (dialect.blocks(each, RENDERER, model) for each in rounds(messages))
+    return [block for blocks in found for block in blocks]
 
 
 OUTPUT_PARAMS = {

@@ -42,16 +42,16 @@ def test_a_history_survives_the_log(name, data):
 def test_any_valid_history_renders_to_a_request_that_the_target_accepts(source, target, data):
     messages = dialect(source).read_history(data.draw(histories[source]))
     spoken = dialect(target)
-    blocks = rendered(spoken, messages)
+    model = data.draw(st.sampled_from(["gpt-5.6", "other"]))
+    blocks = rendered(spoken, messages, model)
     before = copy.deepcopy(blocks)
     last = len(blocks) - 1
-    model = data.draw(st.sampled_from(["gpt-5.6", "other"]))
     request = spoken.request(
         prompt(spoken, blocks, model=model, marks=(-1, 0, last // 2, last), volatile="now")
     )
     assert spoken.check(request) == []
     assert blocks == before, "a request leaves the blocks as they are"
-    assert rendered(spoken, messages) == before, "rendering again gives the same"
+    assert rendered(spoken, messages, model) == before, "rendering again gives the same"
     sent = json.dumps(request)
     for message in messages:
         # A text of blanks alone is refused by some, and sent as a word that says so.

@@ -340,9 +340,8 @@ def test_a_round_made_by_hand_renders_to_anthropic():
             {
                 "type": "tool_result",
                 "tool_use_id": "b",
-                "is_error": True,
                 "content": [
-                    {"type": "text", "text": "B"},
+                    {"type": "text", "text": "Error: B"},
                     {
                         "type": "image",
                         "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"},
@@ -351,7 +350,7 @@ def test_a_round_made_by_hand_renders_to_anthropic():
             },
         ),
         ("user", {"type": "text", "text": "hurry"}),
-        ("user", {"type": "text", "text": "notice"}),
+        ("system", {"type": "text", "text": "notice"}),
     ]
 
 
@@ -377,7 +376,7 @@ def test_a_round_made_by_hand_renders_to_chat():
         {
             "role": "tool",
             "tool_call_id": "b",
-            "content": "B\n[image omitted: not supported here]",
+            "content": "Error: B\n[image omitted: not supported here]",
         },
         {"role": "user", "content": "hurry"},
         {"role": "system", "content": "notice"},
@@ -399,7 +398,7 @@ def test_a_round_made_by_hand_renders_to_responses():
             "type": "function_call_output",
             "call_id": "b",
             "output": [
-                {"type": "input_text", "text": "B"},
+                {"type": "input_text", "text": "Error: B"},
                 {
                     "type": "input_image",
                     "image_url": "data:image/png;base64,AAAA",

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
+from trimtab.agent.reading import note_on_masks
 from trimtab.cli.chat.asking import Asking
 from trimtab.cli.chat.commands import command_in, obey
 from trimtab.cli.chat.display import level_of, show_context, show_hidden, show_line
@@ -174,6 +175,8 @@ class Chatting:
         talk = self.talk
         window, spec = talk.session.window, talk.agent.spec
         self._line(f"{spec.name} · {spec.model.name} · session {talk.session.id}", "bold")
+        if note := note_on_masks(spec):
+            self._hint(f"{note}.")
         if not known:
             self._hint("/help lists the commands; Ctrl-D leaves.\n")
             return

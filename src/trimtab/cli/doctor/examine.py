@@ -8,7 +8,7 @@ from typing import Any
 
 from trimtab.agent.agent import options_of
 from trimtab.agent.problems import AgentFileError
-from trimtab.agent.reading import hints, place_of_store, read_agent, system_of
+from trimtab.agent.reading import hints, note_on_masks, place_of_store, read_agent, system_of
 from trimtab.agent.spec import Model, Spec
 from trimtab.catalog import resolve
 from trimtab.cli.doctor import machine
@@ -40,6 +40,8 @@ async def examine(
     yield ok(file.name, f"{spec.name}: {spec.model.name}, {len(spec.tools)} tools")
     for hint in hints(file):
         yield warn(file.name, hint, "")
+    if note := note_on_masks(spec):
+        yield warn(file.name, note, "")
     store = place_of_store(spec, folder)
     dialect = dialect_of(spec.model)
     yield machine.extras(spec, dialect, store)

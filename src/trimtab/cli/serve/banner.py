@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from trimtab.agent.permissions import rules_of
+from trimtab.agent.reading import note_on_masks
 from trimtab.cli.serve.crew import Crew
 from trimtab.cli.serve.doors import EVERYBODY
 from trimtab.cli.words import counted, listed, plain
@@ -36,6 +37,8 @@ def banner(
     rows.append(("turns", f"{at_once} at once" if turns else "none here; other processes answer"))
     if turns and (told := refused(crew)):
         rows.append(("refused", f"{'; '.join(told)}: nobody can be asked here"))
+    if turns:
+        rows += [("note", told) for told in notes(crew)]
     if waiting:
         rows.append(("left over", f"{counted(waiting, 'session')} go on where they were"))
     wide = max(len(name) for name, _ in rows) + 2
@@ -58,6 +61,12 @@ def refused(crew: Crew) -> list[str]:
             elif rules.ask:
                 found.append(f"{tool}{whose}, where its `ask` matches")
     return found
+
+
+def notes(crew: Crew) -> list[str]:
+    """What an operator may have meant otherwise."""
+    found = [(name, note_on_masks(member.spec)) for name, member in crew.members.items()]
+    return [f"{name}: {note}" for name, note in found if note]
 
 
 def _agents(crew: Crew) -> str:

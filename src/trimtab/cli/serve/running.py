@@ -16,7 +16,7 @@ from typing import Any
 import typer
 
 from trimtab.cli.serve import logs
-from trimtab.cli.serve.banner import banner, refused
+from trimtab.cli.serve.banner import banner, notes, refused
 from trimtab.cli.serve.crew import Crew, crew_of
 from trimtab.cli.serve.house import House, opened
 from trimtab.cli.serve.listening import Listening, address, keys_for, listen, place, server_of
@@ -188,6 +188,7 @@ class _Serving:
             "waiting": house.resumed,
             "metrics": self._metrics,
             "refused": refused(self._crew) if house.turns is not None else [],
+            "notes": notes(self._crew) if house.turns is not None else [],
         }
         if self._wanted.json_logs:
             log.info("serving", extra=facts)

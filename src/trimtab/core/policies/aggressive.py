@@ -12,7 +12,7 @@ from trimtab.core.budget import HIDE_FIRST, Budget
 from trimtab.core.guard import CannotFit, cannot_fit, guarded
 from trimtab.core.plan import Cap, Decision, Plan
 from trimtab.core.policies.knobs import Knobs
-from trimtab.core.policies.steps import mask_older
+from trimtab.core.policies.steps import kept_last, mask_older
 from trimtab.core.sacrifice import sacrifice
 from trimtab.core.window import Window
 
@@ -30,9 +30,11 @@ def aggressive(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
     plan = Plan(window, budget)
     enough = _enough(plan)
     if not enough():
-        mask_older(plan, knobs, KEEP, WHY)
+        mask_older(plan, knobs, KEEP, WHY, enough)
     if not enough():
-        for result in list(window.results.values()):
+        for result in kept_last(plan, list(window.results.values())):
+            if result.key in plan.kept and enough():
+                break
             if plan.shows(result):
                 plan.truncate(result.entry, result.part, Cap(amount=CHARS, unit="chars"), WHY)
     if not enough() or plan.tokens >= window.tokens:
@@ -47,13 +49,16 @@ def after_refusal(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
     """The edits that it takes for the next request to be another than the one that was refused:
     none where a limit that was learned, or less output, makes it so. CannotFit where none would."""
     plan, last = Plan(window, budget), window.last_call
-    output = min(budget.max_output, budget.limit - plan.bound())
+    output = budget.max_output
+    if not window.refused:  # else the limit is only guessed from what was refused
+        output = min(output, budget.limit - plan.bound())
     if window.refused and window.settings.policy in HIDE_FIRST:
         decision = aggressive(window, budget, knobs=knobs)
         if decision.edits:
             return decision
     try:
-        if guarded(window, budget, ()) or (last is not None and output < last.body.max_output):
+        smaller = not window.refused and guarded(window, budget, ())
+        if smaller or (last is not None and output < last.body.max_output):
             return Decision()  # with less output it is another request already
     except CannotFit:
         return Decision()  # which is said where the request is made again
@@ -67,7 +72,7 @@ def drop_half(plan: Plan) -> None:
     """The oldest half of what is seen; a cut inside of a group moves before it."""
     kept, before = plan.messages // 2, plan.tokens
     with plan.provided(lambda: plan.tokens < before):
-        for group in plan.groups():
+        for group in plan.kept_last(plan.groups()):
             if plan.messages - group.messages < kept:
                 return
             plan.drop(group, WHY)
@@ -80,7 +85,7 @@ def halve(plan: Plan) -> None:
 
 
 def _enough(plan: Plan) -> Callable[[], bool]:
-    learned = plan.window.learned_limit is not None
-    if not learned or plan.window.settings.policy == "compact":
+    named = plan.window.learned_limit is not None and not plan.window.refused
+    if not named or plan.window.settings.policy == "compact":
         return lambda: plan.bytes <= BYTES
     return lambda: plan.bound() <= plan.budget.most_input

@@ -23,7 +23,7 @@ WHY = "asked for"
 def asked(window: Window, budget: Budget, *, knobs: Knobs) -> Decision:
     """The edits; none where nothing older than the newest messages can be made smaller."""
     plan = Plan(window, budget)
-    if older := older_groups(plan, MESSAGES):
+    if older := [group for group in older_groups(plan, MESSAGES) if not plan.keeps(group)]:
         stand_in(plan, older, WHY)
-    mask_older(plan, knobs, RESULTS, WHY)
+    mask_older(plan, knobs, RESULTS, WHY, lambda: True)
     return plan.decision()

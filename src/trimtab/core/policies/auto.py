@@ -29,10 +29,11 @@ from trimtab.core.policies.order import least_needed
 from trimtab.core.policies.steps import (
     bind_history,
     cap_results,
+    kept_last,
     maskable,
     older_groups,
 )
-from trimtab.core.policies.summaries import stand_in_down_to, wanted_span
+from trimtab.core.policies.summaries import low_water, stand_in_down_to, wanted_span
 from trimtab.core.rounds import Group, Result
 from trimtab.core.sacrifice import limit_instructions, sacrifice
 from trimtab.core.summary_text import ASKED_TOKENS
@@ -142,7 +143,8 @@ def auto(
         if plan.tokens - plan.words <= low + MIN_GAIN:
             return decided(tuning, plan, meter)
         prices = prices_of(window, budget)
-        look = outlook(plan, order(window, candidates(plan, knobs, tuning.keep)), low)
+        ordered = order(window, candidates(plan, knobs, tuning.keep))
+        look = outlook(plan, [r for r in ordered if r.key not in plan.kept], low)
         forced = plan.tokens > HARD * budget.room
         if manual and look.older and not forced:
             if (awaited := await_summary(tuning, plan, look, prices, meter)) is not None:
@@ -155,7 +157,7 @@ def auto(
             limit_instructions(plan, "instructions over a quarter of the room")
             compact(tuning, plan, look.ordered, low, whole=forced or not manual)
             if forced and plan.tokens > low:
-                escalate(tuning, plan, candidates(plan, knobs, 1), low)
+                escalate(tuning, plan, kept_last(plan, candidates(plan, knobs, 1)), low)
             bind_history(plan, knobs)  # a summary of what was found since counts as history
             return decided(tuning, plan, 0.0)
         first = min((result.seq for result in look.chosen), default=None)
@@ -198,7 +200,7 @@ def await_summary(
         return None
     meter += prices.read * look.removed
     pays = look.removed >= MIN_GAIN and whole.pays(meter, tuning.theta, prices)
-    return decided(tuning, plan, meter, wanted=wanted_span(taken) if pays else None)
+    return decided(tuning, plan, meter, wanted=wanted_span(plan, taken) if pays else None)
 
 
 def caps_of(plan: Plan, goal: Goal, names: int) -> Callable[[Result], Cap]:
@@ -291,18 +293,20 @@ def compact(
 
 def escalate(tuning: Tuning, plan: Plan, results: list[Result], low: int) -> None:
     """There is no room: mask all but the newest result, then let whole groups go, but not in vain:
-    where what must stay is large, half of what may go is enough."""
+    where what must stay is large, half of what may go is enough. What is to be hidden last goes
+    only as far as it must."""
     why = f"no room left: to {low} tokens"
+    hard = int(HARD * plan.budget.room)
     for result in results:
         if plan.tokens - plan.words <= low:
             return
+        if result.key in plan.kept and plan.tokens <= hard - MIN_GAIN:
+            return
         mask_naming(plan, result, why)
-    hard = int(HARD * plan.budget.room)
     if plan.tokens <= hard - MIN_GAIN:
         return
     older = older_groups(plan, 0)
-    stays = plan.tokens - sum(map(plan.net_tokens, older))
-    enough = min(hard, max(low + plan.words, (stays + hard) // 2))
+    enough = low_water(plan, older, low + plan.words, hard)
     summarise_down_to(tuning, plan, older, enough - plan.words, why)
     if plan.tokens > enough:
         sacrifice(plan, lambda: plan.tokens <= enough, why)
@@ -322,10 +326,11 @@ def summarise_down_to(tuning: Tuning, plan: Plan, older: list[Group], low: int, 
 
 
 def summarisable(plan: Plan) -> list[Group]:
-    """Oldest groups that a summary may take: none behind the first that holds a newest result."""
+    """Oldest groups that a summary may take: none behind the first that holds a newest result, and
+    none with a result that is to be hidden last."""
     newest = islice(reversed(plan.window.results.values()), KEEP)
     first = min((result.entry.round.group.index for result in newest), default=None)
-    older = older_groups(plan, KEEP_MESSAGES)
+    older = [group for group in older_groups(plan, KEEP_MESSAGES) if not plan.keeps(group)]
     return older if first is None else [group for group in older if group.index < first]
 
 

@@ -19,7 +19,7 @@ TUNING: dict[Goal, tuple[int, int]] = {
 
 
 def compact(knobs: Knobs, goal: Goal = "balanced") -> Policy:
-    threshold, keep = TUNING[goal]
+    keep = TUNING[goal][1]
 
     def words(strategy: Strategy, kept: int, total: int) -> str:
         if strategy == "head":
@@ -31,9 +31,17 @@ def compact(knobs: Knobs, goal: Goal = "balanced") -> Policy:
         own = Cap(amount=MAX_RESULT_BYTES, unit="bytes", words=words, beside=True)
         cap_results(plan, knobs, own)
         bind_history(plan, knobs)
-        limit = min(threshold, budget.available * 4)
+        limit = max_bytes(knobs, goal, budget)
         if plan.bytes > limit:
-            mask_older(plan, knobs, keep, f"{plan.bytes} bytes over {limit}")
+            why = f"{plan.bytes} bytes over {limit}"
+            mask_older(plan, knobs, keep, why, lambda: plan.bytes <= limit)
         return plan.decision(summary_tokens=knobs.summary.max_tokens, frontier=plan.oldest_result())
 
     return decide
+
+
+def max_bytes(knobs: Knobs, goal: Goal, budget: Budget) -> int:
+    """Bytes of messages above which `compact` acts: the user's own number, or the goal's, and no
+    more than is available."""
+    own = knobs.max_context_bytes
+    return min(TUNING[goal][0] if own is None else own, budget.available * 4)

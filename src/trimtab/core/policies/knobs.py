@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, Literal, TypeVar, cast
@@ -124,6 +124,11 @@ class Knobs:
     """First results that are never masked; None is the preset's own."""
     tool_result_keep_last: int | None = None
     """Newest results that are never masked; 0 for both switches masking off."""
+    max_context_bytes: int | None = None
+    """Bytes of messages above which `compact` acts, more than 0; None is the goal's."""
+    keep: tuple[str, ...] = ()
+    """Patterns of file names, such as `README*`: a result of a call with an argument that matches
+    one, whole or by its last part, is hidden after all other results."""
     tools: Mapping[str, ToolKnobs] = field(default_factory=dict[str, ToolKnobs])
     """By tool name: what differs for that tool."""
     summary: SummaryKnobs = field(default_factory=SummaryKnobs)
@@ -133,6 +138,7 @@ class Knobs:
 
     def __post_init__(self) -> None:
         _check_count("max_tool_result_tokens", self.max_tool_result_tokens)
+        _check_count("max_context_bytes", self.max_context_bytes)
         _check_strategy(self.tool_result_truncation)
         for name in ("max_history_tokens", "tool_result_keep_first", "tool_result_keep_last"):
             _check_count(name, getattr(self, name), least=0)
@@ -159,12 +165,21 @@ def knobs_from(data: Mapping[str, Any] | None) -> Knobs:
     tools = _mapping("tools", given.get("tools"))
     own = {name: _block(ToolKnobs, f"tools.{name}.", value) for name, value in tools.items()}
     nested = {"summary": SummaryKnobs, "thresholds": ThresholdKnobs}
-    blocks = {
+    blocks: dict[str, Any] = {
         name: _block(kind, f"{name}.", given[name])
         for name, kind in nested.items()
         if name in given
     }
+    if given.get("keep") is not None:
+        blocks["keep"] = _patterns(given["keep"])
     return _block(Knobs, "", {**given, **blocks, "tools": own})
+
+
+def _patterns(given: Any) -> tuple[str, ...]:
+    patterns = cast("Sequence[Any]", given) if isinstance(given, list | tuple) else [None]
+    if not all(isinstance(each, str) and each.strip() for each in patterns):
+        raise ValueError(f'keep is {given!r}; it must be a list of file patterns: ["README*"]')
+    return tuple(patterns)
 
 
 def _block(kind: type[T], within: str, given: Any) -> T:

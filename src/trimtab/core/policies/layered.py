@@ -37,10 +37,16 @@ def layered(knobs: Knobs) -> Policy:
 
 
 def drop_rounds(plan: Plan) -> None:
-    """Drop the oldest rounds of the active turn; history and the newest round stay."""
-    room = plan.budget.available
+    """Drop the oldest rounds of the active turn; history and the newest round stay.
+
+    For some models and texts the upper bound is reached before `bytes/4` is: it counts here, too,
+    or else the guard would hide what the rounds could have made room for.
+    """
+    room, most = plan.budget.available, plan.budget.most_input
     why, start = f"over {room} tokens", plan.window.turn_start
     plan.drop_oldest(lambda: quarter(plan.bytes) <= room, why, after=start)
+    why = f"over {most} tokens by the upper bound"
+    plan.drop_oldest(lambda: plan.bound() <= most, why, after=start)
 
 
 def frontier(plan: Plan, knobs: Knobs) -> int | None:

@@ -98,6 +98,7 @@ def mask_middle(plan: Plan, knobs: Knobs, first: int, last: int) -> None:
         return
     kept = results.ends(first, last)
     why = f"middle of {results.count} results"
+    kept |= plan.kept
     for result in maskable(plan, knobs):
         if result.key not in kept and result.entry.round.group.index >= plan.window.turn_start:
             size = plan.size(result.entry, result.part).bytes
@@ -105,15 +106,18 @@ def mask_middle(plan: Plan, knobs: Knobs, first: int, last: int) -> None:
             plan.mask(result.entry, result.part, why, masked(quarter(content)))
 
 
-def mask_older(plan: Plan, knobs: Knobs, keep: int, why: str) -> None:
-    """Turn all but the newest results into their first lines; both 0 masks nothing."""
+def mask_older(plan: Plan, knobs: Knobs, keep: int, why: str, enough: Callable[[], bool]) -> None:
+    """Turn all but the newest results into their first lines; both 0 masks nothing. Those that are
+    to be hidden last follow only until it is `enough`."""
     last = keep if knobs.tool_result_keep_last is None else knobs.tool_result_keep_last
     first = knobs.tool_result_keep_first or 0
     if first == 0 and last == 0:
         return
     results = [r for r in plan.window.results.values() if not plan.hides(r.entry.round.group)]
     kept = {result.key for result in (*results[:first], *results[max(0, len(results) - last) :])}
-    for result in maskable(plan, knobs):
+    for result in kept_last(plan, maskable(plan, knobs)):
+        if result.key in plan.kept and enough():
+            return
         if result.key not in kept:
             text = previously_viewed(text_of_result(result))
             plan.mask(result.entry, result.part, why, text)
@@ -131,20 +135,26 @@ def maskable(plan: Plan, knobs: Knobs) -> list[Result]:
     ]
 
 
+def kept_last(plan: Plan, results: list[Result]) -> list[Result]:
+    """Results in their order, those that are to be hidden last at the end."""
+    return sorted(results, key=lambda result: result.key in plan.kept) if plan.kept else results
+
+
 def text_of_result(result: Result) -> str:
     part = result.entry.message.results
     return next((p.text for p in part if p is result.entry.message.parts[result.part]), "")
 
 
 def older_groups(plan: Plan, keep: int) -> list[Group]:
-    """Groups that a summary may replace: all but those that hold the newest messages."""
+    """Groups that a summary may replace, in the order in which they go: all but those that hold
+    the newest messages."""
     kept = 0
     older: list[Group] = []
     for group in reversed(list(plan.groups())):
         if kept >= keep and plan.may_hide(group) and not plan.unread(group):
             older.append(group)
         kept += group.messages
-    return older[::-1]
+    return plan.kept_last(older[::-1])
 
 
 def bind_history(plan: Plan, knobs: Knobs) -> None:

@@ -20,6 +20,7 @@ from trimtab.core.summary_text import (
     split,
 )
 from trimtab.core.tokens import Counter, front_size
+from trimtab.core.verdict import Rejected, looked_at
 from trimtab.core.window import Window
 
 NAME_TOKENS = 8
@@ -68,23 +69,38 @@ def stand_in_down_to(
     low: int,
     why: str,
     *,
-    max_names: int,
+    least: int = 0,
+    max_names: int = 0,
     max_tokens: int | None = None,
     list_tokens: int | None = None,
 ) -> None:
-    """The same for as many of the oldest groups as leave no more tokens than `low`."""
+    """The same for as many of the oldest groups as leave no more tokens than `low`, and for the
+    first `least` of them at any rate."""
     before = size_before(plan.window, plan.summary)
     text, taken, freed, need = "", 0, 0, plan.tokens - plan.words - low
-    while freed < need and taken < len(older):
-        while freed < need and taken < len(older):
+    while taken < len(older) and (freed < need or taken < least):
+        while taken < len(older) and (freed < need or taken < least):
             freed += plan.group_tokens(older[taken])
             taken += 1
-        given = older[:taken]
+        given = sorted(older[:taken], key=lambda group: group.index)
         text = extractive(
             plan, given, max_names=max_names, max_tokens=max_tokens, list_tokens=list_tokens
         )
         need = plan.tokens - plan.words - low + plan.size_of_summary(given, text) - before
     plan.summarise(older[:taken], text, f"{why}; extractive")
+
+
+def first_of(older: list[Group], others: list[Group]) -> list[Group]:
+    """Groups, and after them the others that are not among them."""
+    known = {group.index for group in older}
+    return [*older, *(group for group in others if group.index not in known)]
+
+
+def low_water(plan: Plan, older: list[Group], low: int, most: int) -> int:
+    """Tokens down to which groups are summarised: `low`, or more where what must stay is large.
+    Not all that was said goes then: half of what may is enough."""
+    stays = plan.tokens - sum(map(plan.net_tokens, older))
+    return min(most, max(low, (stays + most) // 2))
 
 
 def extractive(
@@ -166,9 +182,15 @@ def size_before(window: Window, summary: Edit | None) -> int:
     return front_size(window.counter, window.framed(summary), "").tokens
 
 
-def wanted_span(older: list[Group]) -> Span | None:
+def wanted_span(plan: Plan, older: list[Group]) -> Span | None:
     """The messages that someone should summarise; None where there are none."""
-    return Span(first=older[0].first, last=older[-1].last) if older else None
+    if not older:
+        return None
+    first, last = min(group.first for group in older), max(group.last for group in older)
+    taken = {group.index for group in older}
+    between = (group for group in plan.window.between(first, last) if group.hidden is None)
+    spares = tuple(g.first for g in between if g.index not in taken and plan.keeps(g))
+    return Span(first=first, last=last, spares=spares)
 
 
 def wanted(window: Window, decision: Decision, *, forced: bool = False) -> WantedSummary | None:
@@ -177,11 +199,11 @@ def wanted(window: Window, decision: Decision, *, forced: bool = False) -> Wante
     Where it is `forced`, those instead that the policy would put a stand-in for.
     """
     edits = (edit for edit in decision.edits if edit.op == "summarise")
-    spans = (Span(first=edit.first, last=edit.last) for edit in edits)
+    spans = (Span(first=edit.first, last=edit.last, spares=edit.spares) for edit in edits)
     span = next(spans, None) if forced else decision.wanted
     if span is None:
         return None
-    groups = [group for group in window.between(span.first, span.last) if group.hidden is None]
+    groups = [group for group in window.between(span.first, span.last) if span.takes(group)]
     tokens = sum(group.tokens for group in groups) + size_before(window, window.summary)
     prior, listed = window.summary.text if window.summary else "", decision.list_tokens
     tells = (window.summary.first, window.summary.last) if window.summary else None
@@ -205,16 +227,26 @@ def summarised(plan: Plan, span: Span, text: str, decision: Decision) -> tuple[E
             f"{named} was made from messages that have been undone or erased since; ask again for "
             "what should be summarised"
         )
-    groups = [group for group in window.between(span.first, span.last) if group.hidden is None]
+    groups = [group for group in window.between(span.first, span.last) if span.takes(group)]
     replaced = sum(group.tokens for group in groups) + size_before(window, window.summary)
-    listed = decision.list_tokens
+    prior, listed = window.summary.text if window.summary else "", decision.list_tokens
     if listed is None and decision.summary_tokens is not None:
-        listed = listable(window.summary.text if window.summary else "", replaced, window.counter)
-    smaller = bool(text.strip()) and window.counter.count(text) < replaced
+        listed = listable(prior, replaced, window.counter)
+    try:
+        text = looked_at(text)
+    except Rejected as why:
+        raise SummaryRefused(f"{named} was not taken: {why}; the messages stay") from why
+    if not text.strip():
+        raise SummaryRefused(f"{named} is empty; the messages stay")
+    size = window.counter.count(text)
+    smaller = size < replaced
     text = fitted(text, window.counter, decision.summary_tokens, listed)
     if not smaller or not plan.summarise(groups, text, "summary"):
+        if smaller and groups:
+            size = plan.size_of_summary(groups, text)
         raise SummaryRefused(
-            f"{named} is empty or not smaller than what it replaces; the messages stay"
+            f"{named} is not smaller than what it replaces: {size} tokens, the list and the words "
+            f"around it included, in place of {replaced}; the messages stay"
         )
     return plan.decision().edits
 

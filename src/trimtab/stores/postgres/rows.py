@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trimtab.core.event import (
+    Attempt,
     Call,
     Edit,
     Event,
     Fork,
     Outcome,
     Said,
+    Settings,
     Turn,
     Usage,
     event_from_json,
@@ -48,6 +50,10 @@ class CallRow:
     """`sent` until the outcome is known, then `ok` or `error`."""
     usage: Usage | None = None
     """What the provider reported."""
+    model: str | None = None
+    """Where it went; None for the model that the session has."""
+    purpose: str = "reply"
+    """What for: `reply` or `summary`."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +76,8 @@ class Batch:
     """The newest summary and its time."""
     parent: str | None = None
     """The session forked from."""
+    model: str | None = None
+    """The session's model from now on."""
 
     @property
     def plain(self) -> bool:
@@ -79,7 +87,7 @@ class Batch:
     @property
     def claims(self) -> bool:
         """True where the session's row must know."""
-        return bool(self.epoch or self.summary or self.parent is not None)
+        return bool(self.epoch or self.summary or self.parent is not None or self.model)
 
 
 def row_of(event: Event) -> tuple[Row, dict[str, str]]:
@@ -100,8 +108,10 @@ def row_of(event: Event) -> tuple[Row, dict[str, str]]:
 def is_plain(event: Event) -> bool:
     """True for an event that needs no row but its own, large texts aside."""
     match event.body:
-        case Call() | Outcome() | Fork():
+        case Call() | Outcome() | Fork() | Settings():
             return False
+        case Attempt(calls=calls):
+            return not calls
         case Turn(state=state):
             return state != "claimed"
         case Edit(op=op):
@@ -124,7 +134,22 @@ def batch_of(events: Sequence[Event]) -> Batch:
 def _derive(batch: Batch, event: Event) -> None:
     match event.body:
         case Call() as call:
-            batch.calls[event.seq] = CallRow(seq=event.seq, bytes=call.bytes, at=event.at)
+            batch.calls[event.seq] = CallRow(
+                seq=event.seq, bytes=call.bytes, at=event.at, model=batch.model
+            )
+        case Attempt() as attempt if attempt.calls:
+            batch.calls[event.seq] = CallRow(
+                seq=event.seq,
+                # What was sent is not in the log: four bytes for each of its tokens.
+                bytes=4 * (attempt.usage.input if attempt.usage else attempt.replaced),
+                at=event.at,
+                status="error" if attempt.outcome == "failed" else "ok",
+                usage=attempt.usage,
+                model=written(attempt.model),
+                purpose="summary",
+            )
+        case Settings() as settings:
+            batch.model = written(settings.model)
         case Outcome() as outcome if 0 < outcome.call < event.seq:
             end(batch.calls, batch.outcomes, outcome)
         case Turn(state="claimed") as turn:
@@ -145,13 +170,7 @@ def end(calls: dict[int, CallRow], others: dict[int, Outcome], outcome: Outcome)
     if call is None:
         others[outcome.call] = outcome
     else:
-        calls[call.seq] = CallRow(
-            seq=call.seq,
-            bytes=call.bytes,
-            at=call.at,
-            status=outcome.status,
-            usage=outcome.usage,
-        )
+        calls[call.seq] = replace(call, status=outcome.status, usage=outcome.usage)
 
 
 def event_parameters(batch: Batch) -> list[str]:
@@ -176,7 +195,7 @@ def _quoted(item: str) -> str:
 
 
 def row_parameters(batch: Batch) -> list[Any]:
-    """$9 to $25: blobs, then calls, then outcomes."""
+    """$9 to $27: blobs, then calls, then outcomes."""
     calls, outcomes = batch.calls.values(), batch.outcomes.values()
     return [
         [bytes.fromhex(digest) for digest in batch.blobs],
@@ -187,6 +206,8 @@ def row_parameters(batch: Batch) -> list[Any]:
         numbers([clamped(call.at) for call in calls]),
         texts([call.status for call in calls]),
         *_usages([call.usage for call in calls]),
+        texts([call.model for call in calls]),
+        texts([call.purpose for call in calls]),
         numbers([outcome.call for outcome in outcomes]),
         texts([outcome.status for outcome in outcomes]),
         *_usages([outcome.usage for outcome in outcomes]),
@@ -194,7 +215,7 @@ def row_parameters(batch: Batch) -> list[Any]:
 
 
 def claim_parameters(batch: Batch) -> list[Any]:
-    """$26 to $30: what the session's row must know."""
+    """$28 to $33: what the session's row must know."""
     summary, at = batch.summary or (None, None)
     return [
         batch.epoch,
@@ -202,6 +223,7 @@ def claim_parameters(batch: Batch) -> list[Any]:
         summary if summary is None else written(summary),
         at if at is None else clamped(at),
         batch.parent if batch.parent is None else written(batch.parent),
+        batch.model,
     ]
 
 

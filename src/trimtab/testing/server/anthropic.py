@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from trimtab.catalog import Entry, lookup
 from trimtab.dialects import dialect
-from trimtab.dialects.anthropic_rules import claude_version
+from trimtab.dialects.anthropic_models import claude_version
 from trimtab.testing.counting import listed, mark_of
 from trimtab.testing.media import refused_media
 from trimtab.testing.pairing import unpaired

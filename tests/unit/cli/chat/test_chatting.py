@@ -3,8 +3,9 @@
 import asyncio
 from typing import Any, cast
 
-from tests.unit.cli.chat.talking import console, script, talking, text_of, turns
+from tests.unit.cli.chat.talking import SPEC, console, script, talking, text_of, turns
 from tests.unit.cli.chat.test_display import hiding, ledger
+from trimtab.agent.spec import Spec
 from trimtab.cli.chat.asking import Asking
 from trimtab.cli.chat.chatting import Chatting, cut_off
 from trimtab.cli.chat.keyboard import Left
@@ -96,6 +97,19 @@ def test_who_comes_back_is_told_when_the_last_message_came():
         chat, _ = chatting(talk)
         await chat.greet(known=True)
         assert "5 messages so far, the last 2 hours ago." in text_of(talk.console)
+
+    asyncio.run(run())
+
+
+def test_a_file_for_masks_at_every_call_that_runs_under_auto_is_remarked_on_at_the_start():
+    async def run():
+        talk = await talking()
+        told = {"session": {"context": {"tool_result_keep_last": 5}}}
+        talk.agent.spec = Spec.model_validate({**SPEC.model_dump(exclude_unset=True), **told})
+        await chatting(talk)[0].greet(known=False)
+        seen = " ".join(text_of(talk.console).split())
+        assert "tool_result_keep_last is set, and no policy: `auto` decides" in seen
+        assert "`policy: layered`" in seen
 
     asyncio.run(run())
 

@@ -57,7 +57,7 @@ def test_an_unknown_goal_is_refused_with_the_choices():
         ({"tool_result_keep_first": -1}, "tool_result_keep_first is -1; it must be 0 or more"),
         ({"tool_result_keep_last": -2}, "tool_result_keep_last is -2; it must be 0 or more"),
         ({"tool_result_truncation": "middle"}, "is 'middle'; choose one of head, tail, both"),
-        ({"keep": 3}, "unknown context setting 'keep'; known: max_history_tokens"),
+        ({"keeps": 3}, "unknown context setting 'keeps'; known: keep, max_context_bytes"),
         ({"tools": {"a": {"max_tool_result_tokens": 0}}}, "tools.a.max_tool_result_tokens is 0"),
         ({"tools": {"a": {"tool_result_truncation": "end"}}}, "is 'end'; choose one of head"),
         ({"tools": {"a": {"cap": 1}}}, "unknown context setting 'tools.a.cap'; known: exempt"),

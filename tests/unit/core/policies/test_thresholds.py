@@ -87,8 +87,7 @@ def test_90_percent_of_the_window_is_where_the_safety_trim_begins(words, used):
     fill(context, 9, 1_796)
     context.add(user("word " * words))
     assert context.report().used == used
-    notice = "[conversation truncated — 3 older messages omitted]"
-    assert (notice in texts(context.request())) == (used > 18_000)
+    assert (SUMMARY in texts(context.request())) == (used > 18_000)
     assert (context.report().used <= 14_000) == (used > 18_000)
 
 
@@ -102,13 +101,25 @@ def test_90_percent_of_the_window_is_where_nobody_is_waited_for(words, used):
     assert (SUMMARY in texts(context.request())) == (used > 18_000)
 
 
-def test_the_safety_trim_drops_what_no_summary_could():
-    """Ten messages are kept from the summary, and they alone are over 90 %."""
+def test_where_the_newest_ten_are_over_90_percent_the_oldest_of_them_are_summarised():
     context = exact()
     fill(context, 10, 1_850)
-    shown = contents(context.request())
-    assert shown[0] == "[conversation truncated — 3 older messages omitted]"
+    front, *kept = contents(context.request())
+    assert front.startswith(SUMMARY)
+    assert [text.split()[1] for text in kept] == ["3", "4", "5", "6", "7", "8", "9"]
+    assert all(f"message {number} " in front for number in range(3))
     assert context.report().share <= 0.7
+
+
+def test_the_safety_trim_drops_what_no_summary_could():
+    """A summary of three tiny messages would be larger than they are."""
+    context = exact()
+    for text in ("one two three four five", "six seven eight nine ten") * 2:
+        context.add(said(text) if text.startswith("six") else user(text))
+    context.add(user("word " * 17_980))
+    shown = contents(context.request())
+    assert shown[0].startswith("[conversation truncated — 4 older messages omitted]")
+    assert SUMMARY not in texts(context.request())
 
 
 def test_a_threshold_is_never_above_the_room():

@@ -54,21 +54,24 @@ inherited AS (
 called AS (
     INSERT INTO trimtab.llm_calls (
         session, seq, bytes, created_at, status,
-        prompt_tokens, completion_tokens, cache_read_tokens, cache_write_tokens)
+        prompt_tokens, completion_tokens, cache_read_tokens, cache_write_tokens, model, purpose)
     SELECT
         owner.id, new.seq, new.bytes, to_timestamp(new.at), new.status,
-        new.input, new.output, new.cache_read, new.cache_write
+        new.input, new.output, new.cache_read, new.cache_write,
+        -- Where no settings are among the events, the session's from before.
+        coalesce(new.model, (SELECT model FROM trimtab.sessions WHERE id = $1)), new.purpose
     FROM owner, unnest(
         $12::int4[], $13::int8[], $14::float8[], $15::text[],
-        $16::int8[], $17::int8[], $18::int8[], $19::int8[]
-    ) AS new (seq, bytes, at, status, input, output, cache_read, cache_write)
+        $16::int8[], $17::int8[], $18::int8[], $19::int8[], $20::text[], $21::text[]
+    ) AS new (
+        seq, bytes, at, status, input, output, cache_read, cache_write, model, purpose)
 ),
 ended AS (
     UPDATE trimtab.llm_calls
     SET status = new.status, prompt_tokens = new.input, completion_tokens = new.output,
         cache_read_tokens = new.cache_read, cache_write_tokens = new.cache_write
     FROM owner, unnest(
-        $20::int4[], $21::text[], $22::int8[], $23::int8[], $24::int8[], $25::int8[]
+        $22::int4[], $23::text[], $24::int8[], $25::int8[], $26::int8[], $27::int8[]
     ) AS new (seq, status, input, output, cache_read, cache_write)
     WHERE llm_calls.session = owner.id AND llm_calls.seq = new.seq
 )
@@ -84,14 +87,15 @@ FROM owner, unnest($2::float8[], $3::int4[], $4::text[], $5::text[], $6::text[])
         AND EXISTS (SELECT FROM :events WHERE session = $1 AND seq = $8)
     FOR KEY SHARE OF sessions
 
--- Who may append what the session's row must know: a claim, a summary, a parent.
+-- Who may append what the session's row must know: a claim, a summary, a parent, a model.
 -- name: owner_claims
     UPDATE trimtab.sessions
-    SET epoch = greatest(epoch, $26),
-        summary = CASE WHEN $27 THEN $28 ELSE summary END,
-        last_summarised_at = CASE WHEN $27 THEN to_timestamp($29) ELSE last_summarised_at END,
+    SET epoch = greatest(epoch, $28),
+        summary = CASE WHEN $29 THEN $30 ELSE summary END,
+        last_summarised_at = CASE WHEN $29 THEN to_timestamp($31) ELSE last_summarised_at END,
         -- An empty text is a fork of nothing.
-        parent = nullif(coalesce($30, parent), '')
+        parent = nullif(coalesce($32, parent), ''),
+        model = coalesce($33, model)
     WHERE id = $1 AND epoch <= $7
         AND EXISTS (SELECT FROM :events WHERE session = $1 AND seq = $8)
     RETURNING id
@@ -99,11 +103,11 @@ FROM owner, unnest($2::float8[], $3::int4[], $4::text[], $5::text[], $6::text[])
 -- Who begins the session; nobody if it is there. $7 and $8 mean nothing yet.
 -- name: owner_begins
     INSERT INTO trimtab.sessions (
-        id, name, epoch, summary, last_summarised_at, parent, created_at)
+        id, name, epoch, summary, last_summarised_at, parent, model, created_at)
     SELECT
-        $1, $31, greatest(0, $26),
-        CASE WHEN $27 THEN $28 END, CASE WHEN $27 THEN to_timestamp($29) END, nullif($30, ''),
-        to_timestamp($32)
+        $1, $34, greatest(0, $28),
+        CASE WHEN $29 THEN $30 END, CASE WHEN $29 THEN to_timestamp($31) END, nullif($32, ''),
+        $33, to_timestamp($35)
     WHERE $7::int8 IS NOT NULL AND $8::int4 IS NOT NULL
     ON CONFLICT DO NOTHING
     RETURNING id

@@ -82,9 +82,9 @@ def test_both_keeps_at_zero_mask_nothing():
 def test_a_placeholder_names_what_it_hides():
     agent = compacted()
     assert agent.shown[0] == (
-        "[result masked — ~2071 tokens removed; it named "
+        '[result masked — ~2071 tokens removed; words from its text: "'
         + ", ".join(f"value_0_{index}" for index in range(8))
-        + "]"
+        + '"]'
     )
 
 
@@ -93,7 +93,7 @@ def test_the_handle_stands_last_in_a_placeholder():
     agent.work(10)
     agent.clock.now += 301
     agent.work(1)
-    assert agent.shown[0].endswith(f"value_0_7 · recall {agent.masked()[0]}]")
+    assert agent.shown[0].endswith(f'value_0_7" · recall {agent.masked()[0]}]')
     assert agent.context.recall(agent.masked()[0]) == source(0, 8_000)
 
 
@@ -110,9 +110,9 @@ def test_a_cut_result_names_what_was_cut_and_stays_within_the_cap(strategy, reca
     assert edit.op == "truncate"
     assert agent.window.counter.count(shown) <= CAP["cost"]
     indicator = next(line for line in shown.splitlines() if line.startswith("[truncated: "))
-    told, _, rest = indicator.partition("; it named ")
+    told, _, rest = indicator.partition('; words from its text: "')
     assert told.endswith(f"({strategy})")
-    named = rest.removesuffix("]").removesuffix(f" · recall {handle}").split(", ")
+    named = rest.partition('"')[0].split(", ")
     assert len(named) > 50
     assert not set(named) & set(shown.replace(indicator, "").split())
     assert set(named) <= {f"field_{number}_name" for number in range(2_000)}
@@ -128,7 +128,7 @@ def test_names_of_many_tokens_do_not_push_a_cut_result_over_the_cap():
     )
     shown = agent.shown[-1]
     assert agent.window.counter.count(shown) <= CAP["cost"]
-    assert "; it named " in shown
+    assert '; words from its text: "' in shown
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
@@ -156,7 +156,7 @@ def test_a_cap_of_the_users_own_replaces_the_goals():
     agent = Agent(context={"max_tool_result_tokens": 1_000})
     agent.work(1)
     assert agent.window.counter.count(agent.shown[0]) <= 1_000
-    assert "it named" not in agent.shown[0]
+    assert "words from its text" not in agent.shown[0]
 
 
 def test_the_order_of_hiding_is_the_callers_to_give():

@@ -1,0 +1,81 @@
+"""Three judges of a request: our own check, the simulator, and rules written from the providers'
+documents, which share no code with either."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.switches.models import Target
+from tests.adversary import check_anthropic, check_openai_chat, check_openai_responses
+from tests.adversary.speech import made_with
+from trimtab import check
+from trimtab.testing.server import anthropic, openai_chat, openai_responses
+from trimtab.testing.server.openai_responses import Kept
+from trimtab.testing.server.options import Options
+from trimtab.testing.server.refusals import Refused
+
+Wire = dict[str, Any]
+JUDGES = ("check", "simulator", "documents")
+
+
+@dataclass(slots=True)
+class Court:
+    """What the judges know of one conversation besides its requests."""
+
+    belongs: dict[str, str] = field(default_factory=dict[str, str])
+    """By item of a Responses reply: the reasoning item that it was made with."""
+    kept: Kept = field(default_factory=Kept)
+    """What the simulator knows of such replies."""
+    strict: bool = True
+    """Whether a strict chat template can be asked: it takes no system message in the middle, and
+    nobody with a name."""
+
+    def hear(self, reply: Wire, to: Target) -> None:
+        if to.dialect == "openai_responses" and to.maker == "openai":
+            self.belongs |= made_with(reply)
+            self.kept.keep({"store": False, "input": []}, reply)
+
+    def verdicts(self, request: Wire, to: Target) -> dict[str, list[str]]:
+        """By judge: what it refuses in the request."""
+        own = check(request, dialect_name=to.dialect)
+        others = self._simulator(request, to), self._documents(request, to)
+        return dict(zip(JUDGES, (own, *others), strict=True))
+
+    def _template(self, to: Target) -> bool:
+        return self.strict and to.dialect == "openai_chat" and to.maker != "openai"
+
+    def _simulator(self, request: Wire, to: Target) -> list[str]:
+        signed = to.maker in ("anthropic", "openai")
+        template = "strict" if self._template(to) else "open"
+        options = Options(signatures=signed, template=template)
+        try:
+            if to.dialect == "anthropic":
+                anthropic.examine(request, options)
+            elif to.dialect == "openai_chat":
+                known = {key: request[key] for key in request if key not in _ELSEWHERE}
+                openai_chat.examine(known if to.maker != "openai" else request, options)
+            else:
+                whole = self.kept.whole(request)
+                openai_responses.examine(request, whole, self.kept, options)
+        except Refused as refused:
+            return [str(refused)]
+        return []
+
+    def _documents(self, request: Wire, to: Target) -> list[str]:
+        if to.dialect == "anthropic":
+            found = list(check_anthropic.check(request))
+        elif to.dialect == "openai_chat":
+            found = list(check_openai_chat.check(request))
+            if self._template(to):
+                found += check_openai_chat.check_template(request)
+        else:
+            reasons = to.thinks
+            belongs: Mapping[str, str] = self.belongs
+            found = list(check_openai_responses.check(request, reasons=reasons, belongs=belongs))
+        return [f"{broken.rule}: {broken.detail}" for broken in found]
+
+
+_ELSEWHERE = ("thinking", "context_management")
+"""Parameters that some servers of other models take."""
