@@ -19,8 +19,9 @@ DATABASES = frozenset({"template", "database", "server"})
 """Fixtures that make a database, or look whether there is a server."""
 STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"})
 """What Python tells its audit hooks when a process is started."""
-INCIDENTAL = frozenset({"file", "lsb_release", "uname"})
-"""What the SDKs run once in a process, to say which kind of machine it is."""
+INCIDENTAL = frozenset({"fc-list", "file", "lsb_release", "uname"})
+"""What the SDKs run once in a process to say which kind of machine it is, and matplotlib once on a
+machine to find its fonts."""
 LANES = {
     "quick: no service, no process": "make test",
     "processes": ".ci/run",

@@ -18,6 +18,7 @@ from trimtab.core.event import Edit
 from trimtab.core.plan import Plan
 from trimtab.core.tokens import bytes4, pairs, upper_bound
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 laws = settings(settings.get_profile("laws"))
@@ -36,8 +37,8 @@ class Countdown:
     def __call__(self, text: str) -> int:
         return self.limited(bytes4)(text)
 
-    def limited(self, count: Callable[[str], T]) -> Callable[[str], T]:
-        def counted(text: str) -> T:
+    def limited(self, count: Callable[[S], T]) -> Callable[[S], T]:
+        def counted(text: S) -> T:
             self.left -= 1
             assert self.left > 0, "a decision counts and counts"
             return count(text)

@@ -122,10 +122,16 @@ def newest_lines(text: str, counter: Counter, max_tokens: int) -> str:
     for line in reversed(text.splitlines()):
         size = counter.count(line + "\n")
         if used + size > max_tokens:
-            return "\n".join(reversed(kept)) or _newest_words(line, counter, max_tokens)
+            break
         kept.append(line)
         used += size
-    return "\n".join(reversed(kept))
+    # A text may count for more than its lines do one by one.
+    while len(kept) > 1 and counter.count("\n".join(kept)) > max_tokens:
+        kept.pop()
+    last = kept[0] if kept else next(reversed(text.splitlines()), "")
+    if len(kept) > 1 or counter.count(last) <= max_tokens:
+        return "\n".join(reversed(kept or [last]))
+    return _newest_words(last, counter, max_tokens)
 
 
 def _newest_words(line: str, counter: Counter, max_tokens: int) -> str:
