@@ -8,12 +8,14 @@ PYTEST = $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 CORE = tests/adversary tests/laws tests/unit/context tests/unit/core tests/unit/dialects \
 	tests/unit/stores $(wildcard tests/unit/test_*.py)
 
-.PHONY: install format lint types imports check test test-core test-all lanes docs docs-test \
+.PHONY: install format lint types imports check test test-core test-core-here test-all lanes docs docs-test \
 	agent-docs cli-docs screens bench-quick thorough thorough-tests thorough-laws \
 	thorough-benchmarks all
 
 install:
-	$(PYTHON) -m pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[dev]'
+	@# The first pip that reads dependency groups.
+	$(PYTHON) -m pip install --disable-pip-version-check --quiet 'pip>=25.1'
+	$(PYTHON) -m pip install --quiet -c constraints.txt -e . --group dev
 
 format:
 	$(PYTHON) -m ruff format .
@@ -39,7 +41,11 @@ test-core:
 	$(PYTHON) -m venv build/core
 	build/core/bin/python -m pip install --disable-pip-version-check --quiet -c constraints.txt \
 		pytest hypothesis
-	PYTHONPATH=src build/core/bin/python -m pytest -q -m 'not process and not soak' $(CORE)
+	$(MAKE) --no-print-directory test-core-here PYTHON=build/core/bin/python
+
+# The same in an environment that is there already, and on systems whose environments look different.
+test-core-here:
+	PYTHONPATH=src $(PYTHON) -m pytest -q -m 'not process and not soak' $(CORE)
 
 test-all:
 	$(PYTEST) -m 'not soak'
