@@ -1,0 +1,37 @@
+"""A policy of your own is one function: it sees the window and the budget, and returns a decision.
+
+This one hides every tool result but the newest. What it hides stays in the log.
+
+Needs: pip install trimtab
+"""
+
+from trimtab import Budget, Context, Decision, Plan, Window
+
+
+def keep_only_the_newest_result(window: Window, budget: Budget) -> Decision:
+    """Mask each result but the last one."""
+    plan = Plan(window, budget)
+    for result in list(window.results.values())[:-1]:
+        plan.mask(result.entry, result.part, reason="not the newest")
+    return plan.to_decision()
+
+
+context = Context(model="claude-sonnet-5-5", policy=keep_only_the_newest_result)
+context.add({"role": "user", "content": "Read the three files."})
+for number in range(3):
+    call = {"type": "tool_use", "id": f"call_{number}", "name": "read", "input": {"file": number}}
+    context.add({"role": "assistant", "content": [call]})
+    text = f"line of file {number}\n" * 200
+    result = {"type": "tool_result", "tool_use_id": f"call_{number}", "content": text}
+    context.add({"role": "user", "content": [result]})
+
+results = [
+    part["content"]
+    for message in context.request()["messages"]
+    for part in message["content"]
+    if isinstance(part, dict) and part["type"] == "tool_result"
+]
+for result in results:
+    print(repr(result)[:100])
+hidden = sum("masked" in str(result) for result in results)
+print(f"{hidden} of {len(results)} results are hidden")

@@ -1,0 +1,176 @@
+"""What is public: which packages, which names, and what documents and examples may import."""
+
+import ast
+import importlib
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import trimtab
+from tests.contracts import public_names
+from tests.contracts.test_docs import FENCE, blocks
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "trimtab"
+READ = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "examples").glob("*")),
+]
+"""What users read; ARCHITECTURE.md is for those who change the library."""
+ACCEPT = (
+    "if that is meant, run `python -m tests.contracts.public_names` and say it in the changelog"
+)
+DIALECT = "one function of the Dialect protocol, in each dialect"
+WIRE_FORMAT = "one function of a simulated wire format, in each format"
+SAME_NAMES = {
+    "build_request_kwargs": DIALECT,
+    "create_stream_accumulator": DIALECT,
+    "find_request_errors": DIALECT,
+    "is_reply_body": DIALECT,
+    "parse_history": DIALECT,
+    "parse_message": DIALECT,
+    "parse_reply": DIALECT,
+    "parse_system_prompt": DIALECT,
+    "render_blocks": DIALECT,
+    "render_tools": DIALECT,
+    "serialize_history": DIALECT,
+    "build_reply_body": WIRE_FORMAT,
+    "stream_reply_events": WIRE_FORMAT,
+    "check_api_key": "one rule of a simulated API, in the modules of both makers",
+    "main": "the entry point of a program",
+}
+"""Functions that stand in several modules, and why that is no second meaning."""
+
+
+def is_public(module: str) -> bool:
+    """Whether users may import from it."""
+    if module in public_names.PACKAGES:
+        return True
+    return module.startswith("trimtab.integrations.") and module.count(".") == 2
+
+
+def find_deep_imports(code: str) -> list[str]:
+    """Modules of Trimtab that a program imports from and that are not public, and unknown names."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+            found += [name for name in names if name.split(".")[0] == "trimtab"]
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "trimtab":
+            module = node.module or ""
+            if not is_public(module):
+                found.append(module)
+                continue
+            known = importlib.import_module(module).__all__
+            found += [f"{module}.{each.name}" for each in node.names if each.name not in known]
+    return [name for name in found if not is_public(name)]
+
+
+def read_code(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return [text]
+    return [block.code for block in blocks(text)] if FENCE.search(text) else []
+
+
+def test_the_search_for_deep_imports_finds_them():
+    code = (
+        "import trimtab, trimtab.session.turn\n"
+        "from trimtab import Context, repairs\n"
+        "from trimtab.stores.files.store import FileStore\n"
+        "from trimtab.stores import FileStore\n"
+    )
+    assert find_deep_imports(code) == [
+        "trimtab.session.turn",
+        "trimtab.repairs",
+        "trimtab.stores.files.store",
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in READ if path.suffix in (".md", ".py")],
+    ids=lambda path: path.relative_to(ROOT).as_posix(),
+)
+def test_what_users_read_imports_from_public_packages_alone(path):
+    assert [name for code in read_code(path) for name in find_deep_imports(code)] == []
+
+
+@pytest.mark.parametrize("package", public_names.PACKAGES)
+def test_every_name_of_a_public_package_can_be_imported(package):
+    module = importlib.import_module(package)
+    assert len(module.__all__) == len(set(module.__all__))
+    assert [name for name in module.__all__ if getattr(module, name, None) is None] == []
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = module.no_such_name
+
+
+def test_a_lazy_name_has_a_home_and_a_type():
+    """The three lists of a package agree: what it exports, where it is, what type checkers read."""
+    for package in public_names.PACKAGES:
+        module = importlib.import_module(package)
+        if not (homes := getattr(module, "_HOMES", None)):
+            continue
+        path = PACKAGE.joinpath(*package.split(".")[1:], "__init__.py")
+        typed = {
+            alias.asname: (node.module or "").removeprefix("trimtab.")
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if alias.asname
+        }
+        assert typed == homes
+        assert set(homes) == set(module.__all__) - {"__version__"}
+
+
+def test_no_public_name_vanishes_or_appears_unnoticed():
+    stored = public_names.FILE.read_text(encoding="utf-8").split()
+    now = public_names.exported()
+    gone, new = sorted(set(stored) - set(now)), sorted(set(now) - set(stored))
+    assert not gone, f"no longer exported: {', '.join(gone)}; {ACCEPT}"
+    assert not new, f"exported for the first time: {', '.join(new)}; {ACCEPT}"
+    assert stored == now, f"not in order; {ACCEPT}"
+
+
+def test_the_page_lists_every_public_name_with_a_sentence():
+    page = public_names.PAGE.read_text(encoding="utf-8")
+    assert [name for name in public_names.exported() if not public_names.describe(name)] == []
+    assert page == public_names.replaced(page), (
+        "docs/stability.md is old: run `python -m tests.contracts.public_names`"
+    )
+
+
+def test_one_name_has_one_meaning():
+    homes: dict[str, set[str]] = defaultdict(set)
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                homes[node.name].add(path.relative_to(PACKAGE).as_posix())
+    twice = {
+        name: sorted(paths)
+        for name, paths in homes.items()
+        if len(paths) > 1 and not name.startswith("_")
+    }
+    unexplained = {name: paths for name, paths in twice.items() if name not in SAME_NAMES}
+    assert unexplained == {}, "two things of one name: rename one, or give a reason in SAME_NAMES"
+    assert sorted(SAME_NAMES.keys() - twice.keys()) == [], "no longer there twice"
+
+
+def test_every_public_exception_has_the_one_base():
+    values = {
+        f"{package}.{name}": getattr(importlib.import_module(package), name)
+        for package in public_names.PACKAGES
+        for name in importlib.import_module(package).__all__
+    }
+    raised = {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, type) and issubclass(value, BaseException)
+    }
+    assert raised
+    assert [
+        name for name, value in raised.items() if not issubclass(value, trimtab.TrimtabError)
+    ] == []

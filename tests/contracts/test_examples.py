@@ -1,0 +1,58 @@
+"""Each program of `examples/` runs, offline, and ends with the line that it promises."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+FOLDER = Path(__file__).parents[2] / "examples"
+LAST_LINES = {
+    "01_three_lines_anthropic.py": "It steers the rudder, and the rudder steers the ship.",
+    "02_openai_chat.py": "10 calls, 0 refused",
+    "03_own_policy.py": "2 of 3 results are hidden",
+    "04_tools_and_turns.py": "done after 3 model calls",
+    "05_durable_session_files.py": "messages the model saw: 2, then 4",
+    "06_recall_hidden_text.py": r"recall m\d+\.0 returns all \d+ characters",
+    "07_summaries_by_a_model.py": "24 messages were said, the model sees at most 15: True",
+    "08_replay_your_logs.py": "the tight policy sends fewer tokens: True",
+    "09_agent_yaml.py": "done after 2 model calls",
+}
+"""What each prints last, as a regular expression."""
+
+
+def test_each_program_is_expected_and_named_in_the_readme():
+    programs = {path.name for path in FOLDER.glob("*.py")}
+    assert programs == set(LAST_LINES)
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(programs) if f"({name})" not in readme] == []
+
+
+@pytest.mark.parametrize("name", LAST_LINES)
+def test_a_program_is_short_and_says_what_it_shows(name):
+    text = (FOLDER / name).read_text(encoding="utf-8")
+    assert text.startswith('"""')
+    assert "Needs: pip install" in text
+    assert len(text.splitlines()) < 60
+
+
+@pytest.mark.parametrize("name", LAST_LINES)
+def test_a_program_runs_and_ends_with_its_line(name, tmp_path):
+    keys = {key for key in os.environ if key.endswith(("_API_KEY", "_TOKEN"))}
+    environ = {key: value for key, value in os.environ.items() if key not in keys}
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(FOLDER / name)],
+        cwd=tmp_path,
+        env=environ | {"PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(LAST_LINES[name], done.stdout.splitlines()[-1])
+    assert list(tmp_path.iterdir()) == [], "a program leaves no file where it was started"
