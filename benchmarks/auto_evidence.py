@@ -6,7 +6,7 @@ fresh input tokens a call, output and summary calls included; ratios are sums ov
 with a 95 % bootstrap interval. `layered` is billed with marks at the head and the last block alone
 (naive), and with the frontier mark. Under `auto` no model writes summaries unless it is said: what
 is billed for one there is an assumption. `model` are setups in which one does, with the sizes that
-such summaries have: see trimtab/replay/writing.py. Definitions: references.py, cache.py and
+such summaries have: see trimtab/replay/runner.py. Definitions: references.py, cache.py and
 costs.py there.
 """
 
@@ -23,50 +23,59 @@ from benchmarks.harness import finish, head, no_corpus, parser, progress, skip
 from benchmarks.optimum import over_optimum
 from benchmarks.orders import order_gain
 from benchmarks.recorded import held_out
-from trimtab.catalog import resolve
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.costs import cost, refetch
-from trimtab.replay.providers import rules_of
-from trimtab.replay.references import needs
-from trimtab.replay.run import CallRecord, Setup, replay
+from trimtab.catalog import resolve_model_info
+from trimtab.replay.billing import build_cache_rules
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.cost_table import compute_call_cost, compute_refetch_cost
+from trimtab.replay.references import find_earlier_references
+from trimtab.replay.runner import ReplayedCall, ReplaySetup, replay_conversation
 
 WINDOW = {"context_window": 200_000}
-BY_MODEL = {"summaries": "manual", "context": {"summary": {"price": 1 / 3}}}
+BY_MODEL = {"summaries": "manual", "limits": {"summary": {"price": 1 / 3}}}
 """A model writes the summaries, at a third of the price."""
 CLAUDE, GPT = "claude-sonnet-4-5", "gpt-5.2"
-ANTHROPIC, OPENAI = rules_of(resolve(CLAUDE)), rules_of(resolve(GPT))
+ANTHROPIC, OPENAI = (
+    build_cache_rules(resolve_model_info(CLAUDE)),
+    build_cache_rules(resolve_model_info(GPT)),
+)
 PROVIDERS = {"anthropic": ANTHROPIC, "openai": OPENAI}
 SETUPS = (
-    Setup(name="full", model=CLAUDE, options={"policy": "full", **WINDOW}),
-    Setup(
+    ReplaySetup(name="full", model=CLAUDE, options={"policy": "full", **WINDOW}),
+    ReplaySetup(
         name="layered naive",
         model=CLAUDE,
         options={"policy": "layered", **WINDOW},
         naive_marks=True,
     ),
-    Setup(name="layered", model=CLAUDE, options={"policy": "layered", **WINDOW}),
-    Setup(name="auto cost", model=CLAUDE, options={"policy": "auto", "goal": "cost", **WINDOW}),
-    Setup(name="auto balanced", model=CLAUDE, options={"policy": "auto", **WINDOW}),
-    Setup(
+    ReplaySetup(name="layered", model=CLAUDE, options={"policy": "layered", **WINDOW}),
+    ReplaySetup(
+        name="auto cost", model=CLAUDE, options={"policy": "auto", "goal": "cost", **WINDOW}
+    ),
+    ReplaySetup(name="auto balanced", model=CLAUDE, options={"policy": "auto", **WINDOW}),
+    ReplaySetup(
         name="auto quality", model=CLAUDE, options={"policy": "auto", "goal": "quality", **WINDOW}
     ),
-    Setup(
+    ReplaySetup(
         name="auto cost, model",
         model=CLAUDE,
         options={"policy": "auto", "goal": "cost", **WINDOW, **BY_MODEL},
     ),
-    Setup(
+    ReplaySetup(
         name="auto balanced, model", model=CLAUDE, options={"policy": "auto", **WINDOW, **BY_MODEL}
     ),
-    Setup(name="rolling, model", model=CLAUDE, options={"policy": "rolling", **WINDOW, **BY_MODEL}),
-    Setup(
+    ReplaySetup(
+        name="rolling, model", model=CLAUDE, options={"policy": "rolling", **WINDOW, **BY_MODEL}
+    ),
+    ReplaySetup(
         name="thresholds, model",
         model=CLAUDE,
         options={"policy": "thresholds", **WINDOW, **BY_MODEL},
     ),
-    Setup(name="rolling", model=CLAUDE, options={"policy": "rolling", **WINDOW}),
-    Setup(name="layered gpt", model=GPT, options={"policy": "layered", **WINDOW}),
-    Setup(name="auto cost gpt", model=GPT, options={"policy": "auto", "goal": "cost", **WINDOW}),
+    ReplaySetup(name="rolling", model=CLAUDE, options={"policy": "rolling", **WINDOW}),
+    ReplaySetup(name="layered gpt", model=GPT, options={"policy": "layered", **WINDOW}),
+    ReplaySetup(
+        name="auto cost gpt", model=GPT, options={"policy": "auto", "goal": "cost", **WINDOW}
+    ),
 )
 
 
@@ -88,23 +97,24 @@ class Sums:
     tool_seen: int
 
 
-def sums(conversation: Conversation) -> dict[str, Sums]:
-    wanted = needs(conversation.messages)
+def sums(conversation: RecordedConversation) -> dict[str, Sums]:
+    wanted = find_earlier_references(conversation.messages)
     return {
-        setup.name: _sum(replay(conversation, setup, PROVIDERS, wanted).calls) for setup in SETUPS
+        setup.name: _sum(replay_conversation(conversation, setup, PROVIDERS, wanted).calls)
+        for setup in SETUPS
     }
 
 
-def _sum(calls: tuple[CallRecord, ...]) -> Sums:
+def _sum(calls: tuple[ReplayedCall, ...]) -> Sums:
     def total(name: str) -> int:
         return sum(getattr(call, name) for call in calls)
 
-    anthropic = sum(cost(call, "anthropic", ANTHROPIC) for call in calls)
+    anthropic = sum(compute_call_cost(call, "anthropic", ANTHROPIC) for call in calls)
     return Sums(
         calls=len(calls),
         anthropic=anthropic,
-        openai=sum(cost(call, "openai", OPENAI) for call in calls),
-        refetch=anthropic + sum(refetch(call, ANTHROPIC) for call in calls),
+        openai=sum(compute_call_cost(call, "openai", OPENAI) for call in calls),
+        refetch=anthropic + sum(compute_refetch_cost(call, ANTHROPIC) for call in calls),
         tokens=total("tokens"),
         read=sum(call.bill["anthropic"].read for call in calls),
         **{name: total(name) for name in ("needs", "seen", "far", "far_seen", "tool", "tool_seen")},

@@ -6,12 +6,12 @@ import random
 import sys
 from pathlib import Path
 
-from trimtab.catalog import resolve
-from trimtab.core.message import Message, Text, ToolCall, ToolResult, text_message
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.costs import cost
-from trimtab.replay.providers import rules_of
-from trimtab.replay.run import Run, Setup, replay
+from trimtab.catalog import resolve_model_info
+from trimtab.log.message import Message, Text, ToolCall, ToolResult, make_text_message
+from trimtab.replay.billing import build_cache_rules
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.cost_table import compute_call_cost
+from trimtab.replay.runner import ConversationRun, ReplaySetup, replay_conversation
 
 MODEL = "claude-sonnet-4-5"
 CALLS = 160
@@ -20,22 +20,22 @@ COLOURS = {"full": "#8a8f98", "layered": "#d9822b", "auto": "#2f6fde"}
 OUT = Path(__file__).parents[1] / "docs" / "img" / "auto.svg"
 
 
-def session() -> Conversation:
+def session() -> RecordedConversation:
     """A coding session: a request every 20 calls, a tool call in each, results of all sizes."""
     pick = random.Random(11)  # noqa: S311  not for secrets
     messages: list[Message] = []
     for call in range(CALLS):
         if call % 20 == 0:
-            messages.append(text_message("user", f"Please look after part {call // 20}. " * 8))
+            messages.append(make_text_message("user", f"Please look after part {call // 20}. " * 8))
         asked = ToolCall(id=f"c{call}", name="read", arguments=f'{{"path": "src/part_{call}.py"}}')
         messages.append(Message(role="assistant", parts=(Text(text="Let me see. " * 12), asked)))
         words = " ".join(f"value_{pick.randrange(9_999)}" for _ in range(pick.randrange(40, 420)))
         result = ToolResult(call_id=asked.id, content=(Text(text=words),))
         messages.append(Message(role="tool", parts=(result,)))
-    return Conversation(id="session", source="made up", messages=tuple(messages))
+    return RecordedConversation(id="session", source="made up", messages=tuple(messages))
 
 
-def line(run: Run, top: int) -> str:
+def line(run: ConversationRun, top: int) -> str:
     """Tokens over calls, as the points of a polyline."""
     wide, high = WIDTH - LEFT - 20, HEIGHT - TOP - 40
     return " ".join(
@@ -44,8 +44,8 @@ def line(run: Run, top: int) -> str:
     )
 
 
-def draw(runs: dict[str, Run]) -> str:
-    rules = rules_of(resolve(MODEL))
+def draw(runs: dict[str, ConversationRun]) -> str:
+    rules = build_cache_rules(resolve_model_info(MODEL))
     top = max(call.tokens for run in runs.values() for call in run.calls)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}">',
@@ -66,7 +66,9 @@ def draw(runs: dict[str, Run]) -> str:
         parts.append(
             f'<polyline points="{line(run, top)}" fill="none" stroke="{colour}" stroke-width="2"/>'
         )
-        paid = sum(cost(call, "anthropic", rules) for call in run.calls) / len(run.calls)
+        paid = sum(compute_call_cost(call, "anthropic", rules) for call in run.calls) / len(
+            run.calls
+        )
         breaks = sum(call.broke for call in run.calls)
         text = f"{name}: {paid:,.0f} a call, {breaks} cache breaks"
         x = LEFT + index * 240
@@ -77,12 +79,12 @@ def draw(runs: dict[str, Run]) -> str:
 
 def main() -> int:
     conversation = session()
-    rules = {"anthropic": rules_of(resolve(MODEL))}
-    runs: dict[str, Run] = {}
+    rules = {"anthropic": build_cache_rules(resolve_model_info(MODEL))}
+    runs: dict[str, ConversationRun] = {}
     for name in COLOURS:
         options = {"policy": name, "context_window": 200_000, "goal": "cost"}
-        setup = Setup(name=name, model=MODEL, options=options)
-        runs[name] = replay(conversation, setup, rules, {})
+        setup = ReplaySetup(name=name, model=MODEL, options=options)
+        runs[name] = replay_conversation(conversation, setup, rules, {})
     OUT.write_text(draw(runs), encoding="utf-8")
     print(OUT.name)
     return 0

@@ -29,17 +29,16 @@ from pathlib import Path  # noqa: E402
 
 from telegram import Update  # noqa: E402
 
-from trimtab.agent.agent import running  # noqa: E402
-from trimtab.agent.doors import Telegram  # noqa: E402
-from trimtab.agent.spec import Spec  # noqa: E402
-from trimtab.gateways.telegram import TelegramDoor  # noqa: E402
+from trimtab.agent.agent import open_agent  # noqa: E402
+from trimtab.agent.config.spec import AgentSpec, TelegramSpec  # noqa: E402
+from trimtab.server.channels.telegram import TelegramChannel  # noqa: E402
+from trimtab.server.delivery import ReplyDelivery  # noqa: E402
+from trimtab.server.events.bus import LocalEventBus  # noqa: E402
+from trimtab.server.local_turns import LocalTurnRunner  # noqa: E402
+from trimtab.server.queue.files import FileQueue  # noqa: E402
+from trimtab.server.service import AgentService  # noqa: E402
 from trimtab.stores.files import FileStore  # noqa: E402
-from trimtab.testing.telegram.api import TOKEN  # noqa: E402
-from trimtab.worker.delivery import Delivery  # noqa: E402
-from trimtab.worker.files import FileMail  # noqa: E402
-from trimtab.worker.live import LocalLive  # noqa: E402
-from trimtab.worker.local import LocalTurns  # noqa: E402
-from trimtab.worker.service import Service  # noqa: E402
+from trimtab.testing.telegram.simulator import TEST_BOT_TOKEN  # noqa: E402
 
 AGENT, WINDOW = "helper", 6_000
 """The agent's name, and its model's window in tokens."""
@@ -47,7 +46,7 @@ PACE = 0.01
 """Seconds between two messages in the chat: the local Bot API sets no pace."""
 
 
-class Door(TelegramDoor):
+class Door(TelegramChannel):
     """The door, with a clock that follows the messages."""
 
     async def take(self, update: Update) -> None:
@@ -56,10 +55,10 @@ class Door(TelegramDoor):
         message = update.message
         if message is not None:
             _ahead = max(_ahead, message.date.timestamp() - _REAL())
-        await super().take(update)
+        await super().handle_update(update)
 
 
-def spec_of(model_api: str) -> Spec:
+def spec_of(model_api: str) -> AgentSpec:
     """What would stand in `agent.yaml`."""
     model = {
         "name": "claude-sonnet-4-5",
@@ -68,21 +67,25 @@ def spec_of(model_api: str) -> Spec:
         "context_window": WINDOW,
         "max_output_tokens": 300,
     }
-    return Spec.model_validate({"name": AGENT, "model": model})
+    return AgentSpec.model_validate({"name": AGENT, "model": model})
 
 
 async def live(folder: Path, bot_api: str, model_api: str) -> None:
     """Serve until the end."""
     store = FileStore(folder, fsync=False)
-    async with running(spec_of(model_api), folder, store=store) as agent:
-        mail = await FileMail.open(store, fsync=False)
-        service = Service(agents={AGENT: agent}, store=store, mail=mail, live=LocalLive())
-        turns = LocalTurns(service)
-        block = Telegram.model_validate({"token": TOKEN, "allow": ["*"], "api": bot_api})
-        door = Door(service, AGENT, block, pace=PACE, poll=10.0)
-        delivery = Delivery(mail, {door.name: door.deliver})
-        mail.due, mail.replied = turns.due, delivery.due
-        await turns.resume()
+    async with open_agent(spec_of(model_api), folder, store=store) as agent:
+        mail = await FileQueue.open(store, fsync=False)
+        service = AgentService(
+            agents={AGENT: agent}, store=store, queue=mail, event_bus=LocalEventBus()
+        )
+        turns = LocalTurnRunner(service)
+        block = TelegramSpec.model_validate(
+            {"token": TEST_BOT_TOKEN, "allow": ["*"], "api": bot_api}
+        )
+        door = Door(service, AGENT, block, min_interval_s=PACE, poll_timeout_s=10.0)
+        delivery = ReplyDelivery(mail, {door.name: door.deliver})
+        mail.on_posted, mail.on_replies = turns.request_turn, delivery.wake
+        await turns.resume_waiting()
         await asyncio.gather(door.run(), delivery.run())
 
 

@@ -39,13 +39,13 @@ from typing import Any
 
 from benchmarks.bot_life import AGENT, WINDOW
 from benchmarks.harness import Report, finish, head, parser, progress
-from trimtab.core.event import Said
-from trimtab.gateways.telegram.delivering import AGAIN
+from trimtab.log.event import MessageAdded
+from trimtab.server.channels.telegram.outbound import RESENT_NOTICE
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
-from trimtab.testing.server import Served, serve
-from trimtab.testing.telegram import BotApi, ServedBotApi
-from trimtab.testing.telegram import serve as serve_bot_api
+from trimtab.testing.server import ServedSimulator, serve_simulated_provider
+from trimtab.testing.telegram import ServedTelegramSimulator, TelegramSimulator
+from trimtab.testing.telegram import serve_simulated_telegram as serve_bot_api
 
 MESSAGES = {"full": 5_000, "quick": 300}
 KILLS = 20
@@ -82,8 +82,8 @@ class Months:
     """The chat and the process behind it, as seen from outside."""
 
     folder: Path
-    bots: ServedBotApi
-    model: Served
+    bots: ServedTelegramSimulator
+    model: ServedSimulator
     size: int
     kills: int
     begun: float = field(default_factory=time.time)
@@ -142,12 +142,12 @@ class Months:
         first = len(self.costs)
         count = min(count, self.size - first)
         before = self._tokens()
-        self.model.simulator.advance(APART)
+        self.model.simulator.advance_clock(APART)
         self.steps += 1
         last = first + count - 1
-        self.model.simulator.script.set(otherwise={"text": f"Noted {last:05}, thank you."})
+        self.model.simulator.script.set_replies(otherwise={"text": f"Noted {last:05}, thank you."})
         for number in range(first, first + count):
-            self.bots.api.says(CHAT, says(number), date=int(self.now))
+            self.bots.simulator.post_user_message(CHAT, says(number), date=int(self.now))
         if dies is not None:
             time.sleep(dies * 0.2)
             self.kill()
@@ -157,13 +157,13 @@ class Months:
 
     def _answered(self, text: str, *, quiet: bool) -> bool:
         """Wait for the answer, and for all that may come behind it."""
-        chat = self.bots.api.chat(CHAT)
+        chat = self.bots.simulator.get_or_add_chat(CHAT)
         ends, still = time.monotonic() + DEADLINE, 0.0
         found = False
         while time.monotonic() < ends:
-            if chat.last > self.seen:
-                new = [chat.messages.get(n) for n in range(self.seen + 1, chat.last + 1)]
-                self.seen, still = chat.last, time.monotonic()
+            if chat.last_message_id > self.seen:
+                new = [chat.messages.get(n) for n in range(self.seen + 1, chat.last_message_id + 1)]
+                self.seen, still = chat.last_message_id, time.monotonic()
                 found = found or any(text in one.get("text", "") for one in new if one is not None)
             if found and (not quiet or time.monotonic() - still > 0.3):
                 return True
@@ -171,7 +171,7 @@ class Months:
         return False
 
     def _tokens(self) -> int:
-        return sum(record.tokens for record in self.model.simulator.records.all)
+        return sum(record.tokens for record in self.model.simulator.records.requests)
 
     def _weigh(self, last: int) -> None:
         assert self.process is not None
@@ -186,10 +186,10 @@ async def look(months: Months) -> Counter[str]:
     """What the log and the chat say in the end."""
     store, found = FileStore(months.folder), Counter[str](unanswered=months.unanswered)
     session = await Session.open(store, SESSION)
-    said = [e.body.message async for e in store.events(SESSION) if isinstance(e.body, Said)]
+    said = [e.body.message async for e in store.events(SESSION) if isinstance(e.body, MessageAdded)]
     users = Counter(m.text for m in said if m.role == "user")
     replies = Counter(m.text for m in said if m.role == "assistant")
-    once, again = _sent(months.bots.api)
+    once, again = _sent(months.bots.simulator)
     wanted = [says(number) for number in range(months.size)]
     found["lost"] = sum(users[text] == 0 for text in wanted) + months.unanswered
     found["lost"] += sum((replies - once - again).values())
@@ -204,11 +204,13 @@ async def look(months: Months) -> Counter[str]:
     return found
 
 
-def _sent(api: BotApi) -> tuple[Counter[str], Counter[str]]:
+def _sent(api: TelegramSimulator) -> tuple[Counter[str], Counter[str]]:
     """What came to the chat, by its text; and what came with the word that it comes again."""
-    texts = api.texts(CHAT)
-    again = [text.removeprefix(AGAIN).strip() for text in texts if text.startswith(AGAIN)]
-    return Counter(text for text in texts if not text.startswith(AGAIN)), Counter(again)
+    texts = api.list_bot_texts(CHAT)
+    again = [
+        text.removeprefix(RESENT_NOTICE).strip() for text in texts if text.startswith(RESENT_NOTICE)
+    ]
+    return Counter(text for text in texts if not text.startswith(RESENT_NOTICE)), Counter(again)
 
 
 def slope(values: list[float], step: float) -> Report:
@@ -232,11 +234,11 @@ def _uneven(flat: Report, *, few: bool) -> bool:
 
 
 def main(size: int, kills: int) -> Report:
-    api, begun = BotApi(), time.monotonic()
-    api.chat(CHAT, "Ada")
+    api, begun = TelegramSimulator(), time.monotonic()
+    api.get_or_add_chat(CHAT, "Ada")
     with (
         tempfile.TemporaryDirectory(prefix="trimtab-") as folder,
-        serve(window=WINDOW, seed="s", keeps=False) as model,
+        serve_simulated_provider(window=WINDOW, seed="s", keeps=False) as model,
         serve_bot_api(api) as bots,
     ):
         months = Months(Path(folder), bots, model, size, kills)

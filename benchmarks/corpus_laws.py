@@ -5,9 +5,10 @@
 Before each assistant message of a record one request is asked for. It is checked by the dialect's
 own rules (`trimtab.check`), by a check of the pairs that shares no code with the library, for
 being an extension of the request before it unless something was edited, and for holding the newest
-user message and the active round; then it is counted exactly (`trimtab.testing.counting` says what
-that is), the count is reported back as the reply's usage, and the recorded reply is added. System
-messages at the start are the head. An interrupt ends the run with the report of what was done.
+user message and the active round; then it is counted exactly (`trimtab.testing.request_counter`
+says what that is), the count is reported back as the reply's usage, and the recorded reply is
+added. System messages at the start are the head. An interrupt ends the run with the report of what
+was done.
 
 The lanes: `chat` is Chat Completions counted by o200k; `anthropic` is the Messages API counted by
 tekken, which stands for a family of its own; `responses` is a sample in OpenAI's other format. They
@@ -38,8 +39,8 @@ from typing import Any
 from benchmarks import corpus, exact_tokenizers, harness
 from benchmarks.corpus import Conversation
 from benchmarks.replay_calls import Lane, Replay, Tally
-from trimtab.core.policies import POLICIES
-from trimtab.testing.counting import RequestCounter
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.testing.request_counter import RequestCounter
 
 WINDOWS = (8_000, 32_000, 200_000)
 QUICK = 1
@@ -101,7 +102,7 @@ def replay(task: Task) -> Tallies:
             conversation, lane, preset, window, counters[lane.family]
         ).run()
         for lane in lanes
-        for preset in POLICIES
+        for preset in POLICY_NAMES
         for window in WINDOWS
     }
 
@@ -223,7 +224,7 @@ def main() -> int:
     report = harness.head(("rs-bpe", "mistral-common"))
     report["sample"] = {
         "conversations": number,
-        "presets": list(POLICIES),
+        "presets": list(POLICY_NAMES),
         "windows": list(WINDOWS),
         "lanes": [lane.name for lane in lanes],
     }

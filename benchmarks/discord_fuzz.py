@@ -36,17 +36,16 @@ from typing import Any
 from benchmarks.fuzzing import JUNK, MODEL, NUMBER, TEXTS, Echo, Faults, spoil
 from benchmarks.harness import Report, progress, run
 from trimtab.agent.agent import Agent
-from trimtab.agent.doors import Discord
-from trimtab.agent.spec import Spec
-from trimtab.core.event import Said
-from trimtab.gateways.discord import Pace, door
+from trimtab.agent.config.spec import AgentSpec, DiscordSpec
+from trimtab.log.event import MessageAdded
+from trimtab.server.channels.discord import DiscordTiming, create_discord_channel
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.service import AgentService
 from trimtab.testing import MemoryStore
-from trimtab.testing.discord import Interaction, Simulator, serve
-from trimtab.testing.mail import MemoryMail
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.live import LocalLive
-from trimtab.worker.local import LocalTurns
-from trimtab.worker.service import Service
+from trimtab.testing.discord import DiscordSimulator, SlashInteraction, serve_simulated_discord
+from trimtab.testing.memory_queue import MemoryQueue
 
 EVENTS = {"full": 50_000, "quick": 2_000}
 ROUND = 250
@@ -74,7 +73,7 @@ Raw = dict[str, Any]
 class Places:
     """Who and what there is."""
 
-    discord: Simulator
+    discord: DiscordSimulator
     people: list[Raw] = field(default_factory=list[Raw])
     channels: list[int] = field(default_factory=list[int])
     """Of servers, with threads."""
@@ -89,26 +88,26 @@ class Places:
 
     def __post_init__(self) -> None:
         discord = self.discord
-        self.last = discord.user("Last")
+        self.last = discord.add_user("Last")
         self.allow.add(int(self.last["id"]))
         self.people = [
-            discord.user(f"P{number}\nAnn:", bot=number % 31 == 30) for number in range(PEOPLE)
+            discord.add_user(f"P{number}\nAnn:", bot=number % 31 == 30) for number in range(PEOPLE)
         ]
         self.bots = {int(one["id"]) for one in self.people if one["bot"]}
         ids = [int(one["id"]) for one in self.people]
         self.allow |= {one for at, one in enumerate(ids) if at % 3 < 2}
         self.deny |= {one for at, one in enumerate(ids) if at % 3 == 1}
-        for home in (discord.guild("home"), discord.guild("abroad")):
-            mine = [discord.channel(home, f"c{number}") for number in range(6)]
+        for home in (discord.add_guild("home"), discord.add_guild("abroad")):
+            mine = [discord.add_channel(home, f"c{number}") for number in range(6)]
             self.allow.add(home if not self.channels else mine[0])
             self.deny.add(mine[1])
             self.channels += mine
             for channel in mine[:4]:
-                theirs = discord.thread(channel, "theirs", self.people[0])
-                own = discord.thread(channel, "own", discord.bot)
+                theirs = discord.add_thread(channel, "theirs", self.people[0])
+                own = discord.add_thread(channel, "own", discord.bot)
                 self.channels += [theirs, own]
-        self.aside = discord.guild("aside")
-        discord.channel(self.aside)
+        self.aside = discord.add_guild("aside")
+        discord.add_channel(self.aside)
 
     def may(self, ids: set[int]) -> bool:
         return bool(ids & self.allow) and not ids & self.deny
@@ -156,7 +155,9 @@ class Fuzz:
     """Of whom it was told that they are a bot, or none, and it is not so."""
     wanted: set[int] = field(default_factory=set[int])
     """Numbers that must be in a session."""
-    used: list[tuple[Interaction, bool]] = field(default_factory=list[tuple[Interaction, bool]])
+    used: list[tuple[SlashInteraction, bool]] = field(
+        default_factory=list[tuple[SlashInteraction, bool]]
+    )
     """Slash commands, and whether they may be answered."""
     counts: Counter[str] = field(default_factory=Counter[str])
 
@@ -177,16 +178,20 @@ class Fuzz:
                 await self._news()
 
     async def _tell(self, event: str, raw: Raw) -> None:
-        await self.places.discord.tell(event, raw)
+        await self.places.discord.dispatch_event(event, raw)
 
     def _message(self) -> Raw:
         pick, discord = self.pick, self.places.discord
         who = pick.choice(self.places.people)
-        channel = discord.direct(who) if pick.random() < 0.5 else pick.choice(self.places.channels)
+        channel = (
+            discord.open_direct_channel(who)
+            if pick.random() < 0.5
+            else pick.choice(self.places.channels)
+        )
         named = pick.random() < 0.6
         text = f"k{self.made:06}k {pick.choice(TEXTS)}"
         more: Raw = {"webhook_id": "7"} if pick.random() < 0.02 else {}
-        said = discord.world.post(
+        said = discord.world.add_message(
             channel,
             who,
             f"<@{discord.bot['id']}> {text}" if named else text,
@@ -194,10 +199,10 @@ class Fuzz:
             attachments=[self._file()] if pick.random() < 0.05 else [],
             **more,
         )
-        return discord.world.heard(said)
+        return discord.world.to_gateway_message(said)
 
     def _file(self) -> Raw:
-        return self.places.discord.attach(f"{self.made}.txt", b"a file", "text/plain")
+        return self.places.discord.add_attachment(f"{self.made}.txt", b"a file", "text/plain")
 
     def _edited(self) -> Raw:
         before = [raw for event, raw in self.recent if event == "MESSAGE_CREATE"]
@@ -248,16 +253,20 @@ class Fuzz:
     async def _use(self) -> None:
         pick, discord = self.pick, self.places.discord
         who = pick.choice(self.places.people)
-        channel = discord.direct(who) if pick.random() < 0.5 else pick.choice(self.places.channels)
+        channel = (
+            discord.open_direct_channel(who)
+            if pick.random() < 0.5
+            else pick.choice(self.places.channels)
+        )
         # A picture takes a tenth of a second.
         name = pick.choices(VERBS, (20, 20, 20, 1, 20, 20))[0]
         options = {"handle": pick.choice(("m2", "m9999", "", "no handle"))} if name == "why" else {}
-        begun = discord.rest.interactions.begin(channel, who, name, options, "1")
+        begun = discord.rest.interactions.start_interaction(channel, who, name, options, "1")
         if pick.random() < SPOILT:
-            begun.told = copy.deepcopy(begun.told)
-            self._spoil(begun.told)
-        self.used.append((begun, self._may_use(begun.told)))
-        await self._tell("INTERACTION_CREATE", begun.told)
+            begun.payload = copy.deepcopy(begun.payload)
+            self._spoil(begun.payload)
+        self.used.append((begun, self._may_use(begun.payload)))
+        await self._tell("INTERACTION_CREATE", begun.payload)
 
     def _may_use(self, raw: Raw) -> bool:
         """Whether one of those who may have used it, where they may have, is allowed to."""
@@ -276,7 +285,7 @@ class Fuzz:
 
     async def _news(self) -> None:
         pick, world = self.pick, self.places.discord.world
-        aside = world.guild_create(self.places.aside)
+        aside = world.build_guild_payload(self.places.aside)
         raw: Any = pick.choice((aside, {**aside["channels"][0], "user": world.bot}, world.bot))
         raw = {**copy.deepcopy(raw), "guild_id": str(self.places.aside)}
         for _ in range(pick.choice((1, 2, 4))):
@@ -285,7 +294,7 @@ class Fuzz:
 
     def look_out(self) -> None:
         """What the bot has said, all of it."""
-        for channel, texts in self.places.discord.all_posted().items():
+        for channel, texts in self.places.discord.posted_texts_by_channel().items():
             for text in texts:
                 self.counts["sent"] += 1
                 self._seen(text, channel)
@@ -303,7 +312,7 @@ class Fuzz:
                 after = session = stored.session
                 channel = int(session.rpartition(":")[2])
                 async for event in store.events(session):
-                    if isinstance(event.body, Said) and event.body.message.role == "user":
+                    if isinstance(event.body, MessageAdded) and event.body.message.role == "user":
                         text = event.body.message.text
                         self._seen(text, channel)
                         numbers = {(session, int(one)) for one in NUMBER.findall(text)}
@@ -325,25 +334,25 @@ class Bot:
 
     places: Places
     door: Any
-    mail: MemoryMail
-    turns: LocalTurns
+    mail: MemoryQueue
+    turns: LocalTurnRunner
     work: list[asyncio.Task[None]]
 
     async def settled(self) -> None:
         """All that was sent is taken in, answered and gone out; raises what a task has raised."""
         discord, last = self.places.discord, self.places.last
-        channel = discord.direct(last)
-        before = len(discord.posted(channel))
-        await discord.say(channel, last, "Are you there?")
+        channel = discord.open_direct_channel(last)
+        before = len(discord.list_posted_texts(channel))
+        await discord.post_user_message(channel, last, "Are you there?")
         async with asyncio.timeout(300):
             while True:
                 for task in self.work:
                     if task.done():
                         task.result()
-                waits = self.door._hearing._users or self.turns.running  # noqa: SLF001 - to be sure
-                waits = waits or list(self.mail._box.outbox.all())  # noqa: SLF001 - to be sure
-                if not waits and len(discord.posted(channel)) > before:
-                    await self.turns.idle()
+                waits = self.door._hearing._users or self.turns.running_count  # noqa: SLF001 - to be sure
+                waits = waits or list(self.mail._state.outbox.all_replies())  # noqa: SLF001 - to be sure
+                if not waits and len(discord.list_posted_texts(channel)) > before:
+                    await self.turns.wait_until_idle()
                     return
                 await asyncio.sleep(0.005)
 
@@ -358,21 +367,26 @@ async def lead(size: int, seed: int, *, threads: bool) -> Counter[str]:
         logging.getLogger(name).handlers[:] = [faults]
         logging.getLogger(name).propagate = False
     store = MemoryStore()
-    mail = MemoryMail(store)
-    spec = Spec.model_validate({"name": "helper", "model": {"name": MODEL}})
+    mail = MemoryQueue(store)
+    spec = AgentSpec.model_validate({"name": "helper", "model": {"name": MODEL}})
     agent = Agent(spec=spec, system="Help.", store=store, provider=Echo(), tools=(), environ={})
-    service = Service(agents={"helper": agent}, store=store, mail=mail, live=LocalLive())
-    turns = LocalTurns(service)
-    async with serve(acknowledge=60.0) as discord:
+    service = AgentService(
+        agents={"helper": agent}, store=store, queue=mail, event_bus=LocalEventBus()
+    )
+    turns = LocalTurnRunner(service)
+    async with serve_simulated_discord(acknowledge=60.0) as discord:
         places = Places(discord)
         lists = {"allow": sorted(map(str, places.allow)), "deny": sorted(map(str, places.deny))}
         told = {"token": discord.options.token, "api": discord.url, "threads": threads, **lists}
-        made = door(
-            service, "helper", Discord.model_validate(told), pace=Pace(servers=0.1, keeping=0.01)
+        made = create_discord_channel(
+            service,
+            "helper",
+            DiscordSpec.model_validate(told),
+            timing=DiscordTiming(guild_ready_timeout_s=0.1, first_intake_retry_s=0.01),
         )
-        delivery = Delivery(mail, {"discord": made.deliver})
-        mail.due, mail.replied = turns.due, delivery.due
-        work = [asyncio.create_task(made.run()), asyncio.create_task(delivery.run(every=0.05))]
+        delivery = ReplyDelivery(mail, {"discord": made.deliver})
+        mail.on_posted, mail.on_replies = turns.request_turn, delivery.wake
+        work = [asyncio.create_task(made.run()), asyncio.create_task(delivery.run(poll_s=0.05))]
         await discord.gateway.identified.wait()
         bot = Bot(places, made, mail, turns, work)
         fuzz = Fuzz(places, random.Random(seed))  # noqa: S311 - no secret

@@ -37,18 +37,18 @@ from benchmarks.harness import Report, finish, head, parser, progress
 from benchmarks.simulated import DIALECTS, WINDOW
 from benchmarks.store_places import Place, Postgres, no_server, place
 from benchmarks.troubles import Deck, Planned, Trouble, troubles
-from trimtab.core.event import Said
-from trimtab.core.guard import CannotFit
-from trimtab.core.policies import POLICIES
-from trimtab.providers.provider import Provider, ProviderError
-from trimtab.providers.retrying import retrying
+from trimtab.log.event import MessageAdded
+from trimtab.policy.guard import CannotFit
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.providers.base import Provider, ProviderError
+from trimtab.providers.retries import with_retries
 from trimtab.session import Session
-from trimtab.session.happenings import Happening, Notice, Replied, ToolEnded
-from trimtab.session.tools import Invocation
+from trimtab.session.events import AssistantReplied, ToolFinished, TurnEvent, UserNotice
+from trimtab.session.tools import ToolInvocation
 from trimtab.session.turn import run_turn
-from trimtab.stores.postgres.migrations import migrate
-from trimtab.testing.server import Record, Served, serve
-from trimtab.testing.server.script import steps_of
+from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.testing.server import RecordedRequest, ServedSimulator, serve_simulated_provider
+from trimtab.testing.server.script import parse_script_steps
 
 SEEDS = (1, 2, 3)
 TURNS = 5
@@ -72,7 +72,7 @@ class Conversation:
     dialect: str
     policy: str
     stream: bool
-    served: Served
+    served: ServedSimulator
     where: Place
     planned: list[Planned]
     pick: random.Random
@@ -97,7 +97,7 @@ class Conversation:
             recall=False,
         )
         bare = simulated.provider_of(self.dialect, self.served)
-        provider = retrying(bare, sleep=self._sleep, chance=self.pick.random)
+        provider = with_retries(bare, sleep=self._sleep, random_fraction=self.pick.random)
         try:
             for number in range(TURNS):
                 session = await self._turn(session, provider, number)
@@ -110,7 +110,7 @@ class Conversation:
 
     async def _turn(self, session: Session, provider: Provider, number: int) -> Session:
         text = simulated.user_text(number)
-        self.deck.replies = steps_of(simulated.steps_of(number))
+        self.deck.replies = parse_script_steps(simulated.steps_of(number))
         self.journal.append(("user", simulated.ticket(number)))
         tools = [replace(tool, run=self._run) for tool in simulated.TOOLS]
         for _ in range(TRIES):
@@ -119,9 +119,9 @@ class Conversation:
                     session,
                     provider,
                     tools,
-                    says={"role": "user", "content": text},
+                    message={"role": "user", "content": text},
                     key=f"in-{number}",
-                    tell=self._hear,
+                    on_event=self._hear,
                     stream=self.stream,
                 )
             except ProviderError:
@@ -141,7 +141,7 @@ class Conversation:
         await session.store.close()
         return await Session.open(await self.where.open(hasty=True), self.name)
 
-    async def _run(self, asked: Invocation) -> str:
+    async def _run(self, asked: ToolInvocation) -> str:
         self.runs[asked.key.rsplit("/", 1)[-1]] += 1
         return simulated.result_text(str(asked.arguments["path"]))
 
@@ -151,15 +151,15 @@ class Conversation:
         asked = self.deck.retry_after
         self.found["impatient"] += asked is not None and seconds < asked
 
-    def _hear(self, happening: Happening) -> None:
+    def _hear(self, happening: TurnEvent) -> None:
         match happening:
-            case Replied():
+            case AssistantReplied():
                 text = "".join(getattr(part, "text", "") for part in happening.message.parts)
                 calls = ",".join(call.id for call in happening.message.calls)
                 self.journal.append(("reply", f"{text}|{calls}"))
-            case ToolEnded():
+            case ToolFinished():
                 self.journal.append(("result", happening.call.id))
-            case Notice():
+            case UserNotice():
                 self.found["notices"] += 1
             case _:
                 pass
@@ -167,11 +167,11 @@ class Conversation:
     async def _look_back(self, session: Session) -> None:
         """Compare the log, as a fresh process reads it, with what happened."""
         events = [event.body async for event in session.store.events(session.id)]
-        said = [body for body in events if isinstance(body, Said)]
+        said = [body for body in events if isinstance(body, MessageAdded)]
         logged = [item for body in said for item in _items(body)]
         replies = [body.reply_id for body in said if body.reply_id]
         self._compare(logged, replies)
-        records = self.served.simulator.records.all
+        records = self.served.simulator.records.requests
         for one, after in pairwise(records):
             trouble = self.deck.made.get(one.number)
             if trouble is None or trouble.overflow or _id_of(one) in replies:
@@ -195,7 +195,7 @@ class Conversation:
         # The provider's own word for it: what it has sent whole must have been kept.
         whole = [
             _id_of(record)
-            for record in self.served.simulator.records.all
+            for record in self.served.simulator.records.requests
             if record.fate == "answered" and record.number not in self.deck.made
         ]
         lost += len(set(whole) - set(replies))
@@ -210,11 +210,11 @@ class Conversation:
         print(f"{self.name} ({self.policy}): {what}", file=sys.stderr)
 
 
-def _id_of(record: Record) -> str:
+def _id_of(record: RecordedRequest) -> str:
     return str((record.reply or {}).get("id"))
 
 
-def _items(body: Said) -> Iterator[Item]:
+def _items(body: MessageAdded) -> Iterator[Item]:
     message = body.message
     match message.role:
         case "user":
@@ -242,7 +242,7 @@ def _in_order(items: Iterable[Item]) -> list[Item]:
     return out + sorted(results)
 
 
-def _tickets(record: Record) -> Counter[str]:
+def _tickets(record: RecordedRequest) -> Counter[str]:
     """How often each user message stands in a request, as a message."""
     found = Counter[str]()
     body: dict[str, Any] = record.body
@@ -298,8 +298,8 @@ async def lead_all(asked: argparse.Namespace, places: dict[str, Place]) -> list[
     chosen: list[Plan] = [(seed, *plan) for seed in asked.seed or SEEDS for plan in plans(seed)]
     if asked.quick:
         chosen = _sampled(chosen)
-    policies = sorted(POLICIES)
-    with serve(window=WINDOW, seed="s") as served:
+    policies = sorted(POLICY_NAMES)
+    with serve_simulated_provider(window=WINDOW, seed="s") as served:
         for number, (seed, dialect, stream, planned) in enumerate(chosen):
             store = list(places)[number // len(policies) % len(places)]
             conversation = Conversation(
@@ -326,7 +326,7 @@ def main(asked: argparse.Namespace) -> Report:
         else:
             with place("postgres") as server:
                 assert isinstance(server, Postgres)
-                asyncio.run(migrate(server.conninfo))
+                asyncio.run(apply_pending_migrations(server.conninfo))
                 both: dict[str, Place] = {"files": files, "postgres": server}
                 done = asyncio.run(lead_all(asked, both))
     return report_of(done, asked, missing)

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Report, progress, run
-from trimtab.testing.server import Served, serve
+from trimtab.testing.server import ServedSimulator, serve_simulated_provider
 
 RUNS = {"full": 15, "quick": 5}
 MOST_ADDED = 50.0
@@ -58,7 +58,7 @@ tools:
 
 def main(quick: bool) -> Report:
     runs = RUNS["quick" if quick else "full"]
-    with serve() as served, tempfile.TemporaryDirectory() as folder:
+    with serve_simulated_provider() as served, tempfile.TemporaryDirectory() as folder:
         rows = first_tokens(served, Path(folder), runs)
     until = [row["start"] + row["turn"] for row in rows]
     added = round(until[1] - until[0], 1)
@@ -77,12 +77,12 @@ def main(quick: bool) -> Report:
     }
 
 
-def first_tokens(served: Served, folder: Path, runs: int) -> list[Report]:
+def first_tokens(served: ServedSimulator, folder: Path, runs: int) -> list[Report]:
     """A row for the SDK and one for the agent."""
     (folder / "agent.yaml").write_text(AGENT.format(url=served.url), encoding="utf-8")
     measured("agent", served, folder)
     sent = folder / "request.json"
-    sent.write_text(served.simulator.records.all[0].raw.decode(), encoding="utf-8")
+    sent.write_text(served.simulator.records.requests[0].raw.decode(), encoding="utf-8")
     taken: dict[str, list[Report]] = {"sdk": [], "agent": []}
     for number in range(runs):
         progress(f"first token: {number + 1} of {runs}")
@@ -94,12 +94,10 @@ def first_tokens(served: Served, folder: Path, runs: int) -> list[Report]:
     ]
 
 
-def measured(role: str, served: Served, folder: Path) -> Report:
+def measured(role: str, served: ServedSimulator, folder: Path) -> Report:
     """What one process of that role says of itself."""
     command = [sys.executable, "-m", "benchmarks.first_token", "--role", role, served.url]
-    done = subprocess.run(  # noqa: S603 - our own
-        [*command, str(folder)], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*command, str(folder)], capture_output=True, text=True, check=False)  # noqa: S603 - our own program
     if done.returncode:
         raise RuntimeError(f"{role}: {done.stderr}")
     return json.loads(done.stdout)
@@ -173,20 +171,20 @@ def agent(url: str, folder: Path) -> Report:
     # With what they would import on first use.
     for name in ("anthropic", "yaml", "trimtab.providers.anthropic"):
         importlib.import_module(name)
-    from trimtab.agent.agent import running
-    from trimtab.agent.reading import read_agent
-    from trimtab.session.happenings import Piece
+    from trimtab.agent.agent import open_agent
+    from trimtab.agent.config.loader import load_agent_spec
+    from trimtab.session.events import TextDelta
 
     cpu.lap("imports")
 
     async def ask() -> None:
-        spec = read_agent(folder / "agent.yaml", os.environ)
-        async with running(spec, folder) as made:
-            session = await made.session(f"s{os.getpid()}")
+        spec = load_agent_spec(folder / "agent.yaml", os.environ)
+        async with open_agent(spec, folder) as made:
+            session = await made.open_session(f"s{os.getpid()}")
             cpu.lap("start")
             for name in ("turn", "again"):
                 said = {"role": "user", "content": SAYS}
-                await made.turn(session, said, tell=_first(name, cpu, Piece))
+                await made.run_turn(session, said, on_event=_first(name, cpu, TextDelta))
                 cpu.reset()
 
     asyncio.run(ask())

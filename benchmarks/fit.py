@@ -30,7 +30,7 @@ MODEL = "gpt-4o"
 OPTIONS: dict[str, Any] = {
     "policy": "layered",
     "max_input_tokens": 40_000,
-    "context": {"max_history_tokens": BUDGET},
+    "limits": {"max_history_tokens": BUDGET},
 }
 """A 20k history cap: what LangChain is asked for, with room around it for the reply."""
 AUTO: dict[str, Any] = {"policy": "auto", "max_input_tokens": 40_000}

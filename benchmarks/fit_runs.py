@@ -1,4 +1,4 @@
-"""What a row of one character costs, by tokenizer: writes src/trimtab/core/token_runs.py.
+"""What a row of one character costs, by tokenizer: writes src/trimtab/tokens/run_costs.py.
 
     python -m benchmarks.fit_runs
 
@@ -18,7 +18,7 @@ from benchmarks.exact_tokenizers import Count, available
 FIRST, LAST, LONG = 32, 255, 1_024
 FAMILIES = ("o200k_base", "cl100k_base", "tekken")
 FIGURES = "abcdefghijklmnopqrstuvwxyz"
-TARGET = Path(__file__).parents[1] / "src" / "trimtab" / "core" / "token_runs.py"
+TARGET = Path(__file__).parents[1] / "src" / "trimtab" / "tokens" / "run_costs.py"
 
 
 def rates(count: Count) -> list[int]:
@@ -44,9 +44,9 @@ def main() -> int:
     )
     TARGET.write_text(
         '"""What a row of one character costs; written by benchmarks/fit_runs.py."""\n\n'
-        f"FIRST = {FIRST}\n"
+        f"FIRST_RUN_CHARACTER = {FIRST}\n"
         '"""The character that the first figure is of."""\n\n'
-        f"RUNS = {{\n{entries}\n}}\n"
+        f"RUN_COSTS_BY_FAMILY = {{\n{entries}\n}}\n"
         '"""By family: eighths of a token for one character of a row, `a` for one."""\n',
         encoding="utf-8",
     )

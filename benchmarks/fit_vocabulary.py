@@ -1,4 +1,4 @@
-"""Writes core/token_vocabulary.py: what tells text of a usual kind from text that is odd.
+"""Writes tokens/vocabulary.py: what tells text of a usual kind from text that is odd.
 
     TRIMTAB_CORPUS=… python -m benchmarks.fit_vocabulary [--write]
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks import exact_tokenizers, sample_texts
-from trimtab.core import odd_text, token_vocabulary
+from trimtab.tokens import odd_text, vocabulary
 
 TRIGRAMS = 4_000
 """How many are common: of usual text 1 to 7 in 100 are not among so many."""
@@ -80,10 +80,10 @@ def _trains(name: str) -> bool:
 
 
 def _trigrams(text: str) -> Iterator[str]:
-    folded = text.encode("utf-8", "ignore").translate(odd_text.FOLD).decode("ascii")
+    folded = text.encode("utf-8", "ignore").translate(odd_text.FOLD_TABLE).decode("ascii")
     folded = folded.replace("\n", "_").replace(".", "_")
     for at in range(len(folded) - 2):
-        if odd_text.tells(folded[at : at + 3]):
+        if odd_text.is_informative_trigram(folded[at : at + 3]):
             yield folded[at : at + 3]
 
 
@@ -97,8 +97,8 @@ def prose() -> Counter[str]:
 
 
 def characters(count: Count, used: Counter[str], signs: str) -> str:
-    """One sign for each block of 64 characters, see `token_vocabulary.CHARACTERS`."""
-    return "".join(_block(number, count, used, signs) for number in odd_text.BLOCKS)
+    """One sign for each block of 64 characters, see `vocabulary.BLOCK_COSTS_BY_FAMILY`."""
+    return "".join(_block(number, count, used, signs) for number in odd_text.CHARACTER_BLOCKS)
 
 
 def _block(number: int, count: Count, used: Counter[str], signs: str) -> str:
@@ -133,18 +133,18 @@ def module(trigrams: list[str], signs: str, blocks: dict[str, str]) -> str:
         '"""Common trigrams and what characters cost alone; written by',
         'benchmarks/fit_vocabulary.py, not by hand."""',
         "",
-        "TRIGRAMS = (",
+        "USUAL_TRIGRAMS = (",
         *_wrapped([first + rest for first, rest in thirds.items()]),
         ")",
         '"""Of Latin letters in text of usual kinds: two letters, then all that follow; `_` is',
         'whatever is no letter."""',
         "",
-        "SIGNS = (",
+        "SINGLE_PIECE_SIGNS = (",
         *(f"    {signs[at : at + 10]!a}" for at in range(0, len(signs), 10)),
         ")",
         '"""Signs beyond ASCII that are one token to every tokenizer."""',
         "",
-        "CHARACTERS: dict[str, str] = {",
+        "BLOCK_COSTS_BY_FAMILY: dict[str, str] = {",
     ]
     for family, told in sorted(blocks.items()):
         lines.append(f'    "{family}": (')
@@ -154,9 +154,10 @@ def module(trigrams: list[str], signs: str, blocks: dict[str, str]) -> str:
         [
             *lines,
             "}",
-            '"""For each block of 64 characters that `odd_text.BLOCKS` names, the most tokens that',
-            "one of them takes alone: `1` to `4`, or `a` to `d` if the family knows words of them,",
-            'so that text of a usual kind takes less. "max" is the largest of any family."""',
+            '"""For each block of 64 characters that `odd_text.CHARACTER_BLOCKS` names, the most',
+            "tokens that one of them takes alone: `1` to `4`, or `a` to `d` if the family knows",
+            'words of them, so that text of a usual kind takes less. "max" is the largest of any',
+            'family."""',
             "",
         ]
     )
@@ -174,7 +175,7 @@ def _wrapped(words: list[str]) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="replace core/token_vocabulary.py")
+    parser.add_argument("--write", action="store_true", help="replace tokens/vocabulary.py")
     write: bool = parser.parse_args().write
     exacts = exact_tokenizers.available()
     print(exact_tokenizers.versions())
@@ -186,7 +187,7 @@ def main() -> None:
     trigrams = common_trigrams()
     print(f"{len(trigrams)} trigrams, {len(signs)} signs, {len(blocks['max'])} blocks")
     if write:
-        path = Path(str(sys.modules[token_vocabulary.__name__].__file__))
+        path = Path(str(sys.modules[vocabulary.__name__].__file__))
         path.write_text(module(trigrams, signs, blocks), encoding="utf-8")
         print(f"wrote {path.name}")
 

@@ -1,4 +1,4 @@
-"""Fits the piecewise estimator to every tokenizer at hand and writes core/token_weights.py.
+"""Fits the piecewise estimator to every tokenizer at hand and writes tokens/weights.py.
 
     TRIMTAB_CORPUS=… TRIMTAB_TOKENIZERS=… python -m benchmarks.fit_weights [--write]
 
@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import exact_tokenizers, sample_texts
-from trimtab.core import token_weights, tokens
+from trimtab.tokens import counter
+from trimtab.tokens import weights as token_weights
 
 OVER = 4.0
 RIDGE = 10.0
@@ -52,7 +53,10 @@ def training_texts() -> Iterator[tuple[str, str]]:
 
 
 def histogram(text: str) -> Array:
-    return np.bincount(np.frombuffer(tokens.pairs(tokens.encoded(text)), np.uint8), minlength=256)
+    return np.bincount(
+        np.frombuffer(counter.pair_byte_classes(counter.encode_utf8_as_sent(text)), np.uint8),
+        minlength=256,
+    )
 
 
 def plausible() -> Array:
@@ -87,7 +91,7 @@ def fit(samples: Array, counts: Array, importance: Array) -> bytes:
         weights = solve(
             gram, samples.T @ (each * counts) + RIDGE * typical, weights, LEAST * typical
         )
-    units = np.minimum(np.round(weights * token_weights.UNITS), 255)
+    units = np.minimum(np.round(weights * token_weights.WEIGHT_UNITS_PER_TOKEN), 255)
     return bytes(units.astype(np.uint8))
 
 
@@ -96,13 +100,14 @@ def module(weights: dict[str, bytes]) -> str:
         '"""Weights of the piecewise estimator; written by benchmarks/fit_weights.py, not by hand.',
         "",
         "A table for each tokenizer family: row by row the class of a byte's predecessor, in a row",
-        'its own class, see `tokens.CLASSES`. "max" is fitted to the largest count of any family.',
+        'its own class, see `counter.BYTE_CLASSES`. "max" is fitted to the largest count of any',
+        "family.",
         '"""',
         "",
-        f"UNITS = {token_weights.UNITS}",
+        f"WEIGHT_UNITS_PER_TOKEN = {token_weights.WEIGHT_UNITS_PER_TOKEN}",
         '"""Parts of a token that the weights are counted in."""',
         "",
-        "WEIGHTS: dict[str, bytes] = {",
+        "WEIGHTS_BY_FAMILY: dict[str, bytes] = {",
     ]
     for family, table in weights.items():
         lines.append(f'    "{family}": bytes.fromhex(')
@@ -113,7 +118,7 @@ def module(weights: dict[str, bytes]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="replace core/token_weights.py")
+    parser.add_argument("--write", action="store_true", help="replace tokens/weights.py")
     write: bool = parser.parse_args().write
     if not any(True for _ in sample_texts.conversations("training")):
         print("TRIMTAB_CORPUS is not set: fitted without recorded conversations")
@@ -124,7 +129,7 @@ def main() -> None:
     importance = np.array(
         [(CONVERSATION if "conversation" in kind else 1.0) / kinds[kind] for kind, _ in texts]
     )
-    weights = dict(token_weights.WEIGHTS)
+    weights = dict(token_weights.WEIGHTS_BY_FAMILY)
     largest = np.zeros(len(texts))
     for family, count in sorted(exact_tokenizers.available().items()):
         begun = time.process_time()

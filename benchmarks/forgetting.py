@@ -59,10 +59,10 @@ import yaml
 
 from benchmarks.harness import Report, run
 from benchmarks.store_places import Postgres, no_server, place
-from trimtab.stores.postgres.migrations import migrate
+from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
+from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.testing import telegram
-from trimtab.testing.server import serve_process
-from trimtab.worker.postgres.schema import migrate_queue
+from trimtab.testing.server import spawn_simulated_provider
 
 TEXTS = {"full": 200, "quick": 24}
 SEED = 12
@@ -184,7 +184,9 @@ def readable_by_others(folder: Path) -> list[str]:
 class Telling:
     """Tells a server texts, and has it forget them."""
 
-    def __init__(self, server: Server, bots: telegram.ServedBotApi, pick: random.Random) -> None:
+    def __init__(
+        self, server: Server, bots: telegram.ServedTelegramSimulator, pick: random.Random
+    ) -> None:
         self.server = server
         self.forgotten = 0
         """Texts whose end was acknowledged."""
@@ -231,10 +233,10 @@ class Telling:
 
         chosen = [plant for plant in plants if wanted(plant)]
         if chosen and chosen[0].kind == "waiting":
-            flood = telegram.Trouble(refusal=telegram.flood(3_600))
-            self._bots.api.fail("sendMessage", *[flood] * 4 * len(chosen))
+            flood = telegram.TelegramFault(refusal=telegram.make_flood_refusal(3_600))
+            self._bots.simulator.fail_calls("sendMessage", *[flood] * 4 * len(chosen))
         await asyncio.gather(*map(one, chosen))
-        self._bots.api._troubles.clear()  # noqa: SLF001 - what is left of the flood
+        self._bots.simulator._troubles.clear()  # noqa: SLF001 - what is left of the flood
 
     async def say(self, http: httpx2.AsyncClient, plant: Plant, **message: Any) -> None:
         """Say it, and wait until it is answered or given up."""
@@ -294,11 +296,11 @@ class Telling:
 
     async def waiting(self, http: httpx2.AsyncClient, plant: Plant) -> None:
         chat = int(plant.session.partition(":")[2])
-        self._bots.api.says(chat, _simulated({"text": f"You say {plant.word}."}))
+        self._bots.simulator.post_user_message(chat, _simulated({"text": f"You say {plant.word}."}))
         await until(lambda: self._rests(http, plant.session))
 
     async def blocked(self, http: httpx2.AsyncClient, plant: Plant) -> None:
-        self._bots.api.chat(int(plant.session.partition(":")[2])).blocked = True
+        self._bots.simulator.get_or_add_chat(int(plant.session.partition(":")[2])).blocked = True
         await self.waiting(http, plant)
 
     async def forget(self, plants: Iterable[Plant]) -> list[Plant]:
@@ -403,7 +405,9 @@ def _read(terminal: int, wanted: bytes) -> None:
         seen += os.read(terminal, 65_536)
 
 
-def write_agent(folder: Path, model: str, bots: telegram.ServedBotApi, store: str) -> None:
+def write_agent(
+    folder: Path, model: str, bots: telegram.ServedTelegramSimulator, store: str
+) -> None:
     """An agent with a tool, a bot and a clock."""
     parameter = {"type": "string", "description": "What is said."}
     echo = {"kind": "command", "description": "Say it.", "command": ["echo", "{text}"]}
@@ -415,18 +419,20 @@ def write_agent(folder: Path, model: str, bots: telegram.ServedBotApi, store: st
         "serve": {"port": 0, "rate": 1_000_000},
         "tools": {"echo": {**echo, "parameters": {"text": parameter}}},
         "schedules": {"far": {"at": "2099-01-01 08:00", "says": "It is late."}},
-        "telegram": {"token": bots.api.token, "allow": ["*"], "api": bots.url},
+        "telegram": {"token": bots.simulator.token, "allow": ["*"], "api": bots.url},
     }
     (folder / "agent.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")
 
 
 @contextmanager
-def town(model: str, store: str) -> Generator[tuple[Path, Server, telegram.ServedBotApi]]:
+def town(
+    model: str, store: str
+) -> Generator[tuple[Path, Server, telegram.ServedTelegramSimulator]]:
     """A folder with an agent, whoever serves it, and where its bot talks."""
     folder = Path(tempfile.mkdtemp(prefix="trimtab-forgetting-"))
     server = Server(folder)
     try:
-        with telegram.serve() as bots:
+        with telegram.serve_simulated_telegram() as bots:
             write_agent(folder, model, bots, store)
             try:
                 yield folder, server, bots
@@ -494,8 +500,8 @@ async def on_postgres(model: str, count: int, pick: random.Random) -> Report:
 
 
 async def _in_database(model: str, conninfo: str, count: int, pick: random.Random) -> Report:
-    await migrate(conninfo)
-    await migrate_queue(conninfo)
+    await apply_pending_migrations(conninfo)
+    await migrate_job_queue(conninfo)
     with town(model, conninfo) as (folder, server, bots):
         server.start(2)
         telling = Telling(server, bots, pick)
@@ -550,8 +556,8 @@ def main(quick: bool) -> Report:
     count, pick = TEXTS["quick" if quick else "full"], random.Random(SEED)  # noqa: S311 - not for secrets
     begun = time.monotonic()
     why_not = no_server() or (None if shutil.which("pg_dump") else "pg_dump is not installed")
-    with serve_process(tokenizer="estimate") as model:
-        model.script(otherwise=REPLY)
+    with spawn_simulated_provider(tokenizer="estimate") as model:
+        model.set_replies(otherwise=REPLY)
         report = asyncio.run(on_files(model.url, count, 1 if quick else 4, pick))
         if why_not is None:
             report |= asyncio.run(on_postgres(model.url, count, pick))

@@ -15,10 +15,10 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any
 
-from trimtab.core.event import Usage
-from trimtab.testing import Answer
-from trimtab.testing.answer import Frame, Ids
-from trimtab.testing.wires import wire
+from trimtab.log.event import Usage
+from trimtab.testing import ScriptedReply
+from trimtab.testing.replies import ReplyMetadata, SeededIds
+from trimtab.testing.wire_formats import get_wire_format
 
 MODEL = "claude-sonnet-4-5"
 NUMBER = re.compile(r"k(\d{6})k")
@@ -41,15 +41,17 @@ class Echo:
     dialect = "anthropic"
 
     def __init__(self) -> None:
-        self._wire, self._ids = wire(self.dialect), Ids("fuzz")
+        self._wire, self._ids = get_wire_format(self.dialect), SeededIds("fuzz")
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         newest = json.dumps(request["messages"][-1])
         numbers = dict.fromkeys(NUMBER.findall(newest))
         text = " ".join(f"k{number}k" for number in numbers) or "I see nothing."
-        frame = Frame(model=MODEL, ids=self._ids, usage=Usage(input=100, output=10))
-        body = self._wire.reply(Answer(text=f"**You** said: {text}"), frame)
-        for event in self._wire.events(body, request) if request.get("stream") else [body]:
+        frame = ReplyMetadata(model=MODEL, ids=self._ids, usage=Usage(input=100, output=10))
+        body = self._wire.build_reply_body(ScriptedReply(text=f"**You** said: {text}"), frame)
+        for event in (
+            self._wire.stream_reply_events(body, request) if request.get("stream") else [body]
+        ):
             yield event
 
     async def close(self) -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimtab.gateways.http.keys import new_key, write_keys
-from trimtab.testing.server import Remote, serve_process
+from trimtab.server.channels.http.api_keys import create_api_key, write_key_file
+from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
 
 PATIENCE = 300.0
 STREAMS = ("/events 200", "/messages 200")
@@ -29,7 +29,7 @@ class Server:
     url: str
     key: str
     metrics_key: str
-    model: Remote
+    model: RemoteSimulator
     process: subprocess.Popen[str]
     faults: list[Mapping[str, Any]] = field(default_factory=list[Mapping[str, Any]])
     """Log lines of mistakes."""
@@ -44,10 +44,10 @@ class Server:
 @contextmanager
 def served(folder: Path, **session: Any) -> Generator[Server]:
     """An agent `helper` on files, for the length of the block."""
-    with serve_process(tokenizer="estimate", keeps=False) as model:
-        text, kept = new_key("bench")
-        figures, own = new_key("figures", metrics=True)
-        write_keys(folder / "keys.json", [kept, own])
+    with spawn_simulated_provider(tokenizer="estimate", keeps=False) as model:
+        text, kept = create_api_key("bench")
+        figures, own = create_api_key("figures", metrics=True)
+        write_key_file(folder / "keys.json", [kept, own])
         block = {"port": 0, "keys": "keys.json", "rate": 10**9, "max_body": 65_536, "drain": 1}
         told = {
             "name": "helper",

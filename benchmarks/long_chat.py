@@ -42,16 +42,16 @@ from benchmarks import simulated
 from benchmarks.harness import Report, finish, head, parser, progress, table
 from benchmarks.simulated import DIALECTS, WINDOW
 from benchmarks.store_places import STORES, Files, Place, Postgres, no_server, place
-from trimtab.core.event import Usage, canonical
-from trimtab.core.guard import CannotFit
-from trimtab.core.ledger import cost_of
-from trimtab.core.policies import POLICIES, PolicyName
-from trimtab.providers.provider import Provider, ProviderError
+from trimtab.log.event import Usage, dump_canonical_json
+from trimtab.policy.guard import CannotFit
+from trimtab.policy.presets import POLICY_NAMES, PolicyName
+from trimtab.prompt.context_report import compute_cost_usd
+from trimtab.providers.base import Provider, ProviderError
 from trimtab.session import Session
-from trimtab.session.happenings import Happening, Restarted, ToolEnded
+from trimtab.session.events import ModelCallRetried, ToolFinished, TurnEvent
 from trimtab.session.turn import run_turn
-from trimtab.stores.postgres.migrations import migrate
-from trimtab.testing.server import Served, Simulator, serve
+from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.testing.server import ProviderSimulator, ServedSimulator, serve_simulated_provider
 
 TURNS = {"full": 300, "quick": 12}
 RESTART_EVERY = {"full": 25, "quick": 6}
@@ -79,7 +79,7 @@ class Case:
     @property
     def recall(self) -> bool:
         """Whether the model has the recall tools: in every second preset."""
-        return sorted(POLICIES).index(self.preset) % 2 == 0
+        return sorted(POLICY_NAMES).index(self.preset) % 2 == 0
 
 
 def cases(*, quick: bool) -> list[Case]:
@@ -88,7 +88,7 @@ def cases(*, quick: bool) -> list[Case]:
     sized = {"turns": TURNS[size], "restart_every": RESTART_EVERY[size]}
     found: list[Case] = []
     for number, (heavier, dialect, preset, stream) in enumerate(
-        product(HEAVIER, DIALECTS, sorted(POLICIES), (True, False))
+        product(HEAVIER, DIALECTS, sorted(POLICY_NAMES), (True, False))
     ):
         # Six presets and two ways: shifted by one each, so that no value is always with one store.
         turn = number // 2 + number // 12 + stream
@@ -106,7 +106,7 @@ def cases(*, quick: bool) -> list[Case]:
 
 
 def _sampled(case: Case) -> bool:
-    preset, dialect = sorted(POLICIES).index(case.preset), DIALECTS.index(case.dialect)
+    preset, dialect = sorted(POLICY_NAMES).index(case.preset), DIALECTS.index(case.dialect)
     if case.stream != (preset % 2 == 0):
         return False
     return preset % 3 == dialect if case.heavier == 1.0 else (preset + dialect) % 3 == 2
@@ -117,7 +117,7 @@ class Run:
     """One conversation, and what was found in it."""
 
     case: Case
-    served: Served
+    served: ServedSimulator
     where: Place
     provider: Provider
     found: Counter[str] = field(default_factory=Counter[str])
@@ -129,7 +129,7 @@ class Run:
     """Of turns alone."""
 
     @property
-    def simulator(self) -> Simulator:
+    def simulator(self) -> ProviderSimulator:
         return self.served.simulator
 
     async def lead(self) -> None:
@@ -148,8 +148,8 @@ class Run:
             if (number + 1) % case.restart_every == 0 or number + 1 == case.turns:
                 session = await self._restarted(session)
                 await self._compare(session)
-        self.used = session.window.used
-        self.cost = cost_of(self.used, session.window.settings.entry) or 0.0
+        self.used = session.window.accounting.total_usage
+        self.cost = compute_cost_usd(self.used, session.window.settings.entry) or 0.0
         await session.close()
         await session.store.close()
 
@@ -157,7 +157,7 @@ class Run:
         text = simulated.user_text(number)
         if number == 0 and self.case.heavier > 1:
             text += await simulated.largest_text(session)
-        self.simulator.script.set(simulated.steps_of(number, recall=self.case.recall))
+        self.simulator.script.set_replies(simulated.steps_of(number, recall=self.case.recall))
         before, begun = self.simulator.stats()["refused"], time.monotonic()
         says = {"role": "user", "content": text}
         try:
@@ -165,12 +165,12 @@ class Run:
                 session,
                 self.provider,
                 simulated.TOOLS,
-                says=says,
+                message=says,
                 key=f"in-{number}",
-                tell=self._hear,
+                on_event=self._hear,
                 stream=self.case.stream,
             )
-            self.found["unanswered"] += ended.why != "done"
+            self.found["unanswered"] += ended.reason != "done"
         except (ProviderError, CannotFit) as error:
             self.found["unanswered"] += 1
             print(f"{self.case.name}, turn {number}: {error!r}", file=sys.stderr)
@@ -178,9 +178,9 @@ class Run:
         self.found["turns"] += 1
         self._tell_refusals(number, self.simulator.stats()["refused"] - before)
 
-    def _hear(self, happening: Happening) -> None:
-        self.found["tool_calls"] += isinstance(happening, ToolEnded)
-        self.found["recoveries"] += isinstance(happening, Restarted)
+    def _hear(self, happening: TurnEvent) -> None:
+        self.found["tool_calls"] += isinstance(happening, ToolFinished)
+        self.found["recoveries"] += isinstance(happening, ModelCallRetried)
 
     def _tell_refusals(self, number: int, refused: int) -> None:
         first = self.case.heavier > 1 and not self.found["refused"] and refused > 0
@@ -189,7 +189,9 @@ class Run:
             self.found["refused_after_first"] += refused - first
         self.found["refused"] += refused
         if refused > first:
-            bad = [r for r in self.simulator.records.all if r.fate in ("overflow", "violation")]
+            bad = [
+                r for r in self.simulator.records.requests if r.fate in ("overflow", "violation")
+            ]
             for record in bad[-refused:]:
                 print(f"{self.case.name}, turn {number}: {record.message}", file=sys.stderr)
 
@@ -203,11 +205,11 @@ class Run:
         span = (self.checked + 1, None)
         events = [event async for event in session.store.events(session.id, [span])]
         positions = list(simulated.calls_in(events))
-        records = self.simulator.records.all
+        records = self.simulator.records.requests
         wrong = abs(len(positions) - len(records))
         for position, record in zip(positions, records, strict=False):
-            sent = await session.rebuild(position)
-            wrong += canonical(sent) != canonical(record.body)
+            sent = await session.rebuild_request(position)
+            wrong += dump_canonical_json(sent) != dump_canonical_json(record.body)
         self.found["replay_mismatches"] += wrong
         self.found["calls"] += len(records)
         stats = self.simulator.stats()
@@ -242,12 +244,15 @@ def run_case(case: Case, conninfo: str | None) -> Report:
     if case.heavier > 1:
         own = {"tokenizer": "estimate", "heavier": case.heavier, "stops_at_window": False}
         options.update(own)
-    with tempfile.TemporaryDirectory(prefix="trimtab-") as folder, serve(**options) as served:
+    with (
+        tempfile.TemporaryDirectory(prefix="trimtab-") as folder,
+        serve_simulated_provider(**options) as served,
+    ):
         where = Files(Path(folder)) if case.store == "files" else Postgres(str(conninfo))
         return asyncio.run(_led(case, served, where))
 
 
-async def _led(case: Case, served: Served, where: Place) -> Report:
+async def _led(case: Case, served: ServedSimulator, where: Place) -> Report:
     provider = simulated.provider_of(case.dialect, served)
     run = Run(case, served, where, provider)
     try:
@@ -282,13 +287,13 @@ def main(asked: argparse.Namespace) -> Report:
         for case in cases(quick=asked.quick)
         if (missing is None or case.store == "files")
         and case.dialect in (asked.dialect or DIALECTS)
-        and case.preset in (asked.preset or POLICIES)
+        and case.preset in (asked.preset or POLICY_NAMES)
         and case.heavier in (asked.heavier or HEAVIER)
     ]
     if missing is None:
         with place("postgres") as where:
             assert isinstance(where, Postgres)
-            asyncio.run(migrate(where.conninfo))
+            asyncio.run(apply_pending_migrations(where.conninfo))
             rows = run_all(chosen, asked.jobs, where.conninfo)
     else:
         rows = run_all(chosen, asked.jobs, None)
@@ -342,7 +347,7 @@ def start() -> int:
     options = parser(__doc__)
     options.add_argument("--jobs", type=int, default=2, help="conversations at a time")
     options.add_argument("--dialect", choices=DIALECTS, action="append")
-    options.add_argument("--preset", choices=sorted(POLICIES), action="append")
+    options.add_argument("--preset", choices=sorted(POLICY_NAMES), action="append")
     options.add_argument("--heavier", type=float, choices=HEAVIER, action="append")
     asked = options.parse_args()
     return finish({**head(PACKAGES), **main(asked)}, show, as_json=asked.json)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from trimtab.session import Session
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 
 MODEL = "gpt-4o"
 SYSTEM = "You look after a code base. Read before you change, and say what you have found."

@@ -33,15 +33,15 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import TracerProvider
 
 from benchmarks.harness import Report, progress, run
-from trimtab.observe import when_watched
-from trimtab.observe.lines import Lines
-from trimtab.observe.observed import Heard
-from trimtab.observe.otel import Spans, instruments
+from trimtab.observe import instrument_if_watched
+from trimtab.observe.instrument import EventFanOut
+from trimtab.observe.otel import TurnSpans, create_instruments
+from trimtab.observe.turn_log import TurnLogger
 from trimtab.session import Session
-from trimtab.session.happenings import Happening
-from trimtab.session.tools import Invocation, Tell, Tool
+from trimtab.session.events import TurnEvent
+from trimtab.session.tools import OnEvent, Tool, ToolInvocation
 from trimtab.session.turn import run_turn
-from trimtab.testing import Call, MemoryStore, ScriptedProvider
+from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 
 TURNS = {"full": 100, "quick": 40}
 """Of one session, in one round."""
@@ -52,25 +52,27 @@ MOST_SHARE = 0.35
 MOST_UNWATCHED = 0.01
 
 
-def nobody(_: Happening) -> None:
+def nobody(_: TurnEvent) -> None:
     pass
 
 
-def watchers() -> dict[str, Callable[[], Tell]]:
+def watchers() -> dict[str, Callable[[], OnEvent]]:
     """By name, what hears one turn."""
     # Metrics are on from here: nothing may be unwatched behind it.
-    from trimtab.observe.prometheus import Metered
+    from trimtab.observe.prometheus import TurnMetrics
 
-    to = instruments(TracerProvider(), MeterProvider())
+    to = create_instruments(TracerProvider(), MeterProvider())
     return {
-        "metrics": lambda: Heard([Metered("helper")], nobody),
-        "spans": lambda: Heard([Spans(to, "helper")], nobody),
-        "lines": lambda: Heard([Lines("helper")], nobody),
-        "all": lambda: Heard([Metered("helper"), Spans(to, "helper"), Lines("helper")], nobody),
+        "metrics": lambda: EventFanOut([TurnMetrics("helper")], nobody),
+        "spans": lambda: EventFanOut([TurnSpans(to, "helper")], nobody),
+        "lines": lambda: EventFanOut([TurnLogger("helper")], nobody),
+        "all": lambda: EventFanOut(
+            [TurnMetrics("helper"), TurnSpans(to, "helper"), TurnLogger("helper")], nobody
+        ),
     }
 
 
-async def gives(_: Invocation) -> str:
+async def gives(_: ToolInvocation) -> str:
     return "a result of a few words"
 
 
@@ -78,27 +80,27 @@ def tool(name: str) -> Tool:
     return Tool(definition={"name": name, "input_schema": {"type": "object"}}, run=gives)
 
 
-async def turns(count: int) -> tuple[float, list[Happening]]:
+async def turns(count: int) -> tuple[float, list[TurnEvent]]:
     """Microseconds of CPU for one turn, on average; and what the last of them has told."""
     session = await Session.create(MemoryStore(), "s", model="claude-sonnet-4-5", policy="rolling")
     tools = [tool("read"), tool("find")]
-    calls = [Call(name="read"), Call(name="find")]
+    calls = [ScriptedCall(name="read"), ScriptedCall(name="find")]
     provider = ScriptedProvider("anthropic", [calls, "word " * 60] * (count + 1))
 
-    async def turn(number: int, tell: Tell) -> None:
+    async def turn(number: int, tell: OnEvent) -> None:
         says = {"role": "user", "content": f"Question {number}, of which there are many."}
-        await run_turn(session, provider, tools, says=says, tell=tell)
+        await run_turn(session, provider, tools, message=says, on_event=tell)
 
     begun = time.process_time()
     for number in range(count):
         await turn(number, nobody)
     took = (time.process_time() - begun) / count * 1e6
-    told: list[Happening] = []
+    told: list[TurnEvent] = []
     await turn(count, told.append)
     return took, told
 
 
-def hearing(told: Sequence[Happening], listening: Callable[[], Tell], count: int) -> float:
+def hearing(told: Sequence[TurnEvent], listening: Callable[[], OnEvent], count: int) -> float:
     """Microseconds of CPU for hearing one turn, on average."""
     begun = time.process_time()
     for _ in range(count):
@@ -110,7 +112,7 @@ def hearing(told: Sequence[Happening], listening: Callable[[], Tell], count: int
 
 def main(quick: bool) -> Report:
     size = "quick" if quick else "full"
-    assert when_watched(nobody) is nobody, "somebody watches already"
+    assert instrument_if_watched(nobody) is nobody, "somebody watches already"
     rounds = range(ROUNDS[size])
     runs = [asyncio.run(turns(TURNS[size])) for _ in rounds]
     bare, told = min(took for took, _ in runs), runs[0][1]
@@ -141,7 +143,7 @@ def main(quick: bool) -> Report:
 def unwatched(count: int) -> float:
     begun = time.process_time()
     for _ in range(count):
-        when_watched(nobody, agent="helper")
+        instrument_if_watched(nobody, agent="helper")
     return (time.process_time() - begun) / count * 1e6
 
 

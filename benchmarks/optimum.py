@@ -9,59 +9,64 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trimtab.core.policies.auto import CAP, LOW, MIN_GAIN, THETA
-from trimtab.core.policies.knobs import Goal
-from trimtab.core.tokens import piecewise, sizes_of
-from trimtab.replay.cache import Rules
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.run import times_of
+from trimtab.policy.auto import (
+    MIN_GAIN_TOKENS,
+    PAYBACK_FACTOR,
+    RESULT_CAP_TOKENS_BY_GOAL,
+    TARGET_TOKENS_BY_GOAL,
+)
+from trimtab.policy.config import Goal
+from trimtab.replay.billing import CacheRules
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.runner import estimate_message_times
+from trimtab.tokens.counter import make_piecewise_counter, measure_message_parts
 
 HARD = 150_000
 """Tokens of messages at which a compaction is forced, in a window of 200k."""
-COUNTER = piecewise("claude_v3")
+COUNTER = make_piecewise_counter("claude_v3")
 
 
-def over_optimum(conversations: Sequence[Conversation], goal: Goal = "cost") -> float:
+def over_optimum(conversations: Sequence[RecordedConversation], goal: Goal = "cost") -> float:
     """The meter's cost over the optimum's, all conversations together."""
     mine = best = 0.0
     for conversation in conversations:
         steps = growth(conversation, goal)
-        mine += metered(steps, LOW[goal], Rules())
-        best += optimal(steps, LOW[goal], Rules())
+        mine += metered(steps, TARGET_TOKENS_BY_GOAL[goal], CacheRules())
+        best += optimal(steps, TARGET_TOKENS_BY_GOAL[goal], CacheRules())
     return round(mine / best, 3)
 
 
-def growth(conversation: Conversation, goal: Goal) -> list[tuple[int, bool]]:
+def growth(conversation: RecordedConversation, goal: Goal) -> list[tuple[int, bool]]:
     """For each call: the tokens that are new in it, and whether the cache is cold."""
     steps: list[tuple[int, bool]] = []
-    times = times_of(conversation)
+    times = estimate_message_times(conversation)
     new, last = 0, None
     for index, message in enumerate(conversation.messages):
         if message.role == "assistant":
-            cold = last is None or times[index] - last > Rules().ttl
+            cold = last is None or times[index] - last > CacheRules().ttl
             steps.append((new, cold))
             new, last = 0, times[index]
-        size = sum(size.tokens for size in sizes_of(message, COUNTER))
-        new += min(size, CAP[goal]) if message.results else size
+        size = sum(size.tokens for size in measure_message_parts(message, COUNTER))
+        new += min(size, RESULT_CAP_TOKENS_BY_GOAL[goal]) if message.results else size
     return steps
 
 
-def price(size: int, new: int, *, cold: bool, rules: Rules) -> float:
+def price(size: int, new: int, *, cold: bool, rules: CacheRules) -> float:
     """One call that keeps everything."""
     return rules.write * size if cold else rules.read * (size - new) + rules.write * new
 
 
-def metered(steps: list[tuple[int, bool]], low: int, rules: Rules) -> float:
+def metered(steps: list[tuple[int, bool]], low: int, rules: CacheRules) -> float:
     """What the ski-rental meter pays."""
     size, meter, paid = 0, 0.0, 0.0
     for new, cold in steps:
         size += new
         removed = size - max(low, new)
-        if removed >= MIN_GAIN:
+        if removed >= MIN_GAIN_TOKENS:
             meter += rules.read * removed
             kept = size - removed
             edit = (rules.write - rules.read) * (kept - new)
-            if size > HARD or cold or meter >= THETA * edit:
+            if size > HARD or cold or meter >= PAYBACK_FACTOR * edit:
                 size, meter = kept, 0.0
                 paid += rules.write * size
                 continue
@@ -69,7 +74,7 @@ def metered(steps: list[tuple[int, bool]], low: int, rules: Rules) -> float:
     return paid
 
 
-def optimal(steps: list[tuple[int, bool]], low: int, rules: Rules) -> float:
+def optimal(steps: list[tuple[int, bool]], low: int, rules: CacheRules) -> float:
     """What the best schedule pays: the cheapest way to each size that can occur at each call."""
     reach: dict[int, float] = {0: 0.0}
     for new, cold in steps:
@@ -77,10 +82,10 @@ def optimal(steps: list[tuple[int, bool]], low: int, rules: Rules) -> float:
         for before, paid in reach.items():
             size = before + new
             removed = size - max(low, new)
-            if size <= HARD or removed < MIN_GAIN:
+            if size <= HARD or removed < MIN_GAIN_TOKENS:
                 keep = paid + price(size, new, cold=cold, rules=rules)
                 ahead[size] = min(keep, ahead.get(size, keep))
-            if removed >= MIN_GAIN:
+            if removed >= MIN_GAIN_TOKENS:
                 kept = size - removed
                 cut = paid + rules.write * kept
                 ahead[kept] = min(cut, ahead.get(kept, cut))

@@ -14,45 +14,45 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trimtab.core.budget import Budget
-from trimtab.core.plan import Decision, Plan, Policy
-from trimtab.core.policies.auto import Order, auto, mask_naming
-from trimtab.core.policies.knobs import Knobs
-from trimtab.core.policies.order import least_needed, oldest_first
-from trimtab.core.policies.steps import maskable
-from trimtab.core.rounds import Result
-from trimtab.core.window import Window
-from trimtab.replay.cache import Rules
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.references import Need, needs
-from trimtab.replay.run import CallRecord, Setup, replay
+from trimtab.policy.auto import ResultOrder, build_auto_policy, mask_result_with_names
+from trimtab.policy.budget import Budget
+from trimtab.policy.config import PolicyConfig
+from trimtab.policy.passes import list_maskable_results
+from trimtab.policy.plan import Decision, Plan, Policy
+from trimtab.policy.relevance import order_least_needed_first, order_oldest_first
+from trimtab.replay.billing import CacheRules
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.references import EarlierReference, find_earlier_references
+from trimtab.replay.runner import ReplayedCall, ReplaySetup, replay_conversation
+from trimtab.window.rounds import ToolResultView
+from trimtab.window.window import Window
 
 BUDGET = 10_000
 """Tokens of visible tool results."""
 
 
-def budgeted(order: Order, *, naming: bool) -> Policy:
+def budgeted(order: ResultOrder, *, naming: bool) -> Policy:
     """Hide in an order until the budget holds; nothing else is ever hidden."""
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
         visible = sum(r.size.tokens for r in window.results.values())
         if visible > BUDGET:
-            for result in order(window, maskable(plan, Knobs())):
+            for result in order(window, list_maskable_results(plan, PolicyConfig())):
                 if visible <= BUDGET:
                     break
                 visible -= result.size.tokens
                 if naming:
-                    mask_naming(plan, result, "budget")
+                    mask_result_with_names(plan, result, "budget")
                 else:
                     plan.mask(result.entry, result.part, "budget")
-                visible += plan.size(result.entry, result.part).tokens
-        return plan.decision()
+                visible += plan.part_size(result.entry, result.part).tokens
+        return plan.to_decision()
 
     return decide
 
 
-def oracle(wanted: Mapping[int, list[Need]]) -> Order:
+def oracle(wanted: Mapping[int, list[EarlierReference]]) -> ResultOrder:
     """Fewest later needs for each token first; no order could know this."""
     later: dict[int, list[int]] = {}
     for index in sorted(wanted):
@@ -61,10 +61,10 @@ def oracle(wanted: Mapping[int, list[Need]]) -> Order:
                 for source in need.sources:
                     later.setdefault(source, []).append(index)
 
-    def order(window: Window, results: list[Result]) -> list[Result]:
+    def order(window: Window, results: list[ToolResultView]) -> list[ToolResultView]:
         positions = list(window.entries)
 
-        def value(result: Result) -> tuple[float, int]:
+        def value(result: ToolResultView) -> tuple[float, int]:
             uses = later.get(bisect_left(positions, result.seq), [])
             ahead = len(uses) - bisect_left(uses, len(positions))
             return ahead / max(1, result.size.tokens), result.seq
@@ -74,33 +74,35 @@ def oracle(wanted: Mapping[int, list[Need]]) -> Order:
     return order
 
 
-def order_gain(conversations: Sequence[Conversation]) -> dict[str, Any]:
-    far: dict[str, list[CallRecord]] = {}
+def order_gain(conversations: Sequence[RecordedConversation]) -> dict[str, Any]:
+    far: dict[str, list[ReplayedCall]] = {}
     for conversation in conversations:
-        wanted = needs(conversation.messages)
+        wanted = find_earlier_references(conversation.messages)
         best = oracle(wanted)
         policies = {
-            "oldest": budgeted(oldest_first, naming=False),
-            "ours": budgeted(least_needed, naming=True),
-            "ours alone": budgeted(least_needed, naming=False),
+            "oldest": budgeted(order_oldest_first, naming=False),
+            "ours": budgeted(order_least_needed_first, naming=True),
+            "ours alone": budgeted(order_least_needed_first, naming=False),
             "oracle": budgeted(best, naming=False),
-            "auto oldest": auto(Knobs(), order=oldest_first, names=0),
-            "auto ours": auto(Knobs()),
-            "auto oracle": auto(Knobs(), order=best, names=0),
+            "auto oldest": build_auto_policy(
+                PolicyConfig(), result_order=order_oldest_first, max_names=0
+            ),
+            "auto ours": build_auto_policy(PolicyConfig()),
+            "auto oracle": build_auto_policy(PolicyConfig(), result_order=best, max_names=0),
         }
         for name, policy in policies.items():
             options = {
                 "policy": policy,
                 "context_window": 1_000_000 if "auto" not in name else 200_000,
             }
-            setup = Setup(name=name, options=options)
-            run = replay(conversation, setup, {"anthropic": Rules()}, wanted)
+            setup = ReplaySetup(name=name, options=options)
+            run = replay_conversation(conversation, setup, {"anthropic": CacheRules()}, wanted)
             far.setdefault(name, []).extend(run.calls)
     recall = {
         n: sum(c.far_seen for c in calls) / sum(c.far for c in calls) for n, calls in far.items()
     }
     cost = {
-        name: sum(c.bill["anthropic"].cost(Rules()) + 5 * c.output for c in calls) / len(calls)
+        name: sum(c.bill["anthropic"].cost(CacheRules()) + 5 * c.output for c in calls) / len(calls)
         for name, calls in far.items()
     }
 

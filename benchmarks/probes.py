@@ -1,8 +1,8 @@
 """Facts that a recorded conversation states once and needs much later, found without a model.
 
 A conversation is cut in its middle: what stands before the ten newest messages is summarised, the
-rest goes on. A *fact* is an identifier or a path (`core/words.py`), a number of three digits or
-more, or a quoted string of more than one word. It makes a *probe* where
+rest goes on. A *fact* is an identifier or a path (`text/identifiers.py`), a number of three digits
+or more, or a quoted string of more than one word. It makes a *probe* where
 
 - exactly one message before the middle holds it, and that is one of the summarised,
 - the first to mention it after the middle is the assistant: whoever is told a fact again, by the
@@ -28,11 +28,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from trimtab.core.message import Message, Text, ToolCall, ToolResult
-from trimtab.core.search import asked
-from trimtab.core.words import words
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.references import quoted
+from trimtab.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.recall.search_ranking import split_query_words
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.references import find_quoted_strings
+from trimtab.text.identifiers import count_identifiers
 
 KEPT = 10
 """Newest messages that a summary leaves alone."""
@@ -85,9 +85,9 @@ class Case:
     """What is needed of the covered messages later."""
 
 
-def cases(conversations: Iterable[Conversation]) -> list[Case]:
+def cases(conversations: Iterable[RecordedConversation]) -> list[Case]:
     """Every conversation with a probe."""
-    found: list[tuple[Conversation, int, int, list[Probe]]] = []
+    found: list[tuple[RecordedConversation, int, int, list[Probe]]] = []
     holders: dict[str, set[str]] = {}
     for conversation in conversations:
         texts = [_told(message) for message in conversation.messages]
@@ -111,13 +111,13 @@ def facts_in(text: str) -> dict[str, Kind]:
     """The facts of a text, each once."""
     found: dict[str, Kind] = {
         word: "path" if "/" in word else "identifier"
-        for word in words(text)
+        for word in count_identifiers(text)
         if len(word) <= LONGEST
     }
     for number in _NUMBER.findall(text):
         if sum(letter.isdigit() for letter in number) >= 3 and len(number) >= 4:
             found.setdefault(number, "number")
-    for quote in quoted(text):
+    for quote in find_quoted_strings(text):
         if " " in quote:
             found.setdefault(quote, "quote")
     return found
@@ -186,7 +186,7 @@ def _use(message: Message, fact: str) -> Use:
 def _around(messages: Sequence[Message], index: int, fact: str) -> str:
     text = _told(messages[index], keys=True)
     before, _, behind = text.partition(fact)
-    own = set(asked(fact))
+    own = set(split_query_words(fact))
 
     def said(some: str) -> list[str]:
         return [word for word in _SAID.findall(some) if word.lower() not in own]
@@ -236,6 +236,6 @@ def _leaves(value: Any, *, keys: bool) -> Iterator[str]:
         yield str(value)
 
 
-def _project(conversation: Conversation) -> str:
+def _project(conversation: RecordedConversation) -> str:
     """What a conversation is about: the repository, or the benchmark, it was recorded from."""
     return re.split("[@:]", conversation.source)[0]

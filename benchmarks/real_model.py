@@ -48,14 +48,14 @@ from benchmarks import llama_server, simulated
 from benchmarks.harness import Report, finish, head, parser, progress, skip, table
 from benchmarks.llama_server import ModelName, Running
 from benchmarks.peers.envs import Absent
-from trimtab.core.event import Call
-from trimtab.core.guard import CannotFit
-from trimtab.dialects.deltas import delta
-from trimtab.providers.openai import OpenAIChat
-from trimtab.providers.provider import Provider, ProviderError
-from trimtab.providers.retrying import retrying
+from trimtab.dialects.reply_recording import read_visible_delta
+from trimtab.log.event import ModelCall
+from trimtab.policy.guard import CannotFit
+from trimtab.providers.base import Provider, ProviderError
+from trimtab.providers.openai import OpenAIChatProvider
+from trimtab.providers.retries import with_retries
 from trimtab.session import Session
-from trimtab.session.tools import Invocation, Tool
+from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore
 
@@ -101,7 +101,7 @@ QUICK = (
 class Made:
     """One request that the server answered."""
 
-    sent: Call
+    sent: ModelCall
     """What the session's log says of it."""
     counted: int
     """Tokens of the prompt, as the server's log has them."""
@@ -124,7 +124,7 @@ class Line:
         self.session: Session | None = None
         self.made: list[Made] = []
         self.errors: list[str] = []
-        self._server = OpenAIChat(api_key="none", base_url=served.url)
+        self._server = OpenAIChatProvider(api_key="none", base_url=served.url)
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         if self.script:
@@ -134,7 +134,9 @@ class Line:
         begun, first, reported = time.perf_counter(), None, None
         try:
             async for event in self._server.send(request):
-                if first is None and (not request.get("stream") or delta(event) is not None):
+                if first is None and (
+                    not request.get("stream") or read_visible_delta(event) is not None
+                ):
                     first = time.perf_counter() - begun
                 reported = (event.get("usage") or {}).get("prompt_tokens", reported)
                 yield event
@@ -195,7 +197,7 @@ def text_of(name: str, longest: int) -> str:
     return text[start : start + length]
 
 
-async def read(asked: Invocation) -> str:
+async def read(asked: ToolInvocation) -> str:
     return text_of(asked.arguments["path"], LONGEST_RESULT)
 
 
@@ -221,8 +223,8 @@ class Talk:
         text = f"Turn {number}. {text_of(f'user {number}', LONGEST_QUESTION)}"
         says, before = {"role": "user", "content": text}, len(self.line.made)
         try:
-            ended = await run_turn(self.session, self.provider, TOOLS, says=says, stream=stream)
-            self.found["unanswered"] += ended.why != "done"
+            ended = await run_turn(self.session, self.provider, TOOLS, message=says, stream=stream)
+            self.found["unanswered"] += ended.reason != "done"
         except (ProviderError, CannotFit) as error:
             self.found["unanswered"] += 1
             self.line.script.clear()
@@ -296,12 +298,12 @@ async def begin(case: Case, policy: str, stack: AsyncExitStack) -> Talk:
         context_window=case.window,
         max_output_tokens=OUTPUT,
     )
-    return Talk(policy=policy, line=line, session=line.session, provider=retrying(line))
+    return Talk(policy=policy, line=line, session=line.session, provider=with_retries(line))
 
 
 async def warm_up(line: Line) -> None:
     """A first call: of later ones the log then says what they share with the one before."""
-    server = OpenAIChat(api_key="none", base_url=line.served.url)
+    server = OpenAIChatProvider(api_key="none", base_url=line.served.url)
     request = {"model": "any", "messages": [{"role": "user", "content": "Hello."}], "max_tokens": 1}
     async for _ in server.send(request):
         pass

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from benchmarks import corpus
-from trimtab.replay.choose import choose
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.readers import read
+from trimtab.replay.conversations import RecordedConversation, select_conversations
+from trimtab.replay.readers import read_recordings
 
 
-def held_out() -> list[Conversation]:
+def held_out() -> list[RecordedConversation]:
     """The half of them that had no part in tuning, each up to where its agent itself compacted."""
     where = corpus.folder()
     paths = sorted(where.glob("entire_claude_code*.jsonl.gz")) if where else []
-    return choose((one for path in paths for one in read(path)), half="odd")
+    return select_conversations(
+        (one for path in paths for one in read_recordings(path)), half="odd"
+    )

@@ -15,8 +15,8 @@ from typing import Any
 from benchmarks import pair_check, wire_forms
 from benchmarks.corpus import Conversation
 from trimtab import CannotFit, Context, check
-from trimtab.core.event import Edit
-from trimtab.testing.counting import PRIMING, RequestCounter
+from trimtab.log.event import Edit
+from trimtab.testing.request_counter import PRIMING_TOKENS, RequestCounter
 
 Wire = Mapping[str, Any]
 SHOWN = 200
@@ -88,8 +88,8 @@ class Replay:
             tools=self.tools,
             policy=preset,
             context_window=window,
-            entry=lane.entry,
-            tokenizer=exact.text if lane.exact else None,
+            model_info=lane.entry,
+            tokenizer=exact.count_text if lane.exact else None,
             clock=lambda: 0.0,
         )
         self._sent: Sequence[Wire] = ()
@@ -116,7 +116,7 @@ class Replay:
         if used is None:
             self.context.add(step.wire)
             return
-        said = self.exact.text(str(self.messages[step.index].get("content") or ""))
+        said = self.exact.count_text(str(self.messages[step.index].get("content") or ""))
         self.context.add(wire_forms.with_usage(step.wire, self.lane.dialect, used, said))
 
     def _call(self, index: int) -> int | None:
@@ -153,10 +153,14 @@ class Replay:
         for message in request[key]:
             known = before.get(id(message)) or (message, self._tokens({key: [message]}))
             self._counted[id(message)] = known
-        return PRIMING + self._front[1] + sum(self._counted[id(each)][1] for each in request[key])
+        return (
+            PRIMING_TOKENS
+            + self._front[1]
+            + sum(self._counted[id(each)][1] for each in request[key])
+        )
 
     def _tokens(self, request: Wire) -> int:
-        return sum(piece.tokens for piece in self.exact.pieces(request, self.lane.dialect))
+        return sum(piece.tokens for piece in self.exact.split_blocks(request, self.lane.dialect))
 
     def _violations(self, request: Wire, index: int) -> list[str]:
         """What a provider would refuse, and what our own laws forbid."""
@@ -183,11 +187,13 @@ class Replay:
         placeholder, and the active round, its results cut likewise."""
         kept = [self._cut(m) for m in active(self.messages[self.start : index])]
         least = {"messages": self.head + kept, "tools": self.tools}
-        return self.exact.total(self.exact.pieces(least, "openai_chat"))
+        return self.exact.total_tokens(self.exact.split_blocks(least, "openai_chat"))
 
     def _cut(self, message: Wire) -> Wire:
         text = str(message.get("content") or "")
-        if message["role"] == "assistant" or self.exact.text(text) <= self.exact.text(PLACEHOLDER):
+        if message["role"] == "assistant" or self.exact.count_text(text) <= self.exact.count_text(
+            PLACEHOLDER
+        ):
             return message
         return {**message, "content": PLACEHOLDER}
 

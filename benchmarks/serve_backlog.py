@@ -37,23 +37,23 @@ import psycopg
 from benchmarks.crash.cluster import cluster, programs
 from benchmarks.harness import Report, finish, head, parser, progress, skip
 from trimtab.agent.agent import Agent
-from trimtab.agent.spec import Spec
-from trimtab.core.event import Said
-from trimtab.core.message import text_message
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import make_text_message
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.postgres.job_queue import JobQueue, add_job_queue_options
+from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
+from trimtab.server.postgres.worker_pool import WorkerPool
+from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN, TurnProgress
+from trimtab.server.service import AgentService
 from trimtab.session import Session
-from trimtab.session.happenings import Ended
+from trimtab.session.events import TurnFinished
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.migrations import migrate
-from trimtab.stores.postgres.pool import Connections
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.fleet import Fleet
-from trimtab.worker.letters import Inbound, Outbound, Route
-from trimtab.worker.live import LocalLive
-from trimtab.worker.postgres.mail import PostgresMail
-from trimtab.worker.postgres.queue import Queue, with_queue
-from trimtab.worker.postgres.schema import migrate_queue
-from trimtab.worker.service import Service
-from trimtab.worker.turns import BATCH, Attempt
+from trimtab.stores.postgres.connection_pool import ConnectionPool
+from trimtab.stores.postgres.migrations import apply_pending_migrations
 
 ONE = "default/helper/one"
 AT_ONCE = 16
@@ -90,10 +90,10 @@ FROM unnest(%s::text[]) AS name
 """
 
 
-class Noted(PostgresMail):
+class Noted(PostgresQueue):
     """Knows in which order messages were taken in, and turns were begun and finished."""
 
-    def __init__(self, connections: Connections, queue: Queue) -> None:
+    def __init__(self, connections: ConnectionPool, queue: JobQueue) -> None:
         super().__init__(connections, queue)
         self.taken: dict[str, None] = {}
         """Sessions by their first message."""
@@ -105,19 +105,19 @@ class Noted(PostgresMail):
         """How many each session has had."""
         self._more = asyncio.Event()
 
-    async def post(self, letter: Inbound) -> bool:
-        kept = await super().post(letter)
-        self.taken.setdefault(letter.session)
+    async def post(self, inbound: InboundMessage) -> bool:
+        kept = await super().post(inbound)
+        self.taken.setdefault(inbound.session)
         return kept
 
     async def pass_gate(self, session: str) -> None:
         self.started.setdefault(session)
-        await super().pass_gate(session)
+        await super().wait_for_open_posts(session)
 
     async def finish(
-        self, session: str, epoch: int, taken: Collection[int], replies: Sequence[Outbound]
+        self, session: str, epoch: int, taken: Collection[int], replies: Sequence[OutboundMessage]
     ) -> None:
-        await super().finish(session, epoch, taken, replies)
+        await super().finish_turn(session, epoch, taken, replies)
         self.done.append((session, time.monotonic()))
         self.turns[session] += 1
         self._more.set()
@@ -165,39 +165,41 @@ class Quick:
         """Nothing is held."""
 
 
-class Passing(Service):
+class Passing(AgentService):
     """Its turns do nothing but pass: the letters go, a reply leaves."""
 
     async def answer(
-        self, session: str, *, gather: bool = True, attempt: Attempt | None = None
-    ) -> Ended:
+        self, session: str, *, gather: bool = True, attempt: TurnProgress | None = None
+    ) -> TurnFinished:
         del gather
-        letters = await self.mail.pending(session, limit=BATCH)
+        letters = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
         if attempt is not None:
-            attempt.full = len(letters) == BATCH
-        route = Route(door=DOOR, address={})
+            attempt.full = len(letters) == MAX_MESSAGES_PER_TURN
+        route = ReplyRoute(channel=DOOR, address={})
         replies = [
-            Outbound(session=session, seq=1, text="Yes.", route=route, key=f"{session}/{each.key}")
+            OutboundMessage(
+                session=session, seq=1, text="Yes.", route=route, key=f"{session}/{each.key}"
+            )
             for each in letters
         ]
-        await self.mail.finish(session, 0, [each.number for each in letters], replies)
-        return Ended(why="done", calls=0)
+        await self.queue.finish_turn(session, 0, [each.number for each in letters], replies)
+        return TurnFinished(reason="done", calls=0)
 
 
 @dataclass(slots=True, kw_only=True)
 class Shop:
     """One process of a fleet, which works when it is told to."""
 
-    service: Service
+    service: AgentService
     mail: Noted
-    fleet: Fleet
+    fleet: WorkerPool
 
     async def post(self, sessions: Sequence[str], numbers: Sequence[int]) -> None:
         """A message for each, one after the other."""
         for session, number in zip(sessions, numbers, strict=True):
-            message = text_message("user", f"Message {number}: is all well?")
+            message = make_text_message("user", f"Message {number}: is all well?")
             await self.mail.post(
-                Inbound(session=session, message=message, key=f"k{number}", at=time.time())
+                InboundMessage(session=session, message=message, key=f"k{number}", at=time.time())
             )
 
     @asynccontextmanager
@@ -210,13 +212,13 @@ class Shop:
 
 
 @asynccontextmanager
-async def shop(conninfo: str, kind: type[Service] = Service) -> AsyncGenerator[Shop]:
+async def shop(conninfo: str, kind: type[AgentService] = AgentService) -> AsyncGenerator[Shop]:
     store, mail = await PostgresStore.connect(conninfo), await Noted.connect(conninfo)
-    spec = Spec.model_validate({"name": "helper", "model": {"name": MODEL}})
+    spec = AgentSpec.model_validate({"name": "helper", "model": {"name": MODEL}})
     agent = Agent(spec=spec, system="", store=store, provider=Quick(), tools=(), environ={})
-    service = kind(agents={"helper": agent}, store=store, mail=mail, live=LocalLive())
+    service = kind(agents={"helper": agent}, store=store, queue=mail, event_bus=LocalEventBus())
     try:
-        yield Shop(service=service, mail=mail, fleet=Fleet(service, mail, at_once=AT_ONCE))
+        yield Shop(service=service, mail=mail, fleet=WorkerPool(service, mail, max_turns=AT_ONCE))
     finally:
         await service.close()
         await store.close()
@@ -249,7 +251,7 @@ async def empty(conninfo: str) -> Empty:
             await own.mail.turned(FEW)
     times = [at for _, at in own.mail.done]
     async with shop(conninfo) as own:
-        size = 10 * BATCH
+        size = 10 * MAX_MESSAGES_PER_TURN
         await own.post([one] * size, range(size))
         async with own.working():
             await own.mail.turned(10)
@@ -279,7 +281,7 @@ async def beside(own: Shop, prefix: str, most: int, until: int | None = None) ->
 async def backlog(conninfo: str, size: int) -> Report:
     """Both queues, worked off; the figures, and what did not hold."""
     base = await empty(conninfo)
-    many, turns = names("s", size), -(-size // BATCH)
+    many, turns = names("s", size), -(-size // MAX_MESSAGES_PER_TURN)
     async with shop(conninfo) as own:
         parts = [range(first, size, POSTERS) for first in range(POSTERS)]
         posting = [own.post([many[number] for number in part], part) for part in parts]
@@ -293,7 +295,7 @@ async def backlog(conninfo: str, size: int) -> Report:
         said = [
             event.body.key
             async for event in own.service.store.events(ONE)
-            if isinstance(event.body, Said) and event.body.message.role == "user"
+            if isinstance(event.body, MessageAdded) and event.body.message.role == "user"
         ]
     in_order = said == [f"k{number}" for number in range(size)]
     return judged(base, begun, mail, many, waits, in_order=in_order)
@@ -374,8 +376,8 @@ async def bloat(conninfo: str, turns: int) -> Report:
         for name in names("p", SESSIONS):  # of one that is gone no reply is kept
             await Session.create(own.service.store, name, model=MODEL)
         begun = time.monotonic()
-        delivery = Delivery(own.mail, {DOOR: _arrived})
-        own.mail.replied = delivery.due
+        delivery = ReplyDelivery(own.mail, {DOOR: _arrived})
+        own.mail.on_replies = delivery.wake
         tasks = [group.create_task(_keep_busy(own, part)) for part in range(POSTERS)]
         tasks.append(group.create_task(delivery.run()))
         for tenth in range(1, 11):
@@ -402,7 +404,7 @@ async def bloat(conninfo: str, turns: int) -> Report:
     }
 
 
-async def _arrived(reply: Outbound) -> None:
+async def _arrived(reply: OutboundMessage) -> None:
     del reply
 
 
@@ -414,7 +416,7 @@ async def _keep_busy(own: Shop, part: int) -> None:
 
 
 def _sizes(conninfo: str) -> dict[str, int]:
-    with psycopg.connect(with_queue(conninfo)) as connection:
+    with psycopg.connect(add_job_queue_options(conninfo)) as connection:
         return dict(connection.execute(_SIZES, [[*PASSED, "trimtab.outbox"]]).fetchall())
 
 
@@ -428,8 +430,8 @@ def main(where: Path, asked: argparse.Namespace) -> Report:
     size = asked.size or (500 if asked.quick else 10_000)
     turns = asked.turns or (1_500 if asked.quick else 100_000)
     with cluster(where) as server:
-        asyncio.run(migrate(server.conninfo))
-        asyncio.run(migrate_queue(server.conninfo))
+        asyncio.run(apply_pending_migrations(server.conninfo))
+        asyncio.run(migrate_job_queue(server.conninfo))
         first = asyncio.run(backlog(server.conninfo, size))
         second = asyncio.run(bloat(server.conninfo, turns))
     sample = (

@@ -40,17 +40,17 @@ from benchmarks.harness import Report, finish, head, parser, progress, skip
 from benchmarks.serve_crew import DOOR, Place, begin, opened, preload
 from benchmarks.serve_troubles import Asked, Troubled, fates, repeated, unrecorded
 from benchmarks.turn_crash import twice
-from trimtab.core.event import Said
-from trimtab.core.message import text_message
-from trimtab.stores.errors import StoreUnavailable
-from trimtab.stores.postgres.migrations import migrate
-from trimtab.testing.server import serve
-from trimtab.testing.server.script import Script
-from trimtab.worker.letters import Inbound, Route
-from trimtab.worker.postgres.mail import PostgresMail
-from trimtab.worker.postgres.schema import migrate_queue
-from trimtab.worker.replies import said_to_user
-from trimtab.worker.service import Service
+from trimtab.errors import StoreUnavailable
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import make_text_message
+from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
+from trimtab.server.queue.messages import InboundMessage, ReplyRoute
+from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.replies import extract_assistant_text
+from trimtab.server.service import AgentService
+from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.testing.server import serve_simulated_provider
+from trimtab.testing.server.script import SimulatorScript
 
 SEED = 8
 WORKERS = 4
@@ -106,7 +106,7 @@ class Run:
             await self._quiet(mail)
             self.peace = time.monotonic() - begun
             self.replies = await self._look_back(service)
-            self.found["given_up"] += len(await mail.dead())
+            self.found["given_up"] += len(await mail.list_dead_letters())
         finally:
             for worker in workers:
                 worker.kill()
@@ -114,7 +114,7 @@ class Run:
             await service.close()
             await service.store.close()
 
-    async def _post(self, service: Service, name: str, end: float) -> None:
+    async def _post(self, service: AgentService, name: str, end: float) -> None:
         """Messages of one session at random times, each until it was taken in."""
         number = 0
         while (left := end - time.monotonic()) > 0:
@@ -123,10 +123,10 @@ class Run:
             await self._one(service, name, number)
             progress(f"{left:.0f} s left, {self.found['kills']} kills")
 
-    async def _one(self, service: Service, name: str, number: int) -> None:
-        message = text_message("user", f"{name} {number} is what I say.")
-        key, route = f"k{number}", Route(door=DOOR, address={})
-        letter = Inbound(session=name, message=message, key=key, at=time.time(), route=route)
+    async def _one(self, service: AgentService, name: str, number: int) -> None:
+        message = make_text_message("user", f"{name} {number} is what I say.")
+        key, route = f"k{number}", ReplyRoute(channel=DOOR, address={})
+        letter = InboundMessage(session=name, message=message, key=key, at=time.time(), route=route)
         while True:
             try:
                 await service.post(letter)
@@ -157,11 +157,11 @@ class Run:
             await asyncio.to_thread(self.server.start)
             self.found["crashes"] += 1
 
-    async def _quiet(self, mail: PostgresMail) -> None:
+    async def _quiet(self, mail: PostgresQueue) -> None:
         """Until no letter waits, no job is left and all replies have left; or for so long."""
-        manager, end = mail.queue.app.job_manager, time.monotonic() + PATIENCE
+        manager, end = mail.job_queue.app.job_manager, time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            async with mail.lend() as connection:
+            async with mail.borrow_connection() as connection:
                 query = b"SELECT count(*) FROM trimtab.outbox WHERE state = 'waiting'"
                 row = await (await connection.execute(query)).fetchone()
             leaving = row[0] if row else 0
@@ -171,7 +171,7 @@ class Run:
             await asyncio.sleep(0.2)
         self.found["not_quiet"] += 1
 
-    async def _look_back(self, service: Service) -> dict[str, list[str]]:
+    async def _look_back(self, service: AgentService) -> dict[str, list[str]]:
         """Compare the logs with what was sent; the ids of replies by session."""
         replies: dict[str, list[str]] = {}
         left = Counter(line.split(" ", 1)[1].split("@")[0] for line in _lines(self.place.delivered))
@@ -179,16 +179,18 @@ class Run:
             said = [
                 (event.seq, event.at, event.body)
                 async for event in service.store.events(name)
-                if isinstance(event.body, Said)
+                if isinstance(event.body, MessageAdded)
             ]
             replies[name] = [body.reply_id or "" for _, _, body in said if _is_reply(body)]
             self._compare(posted, said)
-            keys = [f"{name}/m{seq}" for seq, _, body in said if said_to_user(body.message)]
+            keys = [
+                f"{name}/m{seq}" for seq, _, body in said if extract_assistant_text(body.message)
+            ]
             self.found["undelivered"] += sum(key not in left for key in keys)
         return replies
 
     def _compare(
-        self, posted: list[tuple[str, float]], said: list[tuple[int, float, Said]]
+        self, posted: list[tuple[str, float]], said: list[tuple[int, float, MessageAdded]]
     ) -> None:
         keys = [body.key or "" for _, _, body in said if body.message.role == "user"]
         expected = [key for key, _ in posted]
@@ -207,7 +209,7 @@ class Run:
         self.found["lost"] += len(open_)
 
 
-def _is_reply(body: Said) -> bool:
+def _is_reply(body: MessageAdded) -> bool:
     return body.message.role == "assistant"
 
 
@@ -261,11 +263,14 @@ def _more(lines: Iterable[str]) -> int:
 def main(where: Path, seconds: float, folder: Path) -> Report:
     pick = random.Random(SEED)  # noqa: S311 - not for secrets
     preload()
-    with cluster(where) as server, serve(tokenizer="estimate", seed="s") as served:
-        asyncio.run(migrate(server.conninfo))
-        asyncio.run(migrate_queue(server.conninfo))
+    with (
+        cluster(where) as server,
+        serve_simulated_provider(tokenizer="estimate", seed="s") as served,
+    ):
+        asyncio.run(apply_pending_migrations(server.conninfo))
+        asyncio.run(migrate_job_queue(server.conninfo))
         model = Troubled(served, random.Random(SEED))  # noqa: S311 - not for secrets
-        served.simulator.script = cast("Script", model)
+        served.simulator.script = cast("SimulatorScript", model)
         place = Place(conninfo=server.conninfo, url=served.url, folder=folder)
         sessions = max(20, int(seconds * RATE / 40))
         run = Run(place, server, seconds, sessions, pick)

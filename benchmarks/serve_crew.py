@@ -19,20 +19,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from trimtab.agent.agent import Agent
-from trimtab.agent.spec import Spec
-from trimtab.providers.anthropic import Anthropic
-from trimtab.providers.retrying import retrying
-from trimtab.session.tools import Invocation, Tool
-from trimtab.stores.errors import StoreUnavailable
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.errors import StoreUnavailable
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.retries import with_retries
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.postgres.worker_pool import WorkerPool, WorkerPoolTimings
+from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.service import AgentService
+from trimtab.session.tools import Tool, ToolInvocation
+from trimtab.stores.base import Store
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.store import Store
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.fleet import Fleet, Pace
-from trimtab.worker.letters import Outbound
-from trimtab.worker.live import LocalLive
-from trimtab.worker.mail import Mail
-from trimtab.worker.postgres.mail import PostgresMail
-from trimtab.worker.service import Service
 
 MODEL = "claude-sonnet-4-6"
 DOOR = "phone"
@@ -40,7 +40,14 @@ TIMEOUT = 4.0
 """Seconds without a sign of life after which a call is given up."""
 LEASE = 5.0
 """Seconds for which a reply is lent to whoever delivers it."""
-PACE = Pace(beat=0.5, silence=3.0, alone=2.0, poll=0.5, patience=5.0, again=0.5)
+PACE = WorkerPoolTimings(
+    heartbeat_s=0.5,
+    takeover_after_s=3.0,
+    self_cancel_after_s=2.0,
+    poll_s=0.5,
+    shutdown_grace_s=5.0,
+    restart_delay_s=0.5,
+)
 """Faster than by default: workers die every few seconds."""
 AT_ONCE = 8
 """Turns that one worker runs side by side."""
@@ -84,28 +91,32 @@ def begin(place: Place) -> ForkServerProcess:
 def agent_of(place: Place, store: Store) -> Agent:
     """Who answers. Its requests hold the whole history, so that each says which reply it is for."""
     model = {"name": MODEL, "timeout": TIMEOUT}
-    spec = Spec.model_validate({"name": "helper", "model": model, "session": {"policy": "full"}})
-    provider = Anthropic(api_key="benchmark", base_url=place.url, timeout=TIMEOUT)
+    spec = AgentSpec.model_validate(
+        {"name": "helper", "model": model, "session": {"policy": "full"}}
+    )
+    provider = AnthropicProvider(api_key="benchmark", base_url=place.url, timeout=TIMEOUT)
     return Agent(
         spec=spec,
         system="You help.",
         store=store,
-        provider=retrying(provider),
+        provider=with_retries(provider),
         tools=_tools(place),
         environ={},
     )
 
 
-async def opened(place: Place) -> tuple[Service, PostgresMail]:
+async def opened(place: Place) -> tuple[AgentService, PostgresQueue]:
     """The service of a worker, or of a door without turns."""
     store = await PostgresStore.connect(place.conninfo)
     try:
-        mail = await PostgresMail.connect(place.conninfo)
+        mail = await PostgresQueue.connect(place.conninfo)
     except BaseException:
         await store.close()
         raise
     agent = agent_of(place, store)
-    service = Service(agents={"helper": agent}, store=store, mail=mail, live=LocalLive())
+    service = AgentService(
+        agents={"helper": agent}, store=store, queue=mail, event_bus=LocalEventBus()
+    )
     return service, mail
 
 
@@ -120,16 +131,16 @@ def _work(place: Place) -> None:
 async def _serve(place: Place) -> None:
     service, mail = await _patiently(place)
 
-    async def deliver(reply: Outbound) -> None:
+    async def deliver(reply: OutboundMessage) -> None:
         _write(place.delivered, f"{reply.attempts} {reply.key}")
 
-    delivery = Delivery(cast("Mail", _Lending(mail)), {DOOR: deliver})
-    mail.replied = delivery.due
-    fleet = Fleet(service, mail, at_once=AT_ONCE, pace=PACE)
-    await asyncio.gather(fleet.run(), delivery.run(every=0.5))
+    delivery = ReplyDelivery(cast("MessageQueue", _Lending(mail)), {DOOR: deliver})
+    mail.on_replies = delivery.wake
+    fleet = WorkerPool(service, mail, max_turns=AT_ONCE, timings=PACE)
+    await asyncio.gather(fleet.run(), delivery.run(poll_s=0.5))
 
 
-async def _patiently(place: Place) -> tuple[Service, PostgresMail]:
+async def _patiently(place: Place) -> tuple[AgentService, PostgresQueue]:
     """Again and again while the database is away, as whoever starts processes would."""
     while True:
         try:
@@ -141,18 +152,20 @@ async def _patiently(place: Place) -> tuple[Service, PostgresMail]:
 class _Lending:
     """A mail whose replies are lent for a short time: whoever had one may be dead."""
 
-    def __init__(self, mail: Mail) -> None:
+    def __init__(self, mail: MessageQueue) -> None:
         self._mail = mail
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._mail, name)
 
-    async def outgoing(self, doors: Collection[str], *, limit: int, lease: float) -> list[Outbound]:
-        return await self._mail.outgoing(doors, limit=limit, lease=min(lease, LEASE))
+    async def outgoing(
+        self, doors: Collection[str], *, limit: int, lease: float
+    ) -> list[OutboundMessage]:
+        return await self._mail.lease_replies(doors, limit=limit, lease_s=min(lease, LEASE))
 
 
 def _tools(place: Place) -> list[Tool]:
-    async def act(asked: Invocation) -> str:
+    async def act(asked: ToolInvocation) -> str:
         _write(place.effects, f"{asked.name} {asked.key}")
         await asyncio.sleep(random.uniform(0.0, 0.1))  # noqa: S311 - not for secrets
         return f"done by {asked.key}"

@@ -61,10 +61,10 @@ from benchmarks.load.served import (
     processes,
 )
 from benchmarks.load.talk import Talk, judged, names, spread
-from trimtab.core.event import Call, Turn, dump
-from trimtab.stores.postgres.migrations import migrate
-from trimtab.worker.postgres.schema import migrate_queue
-from trimtab.worker.sessions import KEPT
+from trimtab.log.event import ModelCall, TurnStateChange, dump_event_line
+from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
+from trimtab.server.session_cache import MAX_OPEN_SESSIONS
+from trimtab.stores.postgres.migrations import apply_pending_migrations
 
 LANES = ("files", "postgres", "steady")
 SESSIONS = {"full": 2_000, "quick": 40}
@@ -142,7 +142,7 @@ def _run_files(*given: Any) -> Report:
 
 
 async def files(
-    size: Size, url: str, lane: str, window: int | None = None, kept: int = KEPT
+    size: Size, url: str, lane: str, window: int | None = None, kept: int = MAX_OPEN_SESSIONS
 ) -> Report:
     seen = Seen(lane)
 
@@ -157,8 +157,8 @@ async def files(
 
 
 async def postgres(size: Size, url: str, conninfo: str) -> tuple[Report, Report, list[float]]:
-    await migrate(conninfo)
-    await migrate_queue(conninfo)
+    await apply_pending_migrations(conninfo)
+    await migrate_job_queue(conninfo)
     await bare.set_up(conninfo)
     async with on_postgres(conninfo, url, size.sessions) as (talk, store):
         with processes(member, conninfo, url) as fleet:
@@ -184,9 +184,9 @@ async def warm_up(fleet: Any, conninfo: str, url: str) -> dict[str, int]:
         with fleet.heard_by(talk.arrived):
             await talk.round(2)
         events = [event async for event in store.events(sessions[0])]
-    kinds: dict[str, type[Any]] = {"call": Call, "turn": Turn}
+    kinds: dict[str, type[Any]] = {"call": ModelCall, "turn": TurnStateChange}
     return {
-        name: round(mean(len(dump(e)) for e in events if isinstance(e.body, kind)))
+        name: round(mean(len(dump_event_line(e)) for e in events if isinstance(e.body, kind)))
         for name, kind in kinds.items()
     }
 

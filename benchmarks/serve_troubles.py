@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from trimtab.testing.answer import Call
-from trimtab.testing.server import Record, Served
-from trimtab.testing.server.script import Step
+from trimtab.testing.replies import ScriptedCall
+from trimtab.testing.server import RecordedRequest, ServedSimulator
+from trimtab.testing.server.script import ScriptStep
 
 FAILING, HANGING = 0.05, 0.01
 """Shares of the calls."""
@@ -18,12 +18,12 @@ HANG = 120.0
 WAY = (0.02, 0.12)
 """Seconds before a reply, from and to."""
 FAILURES = (
-    Step(fault="overloaded"),
-    Step(fault="server_error"),
-    Step(fault="bad_gateway"),
-    Step(fault="rate_limit", retry_after=0.5),
-    Step(fault="overloaded", in_stream=2),
-    Step(cut=3),
+    ScriptStep(fault="overloaded"),
+    ScriptStep(fault="server_error"),
+    ScriptStep(fault="bad_gateway"),
+    ScriptStep(fault="rate_limit", retry_after=0.5),
+    ScriptStep(fault="overloaded", in_stream=2),
+    ScriptStep(cut=3),
 )
 
 Fate = Literal["answered", "failed", "hung"]
@@ -39,7 +39,7 @@ class Asked:
     """Replies that stand in it: it asks for the one behind them."""
     fate: Fate
     """What was done about it."""
-    record: Record
+    record: RecordedRequest
     """As the simulator has it, without its body."""
 
     @property
@@ -51,16 +51,16 @@ class Asked:
 class Troubled:
     """In place of the simulator's script."""
 
-    def __init__(self, served: Served, pick: random.Random) -> None:
+    def __init__(self, served: ServedSimulator, pick: random.Random) -> None:
         self.asked: list[Asked] = []
         """All requests, in the order in which they came."""
         self._records = served.simulator.records
         self._pick = pick
 
-    def take(self, key: str, header: str | None, said: str) -> Step:
+    def take(self, key: str, header: str | None, said: str) -> ScriptStep:
         """What happens to the request that has just come."""
         del key, header, said
-        record = self._records.all.pop()
+        record = self._records.requests.pop()
         body, record.raw = record.body, b""
         step, fate = self._fated(_step(body["messages"]))
         before = sum(message["role"] == "assistant" for message in body["messages"])
@@ -68,7 +68,7 @@ class Troubled:
         self.asked.append(Asked(session=session, before=before, fate=fate, record=record))
         return step
 
-    def _fated(self, step: Step) -> tuple[Step, Fate]:
+    def _fated(self, step: ScriptStep) -> tuple[ScriptStep, Fate]:
         step = replace(step, delay=self._pick.uniform(*WAY))
         chance = self._pick.random()
         if chance < FAILING:
@@ -105,15 +105,15 @@ def fates(asked: list[Asked]) -> Counter[str]:
     return Counter(one.fate for one in asked)
 
 
-def _step(messages: list[dict[str, Any]]) -> Step:
+def _step(messages: list[dict[str, Any]]) -> ScriptStep:
     """Tools are called twice in three turns; what has their results is answered."""
     parts = messages[-1]["content"]
     if not isinstance(parts, str) and any(part["type"] == "tool_result" for part in parts):
-        return Step(text="It is done.")
+        return ScriptStep(text="It is done.")
     number = int(_texts(messages[-1])[-1].split(" ", 2)[1])
     if number % 3 == 0:
-        return Step(text="Nothing is to be done.")
-    return Step(calls=(Call(name="once"), Call(name="again")))
+        return ScriptStep(text="Nothing is to be done.")
+    return ScriptStep(calls=(ScriptedCall(name="once"), ScriptedCall(name="again")))
 
 
 def _texts(message: dict[str, Any]) -> list[str]:

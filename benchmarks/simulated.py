@@ -14,14 +14,14 @@ from functools import cache
 from typing import Any
 
 from benchmarks.sample_texts import GENERATED, INSTALLED
-from trimtab.core.event import Call, Event
-from trimtab.providers.anthropic import Anthropic
-from trimtab.providers.openai import OpenAIChat, OpenAIResponses
-from trimtab.providers.provider import Provider
+from trimtab.log.event import Event, ModelCall
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.base import Provider
+from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
 from trimtab.session import Session
-from trimtab.session.tools import Invocation, Tool
-from trimtab.stores.store import Store
-from trimtab.testing.server import Served
+from trimtab.session.tools import Tool, ToolInvocation
+from trimtab.stores.base import Store
+from trimtab.testing.server import ServedSimulator
 
 WINDOW = 16_384
 """Tokens of input and output together, as the provider enforces it and the session knows it."""
@@ -62,15 +62,15 @@ def model_of(dialect: str, *, special: bool) -> Model:
     return (_SPECIAL if special else _PLAIN)[dialect]
 
 
-def provider_of(dialect: str, served: Served) -> Provider:
+def provider_of(dialect: str, served: ServedSimulator) -> Provider:
     """The provider that ships, with the official SDK, at the simulator's port."""
     match dialect:
         case "anthropic":
-            return Anthropic(api_key="benchmark", base_url=served.url)
+            return AnthropicProvider(api_key="benchmark", base_url=served.url)
         case "openai_chat":
-            return OpenAIChat(api_key="benchmark", base_url=served.openai_url)
+            return OpenAIChatProvider(api_key="benchmark", base_url=served.openai_url)
         case _:
-            return OpenAIResponses(api_key="benchmark", base_url=served.openai_url)
+            return OpenAIResponsesProvider(api_key="benchmark", base_url=served.openai_url)
 
 
 async def create(
@@ -122,7 +122,7 @@ def _call(number: int, index: int) -> dict[str, Any]:
     return {"name": name, "arguments": {"path": f"src/part_{number}_{index}.py"}}
 
 
-async def _run(asked: Invocation) -> str:
+async def _run(asked: ToolInvocation) -> str:
     return result_text(str(asked.arguments["path"]))
 
 
@@ -144,7 +144,7 @@ TOOLS = (tool("read_file"), tool("run_command"))
 
 def calls_in(events: list[Event]) -> Iterator[int]:
     """Positions of the calls."""
-    return (event.seq for event in events if isinstance(event.body, Call))
+    return (event.seq for event in events if isinstance(event.body, ModelCall))
 
 
 async def largest_text(session: Session) -> str:

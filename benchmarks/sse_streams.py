@@ -74,7 +74,7 @@ class Reader:
         """Read until all turns have ended."""
         while self.ends < self.turns:
             left = self.dice.randint(1, 12) if self.habit == "dropping" else None
-            async with aclosing(self.session.follow(self._after)) as events:
+            async with aclosing(self.session.follow_events(self._after)) as events:
                 async for event in events:
                     self._take(event)
                     if self.ends == self.turns:
@@ -132,7 +132,7 @@ async def talk(session: RemoteSession, size: Size) -> None:
 async def follow_all(server: Server, size: Size) -> dict[str, Any]:
     dice = random.Random(SEED)  # noqa: S311 - to be repeated
     async with Client(server.url, key=server.key, timeout=120.0) as client:
-        sessions = [await client.create("helper", f"s{n}") for n in range(size.sessions)]
+        sessions = [await client.create_session("helper", f"s{n}") for n in range(size.sessions)]
         readers = [
             Reader(
                 session=sessions[number % size.sessions],

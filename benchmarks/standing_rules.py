@@ -41,14 +41,14 @@ from typing import Any
 
 from benchmarks.harness import Report, progress, run
 from trimtab import Context
-from trimtab.catalog import resolve
-from trimtab.core.policies.knobs import Goal
-from trimtab.core.tokens import piecewise
-from trimtab.testing.counting import Piece, RequestCounter
-from trimtab.testing.server.cache import PromptCache
+from trimtab.catalog import resolve_model_info
+from trimtab.policy.config import Goal
+from trimtab.testing.request_counter import RequestBlock, RequestCounter
+from trimtab.testing.server.prompt_cache import ServerPromptCache
+from trimtab.tokens.counter import make_piecewise_counter
 
 MODEL = "claude-sonnet-4-5"
-COUNTER = piecewise(resolve(MODEL).tokenizer)
+COUNTER = make_piecewise_counter(resolve_model_info(MODEL).tokenizer)
 """What the provider counts is what is estimated: only frames differ."""
 WINDOWS = (32_000, 200_000, 1_000_000)
 GOALS: tuple[Goal, ...] = ("cost", "balanced", "quality")
@@ -195,9 +195,9 @@ class Provider:
     now: float = 0.0
     """Seconds."""
     counter: RequestCounter = field(default_factory=lambda: RequestCounter(COUNTER.count))
-    cache: PromptCache = field(default_factory=PromptCache)
-    known: dict[tuple[int, bool], tuple[Any, Piece]] = field(
-        default_factory=dict[tuple[int, bool], tuple[Any, Piece]]
+    cache: ServerPromptCache = field(default_factory=ServerPromptCache)
+    known: dict[tuple[int, bool], tuple[Any, RequestBlock]] = field(
+        default_factory=dict[tuple[int, bool], tuple[Any, RequestBlock]]
     )
     """By a block's identity and whether it begins a message: the block, so that it lives, and what
     is counted for it."""
@@ -218,17 +218,17 @@ class Provider:
         """What the reply to a request reports of its input."""
         self.now += PAUSE
         pieces = list(self._pieces(request))
-        bill = self.cache.bill(
+        bill = self.cache.record_request(
             "key",
             pieces,
             salt="",
-            rules=resolve(MODEL),
-            scaled=self.counter.scaled,
+            model_info=resolve_model_info(MODEL),
+            scale_tokens=self.counter.scale_tokens,
             now=self.now,
-            anthropic=True,
-            implicit=False,
+            is_anthropic=True,
+            marks_end=False,
         )
-        self.sizes.append(self.counter.total(pieces))
+        self.sizes.append(self.counter.total_tokens(pieces))
         self._look(pieces, bill.read)
         return {
             "input_tokens": self.sizes[-1] - bill.read - bill.written,
@@ -236,9 +236,9 @@ class Provider:
             "cache_read_input_tokens": bill.read,
         }
 
-    def _pieces(self, request: Mapping[str, Any]) -> Iterator[Piece]:
+    def _pieces(self, request: Mapping[str, Any]) -> Iterator[RequestBlock]:
         """The request's blocks; one that is sent again is looked at once."""
-        yield from self.counter.pieces({**request, "messages": []}, "anthropic")
+        yield from self.counter.split_blocks({**request, "messages": []}, "anthropic")
         for message in request["messages"]:
             content = message["content"]
             blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
@@ -247,13 +247,13 @@ class Provider:
                 if key not in self.known:
                     before = [{"type": "text", "text": ""}] if index else []
                     alone = {"role": message["role"], "content": [*before, block]}
-                    made = self.counter.pieces({"messages": [alone]}, "anthropic")[-1]
+                    made = self.counter.split_blocks({"messages": [alone]}, "anthropic")[-1]
                     self.known[key] = (block, made)
                 yield self.known[key][1]
 
-    def _look(self, pieces: Sequence[Piece], read: int) -> None:
+    def _look(self, pieces: Sequence[RequestBlock], read: int) -> None:
         """What of the old list was read, where the request shows a summary for the first time."""
-        head = sum(piece.tokens for piece in pieces if piece.part != "messages")
+        head = sum(piece.tokens for piece in pieces if piece.section != "messages")
         summary, listed = front_of(pieces)
         if self.summary and summary and summary != self.summary:
             self.later += 1
@@ -262,11 +262,11 @@ class Provider:
         self.summary, self.listed = summary, listed
 
 
-def front_of(pieces: Sequence[Piece]) -> tuple[str, int]:
+def front_of(pieces: Sequence[RequestBlock]) -> tuple[str, int]:
     """A request's summary, and the tokens of what the user's first messages say before it."""
     listed = 0
     for piece in pieces:
-        if piece.part != "messages":
+        if piece.section != "messages":
             continue
         role, _, text = piece.text.partition("\0")
         if role != "user":
@@ -328,7 +328,7 @@ def _row(
 ) -> Report:
     text, planted = "\n".join(texts_of(request["messages"])), rules()
     seen = [rule.place for rule in planted if rule.text in text]
-    words = sum(map(provider.counter.text, said))
+    words = sum(map(provider.counter.count_text, said))
     promised = min(ALLOWANCE[case.goal], room // 4) if case.policy == "auto" else None
     return {
         "policy": case.policy,

@@ -29,10 +29,10 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from benchmarks.harness import finish, head, parser, progress, skip
-from trimtab.core.event import Event, Said, Size, dump
-from trimtab.core.message import Message, Text
+from trimtab.log.event import Event, MessageAdded, Size, dump_event_line
+from trimtab.log.message import Message, Text
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.migrations import migrate
+from trimtab.stores.postgres.migrations import apply_pending_migrations
 
 SERVER = os.environ.get("TRIMTAB_POSTGRES") or "host=127.0.0.1 port=5432 user=postgres"
 CONNECTIONS = (1, 16, 64)
@@ -58,7 +58,7 @@ Runner = Callable[[str, list[Work]], Awaitable[tuple[float, float]]]
 
 def message(seq: int) -> Event:
     """A message of 1 KB as it is stored."""
-    said = Said(
+    said = MessageAdded(
         message=Message(role="user", parts=(Text(text=f"{seq:08} {TEXT}"),)),
         sizes=(Size(bytes=870, tokens=200),),
         counter="bytes/4",
@@ -114,7 +114,7 @@ async def bare(conninfo: str, works: list[Work]) -> tuple[float, float]:
     connections = [await psycopg.AsyncConnection.connect(conninfo, autocommit=True) for _ in works]
     rows = len(works[0][1][0])
     query = "INSERT INTO bare VALUES " + ", ".join(["(%s, %s, %s)"] * rows)
-    lines = {event.seq: dump(event) for events in works[0][1] for event in events}
+    lines = {event.seq: dump_event_line(event) for events in works[0][1] for event in events}
 
     def step(
         cursor: psycopg.AsyncCursor, session: UUID
@@ -179,7 +179,7 @@ async def main(quick: bool) -> dict[str, Any]:
         await server.execute(f"CREATE DATABASE {name}".encode())
         try:
             conninfo = make_conninfo(SERVER, dbname=name)
-            await migrate(conninfo)
+            await apply_pending_migrations(conninfo)
             async with await psycopg.AsyncConnection.connect(conninfo) as made:
                 await made.execute(BARE.encode())
             rows = [
@@ -190,7 +190,7 @@ async def main(quick: bool) -> dict[str, Any]:
             single = {f"ratio_{row['connections']}": row["ratio"] for row in rows[:3]}
             low = [f"{name} is {ratio}" for name, ratio in single.items() if ratio < LEAST]
             return {
-                "sample": f"messages of {len(dump(message(1)))} bytes",
+                "sample": f"messages of {len(dump_event_line(message(1)))} bytes",
                 "rows": rows,
                 **single,
                 **await sizes(conninfo),

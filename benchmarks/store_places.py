@@ -14,10 +14,10 @@ from uuid import uuid4
 import psycopg
 from psycopg.conninfo import make_conninfo
 
+from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
-from trimtab.stores.files.disk import folder_name
+from trimtab.stores.files.disk import session_to_folder_name
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.store import Store
 
 SERVER = os.environ.get("TRIMTAB_POSTGRES") or "host=127.0.0.1 port=5432 user=postgres"
 STORES = ("files", "postgres")
@@ -46,7 +46,7 @@ class Files:
         return FileStore(self.root, fsync=not hasty)
 
     def size(self, sessions: list[str]) -> int:
-        folders = [self.root / folder_name(session) for session in sessions]
+        folders = [self.root / session_to_folder_name(session) for session in sessions]
         return sum(path.stat().st_size for folder in folders for path in folder.rglob("*"))
 
 

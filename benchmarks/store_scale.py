@@ -42,11 +42,11 @@ from typing import Any
 from benchmarks.harness import Report, finish, head, parser, progress
 from benchmarks.long_session import create, lead, turn
 from benchmarks.store_places import STORES, Place, Postgres, no_server, place
-from trimtab.core.event import Event
-from trimtab.core.snapshot import snapshot_to_json
+from trimtab.log.event import Event
 from trimtab.session import Session
-from trimtab.stores.postgres.migrations import migrate
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
+from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.window.checkpoint import snapshot_to_json
 
 SMALL = 1_000
 LARGE = 1_000_000
@@ -210,12 +210,12 @@ async def weight(where: Place, name: str) -> Report:
     await session.request()
     gc.collect()
     window = session.window
-    snapshot = snapshot_to_json(window.base)
+    snapshot = snapshot_to_json(window.base.snapshot)
     out = {
         "rss_growth_kb": _rss() - before,
         "entries": len(window.entries),
-        "shown": window.messages,
-        "events_held": len(window.past) + len(window.kept),
+        "shown": window.visible_messages,
+        "events_held": len(window.base.events_since_snapshot) + len(window.base.snapshot_events),
         "snapshot_bytes": len(json.dumps(snapshot)),
     }
     await session.close()
@@ -287,7 +287,7 @@ async def measure(where: Place, policy: str, messages: int, rounds: int) -> Repo
 async def in_postgres(source: Place, policy: str, messages: int, rounds: int) -> Report:
     with place("postgres") as where:
         assert isinstance(where, Postgres)
-        await migrate(where.conninfo)
+        await apply_pending_migrations(where.conninfo)
         await copied(source, where, name_of(policy, SMALL))
         before = where.size([])
         await copied(source, where, name_of(policy, messages))

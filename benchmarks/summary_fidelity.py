@@ -34,22 +34,27 @@ from benchmarks import corpus, llama_server, summary_model
 from benchmarks.harness import Report, finish, head, no_corpus, parser, progress, skip, table
 from benchmarks.peers import envs
 from benchmarks.probes import Case, Probe, cases, told
-from trimtab.catalog import resolve
-from trimtab.core.extract import extract
-from trimtab.core.fidelity import with_list
-from trimtab.core.passages import LOOKED_AT, found
-from trimtab.core.search import asked, best, score, texts_of, words_of
-from trimtab.core.summary_text import (
-    LIST_SHARE,
-    LIST_TOKENS,
-    MAX_TOKENS,
-    MOST_LIST_TOKENS,
-    list_cap,
+from trimtab.catalog import resolve_model_info
+from trimtab.recall.search_ranking import (
+    get_message_search_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+    split_query_words,
 )
-from trimtab.core.tokens import Counter, piecewise
-from trimtab.replay.choose import Half, halves
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.readers import read
+from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES, format_best_snippets
+from trimtab.replay.conversations import CorpusHalf, RecordedConversation, assign_corpus_halves
+from trimtab.replay.readers import read_recordings
+from trimtab.summaries.extract import extract_summary
+from trimtab.summaries.fidelity import add_verbatim_list
+from trimtab.summaries.format import (
+    DEFAULT_LIST_TOKENS,
+    LIST_SHARE_OF_REPLACED,
+    MAX_LIST_TOKENS,
+    MAX_SECTIONS_TOKENS,
+    compute_list_cap,
+)
+from trimtab.tokens.counter import TokenCounter, make_piecewise_counter
 
 MODEL = "claude-sonnet-4-5"
 """Whose tokens are counted, as estimated."""
@@ -75,7 +80,7 @@ class Row:
     missed: list[list[Probe]] = field(default_factory=list[list[Probe]])
     """By conversation."""
 
-    def add(self, text: str, case: Case, counter: Counter, also: Sequence[bool] = ()) -> None:
+    def add(self, text: str, case: Case, counter: TokenCounter, also: Sequence[bool] = ()) -> None:
         """`also` says of each probe whether something beside the text answers it."""
         self.tokens.append(counter.count(text))
         known = also or [False] * len(case.probes)
@@ -91,19 +96,26 @@ class Row:
 class Search:
     """What `search_history` answers while a conversation's covered messages are hidden."""
 
-    def __init__(self, case: Case, counter: Counter) -> None:
+    def __init__(self, case: Case, counter: TokenCounter) -> None:
         self._messages = dict(enumerate(case.covered))
-        self._words = [words_of(texts_of(message)) for message in case.covered]
+        self._words = [
+            split_index_words(get_message_search_text(message)) for message in case.covered
+        ]
         self._counter = counter
 
     def answers(self, question: str, fact: str) -> bool:
-        wanted = asked(question)
-        hits = ((score(wanted, words), index) for index, words in enumerate(self._words))
-        chosen = {index: self._messages[index] for index in best(hits, LOOKED_AT)}
-        return fact in found(chosen, wanted, self._counter)
+        wanted = split_query_words(question)
+        hits = (
+            (score_query_words(wanted, words), index) for index, words in enumerate(self._words)
+        )
+        chosen = {
+            index: self._messages[index]
+            for index in rank_scored_positions(hits, MAX_SEARCHED_MESSAGES)
+        }
+        return fact in format_best_snippets(chosen, wanted, self._counter)
 
 
-def measure(every: Sequence[Case], counter: Counter, lists: Sequence[int]) -> dict[str, Row]:
+def measure(every: Sequence[Case], counter: TokenCounter, lists: Sequence[int]) -> dict[str, Row]:
     rows: dict[str, Row] = {}
 
     def row(name: str) -> Row:
@@ -111,11 +123,13 @@ def measure(every: Sequence[Case], counter: Counter, lists: Sequence[int]) -> di
 
     for number, case in enumerate(every, 1):
         progress(f"{number} of {len(every)} conversations")
-        plain = extract("", case.covered, counter)
+        plain = extract_summary("", case.covered, counter)
         seen = told(case.kept)
         whole = told(case.covered)
-        cap = list_cap(counter.count(whole))
-        listed = with_list("", case.covered, plain, counter, list_tokens=cap, seen=seen)
+        cap = compute_list_cap(counter.count(whole))
+        listed = add_verbatim_list(
+            "", case.covered, plain, counter, list_tokens=cap, visible_text=seen
+        )
         search = Search(case, counter)
         later = [search.answers(probe.question, probe.fact) for probe in case.probes]
         stated = [search.answers(probe.stated, probe.fact) for probe in case.probes]
@@ -126,14 +140,16 @@ def measure(every: Sequence[Case], counter: Counter, lists: Sequence[int]) -> di
         row("search alone").add("", case, counter, later)
         row("newest").add(newest(whole, counter.count(listed), counter), case, counter)
         for size in lists:
-            longer = with_list("", case.covered, plain, counter, list_tokens=size, seen=seen)
+            longer = add_verbatim_list(
+                "", case.covered, plain, counter, list_tokens=size, visible_text=seen
+            )
             row(f"list of {size:,}").add(longer, case, counter)
             same = newest(whole, counter.count(longer), counter)
             row(f"newest, as {size:,}").add(same, case, counter)
     return rows
 
 
-def newest(text: str, tokens: int, counter: Counter) -> str:
+def newest(text: str, tokens: int, counter: TokenCounter) -> str:
     """The end of a text that takes so many tokens."""
     low, high = 0, min(len(text), 20 * tokens)
     while low < high:
@@ -143,7 +159,7 @@ def newest(text: str, tokens: int, counter: Counter) -> str:
     return text[len(text) - low :]
 
 
-def modelled(every: Sequence[Case], counter: Counter) -> Report:
+def modelled(every: Sequence[Case], counter: TokenCounter) -> Report:
     """The same for summaries of a real model, ours and LangChain's."""
     sizes = {case.id: counter.count(told(case.covered)) for case in every}
     large = [case for case in every if sizes[case.id] >= LEAST_TOKENS]
@@ -154,10 +170,10 @@ def modelled(every: Sequence[Case], counter: Counter) -> Report:
     for case, pair in zip(chosen, summary_model.pairs(chosen, counter), strict=True):
         own = pair.ours
         outcomes[own.outcome] = outcomes.get(own.outcome, 0) + 1
-        plain = extract("", case.covered, counter)
-        cap = list_cap(sizes[case.id])
-        stands_in = with_list(
-            "", case.covered, plain, counter, list_tokens=cap, seen=told(case.kept)
+        plain = extract_summary("", case.covered, counter)
+        cap = compute_list_cap(sizes[case.id])
+        stands_in = add_verbatim_list(
+            "", case.covered, plain, counter, list_tokens=cap, visible_text=told(case.kept)
         )
         # What is rejected replaces nothing; where there is no room the extractive one stands in.
         text = own.text or stands_in
@@ -241,11 +257,15 @@ def figures(rows: dict[str, Row], every: Sequence[Case]) -> Report:
     }
 
 
-def recorded(half: Half, one_in: int) -> list[Conversation]:
+def recorded(half: CorpusHalf, one_in: int) -> list[RecordedConversation]:
     """The conversations of one half, each up to where its agent itself compacted."""
     where = corpus.folder()
-    every = [c for path in sorted(where.glob("*.jsonl.gz")) for c in read(path)] if where else []
-    sides = halves(every)
+    every = (
+        [c for path in sorted(where.glob("*.jsonl.gz")) for c in read_recordings(path)]
+        if where
+        else []
+    )
+    sides = assign_corpus_halves(every)
     chosen = [c for c, side in zip(every, sides, strict=True) if half in ("all", side)]
     return chosen[::one_in]
 
@@ -253,14 +273,15 @@ def recorded(half: Half, one_in: int) -> list[Conversation]:
 def main(given: argparse.Namespace) -> int:
     if why := no_corpus():
         return skip(why, as_json=given.json)
-    counter = piecewise(resolve(MODEL).tokenizer)
+    counter = make_piecewise_counter(resolve_model_info(MODEL).tokenizer)
     every = cases(recorded(given.half, QUICK if given.quick else 1))
     rows = measure(every, counter, () if given.quick else LISTS)
     report: Report = {
         **head(),
         "sample": f"half {given.half}: {len(every)} conversations with "
-        f"{sum(len(case.probes) for case in every)} probes; sections {MAX_TOKENS} tokens, "
-        f"list {LIST_SHARE:.0%} of what is replaced, {LIST_TOKENS} to {MOST_LIST_TOKENS}",
+        f"{sum(len(case.probes) for case in every)} probes; sections {MAX_SECTIONS_TOKENS} tokens, "
+        f"list {LIST_SHARE_OF_REPLACED:.0%} of what is replaced, "
+        f"{DEFAULT_LIST_TOKENS} to {MAX_LIST_TOKENS}",
         "rows": [shown(row, every) for row in rows.values()],
         **figures(rows, every),
     }

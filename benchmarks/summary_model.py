@@ -18,11 +18,11 @@ from benchmarks import llama_server
 from benchmarks.harness import progress
 from benchmarks.peers import envs
 from benchmarks.probes import Case, told
-from trimtab.core.message import Message, ToolResult
-from trimtab.core.summary_text import list_cap
-from trimtab.core.tokens import Counter
-from trimtab.providers.openai import OpenAIChat
-from trimtab.session.summariser import Made, Summariser, make_summary
+from trimtab.log.message import Message, ToolResult
+from trimtab.providers.openai import OpenAIChatProvider
+from trimtab.session.summariser import Summariser, SummaryResult, make_summary
+from trimtab.summaries.format import compute_list_cap
+from trimtab.tokens.counter import TokenCounter
 
 MODEL = "SmolLM2-135M-Instruct"
 WINDOW = 8_192
@@ -35,7 +35,7 @@ LANGCHAIN = envs.PEERS[0]
 class Pair:
     """One conversation, summarised by both."""
 
-    ours: Made
+    ours: SummaryResult
     """As the session would get it."""
     theirs: str
     """The middleware's message; empty where it failed."""
@@ -54,7 +54,7 @@ def missing() -> str | None:
     return None
 
 
-def pairs(cases: Sequence[Case], counter: Counter) -> list[Pair]:
+def pairs(cases: Sequence[Case], counter: TokenCounter) -> list[Pair]:
     """Both summaries of each conversation."""
     with llama_server.serve(MODEL, window=WINDOW) as served:
         ours = asyncio.run(_ours(served.url, cases, counter))
@@ -65,23 +65,27 @@ def pairs(cases: Sequence[Case], counter: Counter) -> list[Pair]:
     ]
 
 
-async def _ours(url: str, cases: Sequence[Case], counter: Counter) -> list[Made]:
-    provider = OpenAIChat(api_key="none", base_url=url)
+async def _ours(url: str, cases: Sequence[Case], counter: TokenCounter) -> list[SummaryResult]:
+    provider = OpenAIChatProvider(api_key="none", base_url=url)
     summariser = Summariser(
         provider=provider,
         model=MODEL,
-        window=WINDOW,
+        context_window=WINDOW,
         timeout=3_600.0,
         max_output=OUTPUT,
         params={"temperature": 0},
     )
-    made: list[Made] = []
+    made: list[SummaryResult] = []
     for number, case in enumerate(cases, 1):
         progress(f"ours: {number} of {len(cases)}")
-        cap = list_cap(counter.count(told(case.covered)))
+        cap = compute_list_cap(counter.count(told(case.covered)))
         made.append(
             await make_summary(
-                summariser, case.covered, counter=counter, list_tokens=cap, seen=told(case.kept)
+                summariser,
+                case.covered,
+                counter=counter,
+                list_tokens=cap,
+                visible_text=told(case.kept),
             )
         )
     await provider.close()

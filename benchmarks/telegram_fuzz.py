@@ -42,19 +42,23 @@ from starlette.applications import Starlette
 from benchmarks.fuzzing import JUNK, MODEL, NUMBER, TEXTS, Echo, Faults, spoil
 from benchmarks.harness import Report, finish, head, parser, progress
 from trimtab.agent.agent import Agent
-from trimtab.agent.doors import Telegram
-from trimtab.agent.spec import Spec
-from trimtab.cli.serve.doors import delivering
-from trimtab.core.event import Said
-from trimtab.gateways.telegram import TelegramDoor, door
+from trimtab.agent.config.spec import AgentSpec, TelegramSpec
+from trimtab.cli.serve.channels import map_channel_senders
+from trimtab.log.event import MessageAdded
+from trimtab.server.channels.telegram import TelegramChannel, create_telegram_channel
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.service import AgentService
 from trimtab.testing import MemoryStore
-from trimtab.testing.mail import MemoryMail
-from trimtab.testing.server.serving import address, listen
-from trimtab.testing.telegram import BotApi, ServedBotApi, serve, user
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.live import LocalLive
-from trimtab.worker.local import LocalTurns
-from trimtab.worker.service import Service
+from trimtab.testing.memory_queue import MemoryQueue
+from trimtab.testing.server.local_server import build_socket_url, open_local_socket
+from trimtab.testing.telegram import (
+    ServedTelegramSimulator,
+    TelegramSimulator,
+    make_telegram_user,
+    serve_simulated_telegram,
+)
 
 UPDATES = {"full": 100_000, "quick": 2_500}
 ROUND = 500
@@ -110,7 +114,9 @@ class Making:
         if chat["type"] == "private":
             who = chat["id"]
         names = {2: "ally", 3: "ally2", 6: "foe"}
-        sender = user(who, pick.choice(("Ada", "Bob\nEve:", "", "😀" * 30)), names.get(who % 50))
+        sender = make_telegram_user(
+            who, pick.choice(("Ada", "Bob\nEve:", "", "😀" * 30)), names.get(who % 50)
+        )
         said: dict[str, Any] = {
             "message_id": 10_000 + self.made,
             "date": 1_700_000_000 + self.made,
@@ -218,9 +224,9 @@ def truth_of(raw: Any) -> Truth | None:
 class Fuzz:
     """Two doors of one bot, and all that is known of what was sent."""
 
-    service: Service
-    turns: LocalTurns
-    served: ServedBotApi
+    service: AgentService
+    turns: LocalTurnRunner
+    served: ServedTelegramSimulator
     faults: Faults
     making: Making
     truths: dict[int, Truth] = field(default_factory=dict[int, Truth])
@@ -244,7 +250,7 @@ class Fuzz:
             data, spoilt = pick.choice((b"", b"{", b"\xff", b"[]", b"[" * 5_000, data[:-3])), True
         self._note(raw, agent, spoilt=spoilt, forged=forged)
         if not posted:
-            self.served.api.push(raw, number=self.making.made)
+            self.served.simulator.push_update(raw, update_id=self.making.made)
             return
         secret = "wrong" if forged else SECRET
         hook.request("POST", "/hook", data, {"X-Telegram-Bot-Api-Secret-Token": secret})
@@ -272,14 +278,14 @@ class Fuzz:
 
     def look_out(self) -> None:
         """What has been sent since the last look."""
-        asked, self.served.api.asked = self.served.api.asked, []
+        asked, self.served.simulator.recorded_calls = self.served.simulator.recorded_calls, []
         for call in asked:
             if call.method not in SENDS:
                 continue
-            chat = int(call.given["chat_id"])
+            chat = int(call.params["chat_id"])
             self.counts["sent"] += 1
             self.counts["replies_to_strangers"] += chat not in self.chats
-            for number in map(int, NUMBER.findall(str(call.given.get("text", "")))):
+            for number in map(int, NUMBER.findall(str(call.params.get("text", "")))):
                 truth = self.truths[number]
                 self.counts["wrong_chat"] += truth.chat != chat
                 self.counts["replies_to_strangers"] += not truth.may
@@ -292,7 +298,7 @@ class Fuzz:
             for stored in page:
                 after = stored.session
                 async for event in self.service.store.events(stored.session):
-                    if isinstance(event.body, Said) and event.body.message.role == "user":
+                    if isinstance(event.body, MessageAdded) and event.body.message.role == "user":
                         self._said(stored.session, event.body.message.text, found)
         self.counts["lost"] = sum((name, n) not in found for n, name in self.wanted.items())
         self.counts["kept"] = len(found)
@@ -307,21 +313,21 @@ class Fuzz:
             found.add((session, number))
 
 
-async def lead(served: ServedBotApi, size: int, seed: int) -> Counter[str]:
+async def lead(served: ServedTelegramSimulator, size: int, seed: int) -> Counter[str]:
     """Send them all, and look what became of them."""
     loop, faults = asyncio.get_running_loop(), Faults()
     loop.set_exception_handler(lambda _, told: faults.found.update([str(told.get("message"))]))
     logging.getLogger("trimtab").addHandler(faults)
     logging.getLogger("trimtab").propagate = False
     store = MemoryStore()
-    mail = MemoryMail(store)
+    mail = MemoryQueue(store)
     agents = {name: _agent(name, store) for name in ("polled", "hooked")}
-    service = Service(agents=agents, store=store, mail=mail, live=LocalLive())
-    turns = LocalTurns(service)
-    listener = listen(0)
-    doors = {name: _door(service, name, served, address(listener)) for name in agents}
-    delivery = Delivery(mail, delivering(list(doors.items()), alone=True))
-    mail.due, mail.replied = turns.due, delivery.due
+    service = AgentService(agents=agents, store=store, queue=mail, event_bus=LocalEventBus())
+    turns = LocalTurnRunner(service)
+    listener = open_local_socket(0)
+    doors = {name: _door(service, name, served, build_socket_url(listener)) for name in agents}
+    delivery = ReplyDelivery(mail, map_channel_senders(list(doors.items()), is_only_process=True))
+    mail.on_posted, mail.on_replies = turns.request_turn, delivery.wake
     server = uvicorn.Server(
         uvicorn.Config(
             Starlette(routes=list(doors["hooked"].routes)), log_level="error", lifespan="off"
@@ -329,11 +335,11 @@ async def lead(served: ServedBotApi, size: int, seed: int) -> Counter[str]:
     )
     work = [
         asyncio.create_task(doors["polled"].run()),
-        asyncio.create_task(delivery.run(every=0.05)),
+        asyncio.create_task(delivery.run(poll_s=0.05)),
         asyncio.create_task(server.serve(sockets=[listener])),
     ]
     fuzz = Fuzz(service, turns, served, faults, Making(random.Random(seed)))  # noqa: S311 - no secret
-    hook = HTTPConnection("127.0.0.1", urlsplit(address(listener)).port, timeout=60)
+    hook = HTTPConnection("127.0.0.1", urlsplit(build_socket_url(listener)).port, timeout=60)
     for begun in range(0, size, ROUND):
         progress(f"{begun:,} of {size:,} updates")
         await asyncio.to_thread(lambda: [fuzz.one(hook) for _ in range(ROUND)])
@@ -354,7 +360,7 @@ async def lead(served: ServedBotApi, size: int, seed: int) -> Counter[str]:
 
 
 async def _settled(
-    fuzz: Fuzz, mail: MemoryMail, doors: list[TelegramDoor], work: list[asyncio.Task[None]]
+    fuzz: Fuzz, mail: MemoryQueue, doors: list[TelegramChannel], work: list[asyncio.Task[None]]
 ) -> None:
     """All that was sent is taken in, answered and gone out; raises what a task has raised."""
     ends = time.monotonic() + 120
@@ -362,34 +368,36 @@ async def _settled(
         for task in work:
             if task.done():
                 task.result()
-        waits = fuzz.served.api.waiting() or fuzz.turns.running
+        waits = fuzz.served.simulator.list_pending_updates() or fuzz.turns.running_count
         # Looked at from inside, for nobody else needs to know.
-        out = list(mail._box.outbox.all())  # noqa: SLF001 - as said
-        out += [one for one in doors if one._answering._tasks]  # noqa: SLF001 - as said
+        out = list(mail._state.outbox.all_replies())  # noqa: SLF001 - as said
+        out += [one for one in doors if one._command_reply_sender._tasks]  # noqa: SLF001 - as said
         if not waits and not out:
-            await fuzz.turns.idle()
+            await fuzz.turns.wait_until_idle()
             return
         await asyncio.sleep(0.01)
     raise TimeoutError("what was sent was not answered within 120 s")
 
 
 def _agent(name: str, store: MemoryStore) -> Agent:
-    spec = Spec.model_validate({"name": name, "model": {"name": MODEL}})
+    spec = AgentSpec.model_validate({"name": name, "model": {"name": MODEL}})
     return Agent(spec=spec, system="Help.", store=store, provider=Echo(), tools=(), environ={})
 
 
-def _door(service: Service, name: str, served: ServedBotApi, hook: str) -> TelegramDoor:
+def _door(
+    service: AgentService, name: str, served: ServedTelegramSimulator, hook: str
+) -> TelegramChannel:
     own: dict[str, Any] = {"webhook": f"{hook}/hook", "secret": SECRET} if name == "hooked" else {}
-    told = {"token": served.api.token, "api": served.url, "allow": ALLOW, "deny": DENY}
-    block = Telegram.model_validate({**told, "rules": RULES, **own})
-    return door(service, name, block, pace=0.0, poll=5.0)
+    told = {"token": served.simulator.token, "api": served.url, "allow": ALLOW, "deny": DENY}
+    block = TelegramSpec.model_validate({**told, "rules": RULES, **own})
+    return create_telegram_channel(service, name, block, pace=0.0, poll=5.0)
 
 
 def main(size: int) -> Report:
-    begun, api = time.monotonic(), BotApi(name=NAME)
+    begun, api = time.monotonic(), TelegramSimulator(name=NAME)
     for number in (*PEOPLE, *STRANGERS, *GROUPS):
-        api.chat(number, topics={5, 6} if number < 0 else set[int]())
-    with serve(api) as served:
+        api.get_or_add_chat(number, topics={5, 6} if number < 0 else set[int]())
+    with serve_simulated_telegram(api) as served:
         counts = asyncio.run(lead(served, size, seed=9))
     zero = ("crashes", "wrong_chat", "replies_to_strangers", "lost", "doubled", "forged")
     return {

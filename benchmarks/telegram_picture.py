@@ -25,18 +25,17 @@ from typing import Any
 from PIL import Image
 
 from trimtab.agent.agent import Agent
-from trimtab.agent.doors import Telegram
-from trimtab.agent.spec import Spec
-from trimtab.gateways.telegram import TelegramDoor
-from trimtab.gateways.utf16 import longest
-from trimtab.session.tools import Invocation, Tool
-from trimtab.testing import Call, MemoryStore, ScriptedProvider
-from trimtab.testing.mail import MemoryMail
-from trimtab.testing.telegram import BotApi, serve
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.live import LocalLive
-from trimtab.worker.local import LocalTurns
-from trimtab.worker.service import Service
+from trimtab.agent.config.spec import AgentSpec, TelegramSpec
+from trimtab.server.channels.telegram import TelegramChannel
+from trimtab.server.channels.utf16 import max_prefix_length
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.service import AgentService
+from trimtab.session.tools import Tool, ToolInvocation
+from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
+from trimtab.testing.memory_queue import MemoryQueue
+from trimtab.testing.telegram import TelegramSimulator, serve_simulated_telegram
 
 ROOT = Path(__file__).parents[1]
 ADA = 7
@@ -60,15 +59,15 @@ THEN = ("Book it.", "Done: crane 1, **09:30 to 10:15**. Anna's berth stays free 
 COLOURS = {"bold": "b", "italic": "i", "strikethrough": "s", "code": "code", "pre": "pre"}
 
 
-async def talked(api: BotApi, url: str) -> None:
+async def talked(api: TelegramSimulator, url: str) -> None:
     """Lead the conversation, until all of it stands in the chat."""
-    tide = Call(name="harbour", arguments={"command": "tides"})
+    tide = ScriptedCall(name="harbour", arguments={"command": "tides"})
     earlier = [f"Noted. {'The harbour master has it in the book now. ' * 12}"] * EARLIER
     provider = ScriptedProvider("anthropic", [*earlier, tide, REPLY, THEN[1]])
     store = MemoryStore()
-    mail = MemoryMail(store)
+    mail = MemoryQueue(store)
     model = {"name": "claude-sonnet-4-5", "context_window": 32_000, "max_output_tokens": 4_000}
-    spec = Spec.model_validate({"name": "harbour", "model": model})
+    spec = AgentSpec.model_validate({"name": "harbour", "model": model})
     agent = Agent(
         spec=spec,
         system="You look after a harbour: berths, boats and cranes. " * 20,
@@ -77,12 +76,16 @@ async def talked(api: BotApi, url: str) -> None:
         tools=[_tool()],
         environ={},
     )
-    service = Service(agents={"harbour": agent}, store=store, mail=mail, live=LocalLive())
-    turns = LocalTurns(service)
+    service = AgentService(
+        agents={"harbour": agent}, store=store, queue=mail, event_bus=LocalEventBus()
+    )
+    turns = LocalTurnRunner(service)
     told = {"token": api.token, "allow": [ADA], "api": url}
-    door = TelegramDoor(service, "harbour", Telegram.model_validate(told), pace=0.0)
-    delivery = Delivery(mail, {door.name: door.deliver})
-    mail.due, mail.replied = turns.due, delivery.due
+    door = TelegramChannel(
+        service, "harbour", TelegramSpec.model_validate(told), min_interval_s=0.0
+    )
+    delivery = ReplyDelivery(mail, {door.name: door.deliver})
+    mail.on_posted, mail.on_replies = turns.request_turn, delivery.wake
     work = [asyncio.create_task(door.run()), asyncio.create_task(delivery.run())]
     for number in range(EARLIER):
         entry = f"Log {number}: " + "a boat came in and another one left the harbour. " * 24
@@ -98,7 +101,7 @@ async def talked(api: BotApi, url: str) -> None:
 
 
 def _tool() -> Tool:
-    async def run(asked: Invocation) -> str:
+    async def run(asked: ToolInvocation) -> str:
         del asked
         return "\n".join(f"{hour:02}:00  {hour * 37 % 61 / 10:.1f} m" for hour in range(24)) * 12
 
@@ -106,19 +109,19 @@ def _tool() -> Tool:
     return Tool(definition=definition, run=run)
 
 
-async def _say(api: BotApi, text: str) -> None:
+async def _say(api: TelegramSimulator, text: str) -> None:
     """One message, and its answer."""
-    before, ends = len(api.texts(ADA)), time.monotonic() + 60
-    api.says(ADA, text)
-    while len(api.texts(ADA)) == before:
+    before, ends = len(api.list_bot_texts(ADA)), time.monotonic() + 60
+    api.post_user_message(ADA, text)
+    while len(api.list_bot_texts(ADA)) == before:
         if time.monotonic() > ends:
             raise TimeoutError(f"nothing was answered to {text[:40]!r}")
         await asyncio.sleep(0.01)
 
 
-def page(api: BotApi) -> str:
+def page(api: TelegramSimulator) -> str:
     """The end of the chat as a web page."""
-    found = api.chat(ADA).messages
+    found = api.get_or_add_chat(ADA).messages
     last = [found[number] for number in sorted(found)][2 * EARLIER :]
     bubbles = "\n".join(_bubble(api, message) for message in last)
     style = (Path(__file__).parent / "telegram_picture.css").read_text(encoding="utf-8")
@@ -130,7 +133,7 @@ def page(api: BotApi) -> str:
     )
 
 
-def _bubble(api: BotApi, message: Mapping[str, Any]) -> str:
+def _bubble(api: TelegramSimulator, message: Mapping[str, Any]) -> str:
     mine = message["from"]["id"] != api.id
     inner = ""
     if photo := message.get("photo"):
@@ -153,8 +156,8 @@ def _styled(text: str, marks: list[dict[str, Any]]) -> str:
     edges: dict[int, list[str]] = {}
     for mark in marks:
         tag = COLOURS.get(mark["type"], "span")
-        start = longest(text, mark["offset"])
-        end = longest(text, mark["offset"] + mark["length"])
+        start = max_prefix_length(text, mark["offset"])
+        end = max_prefix_length(text, mark["offset"] + mark["length"])
         edges.setdefault(start, []).append(f"<{tag}>")
         edges.setdefault(end, []).insert(0, f"</{tag}>")
     pieces = [
@@ -195,9 +198,9 @@ def main() -> int:
     if program is None:
         print("no Chromium on the path; install it, or name it: CHROMIUM=/usr/bin/chromium")
         return 1
-    api = BotApi()
-    api.chat(ADA, "Ada")
-    with serve(api) as served:
+    api = TelegramSimulator()
+    api.get_or_add_chat(ADA, "Ada")
+    with serve_simulated_telegram(api) as served:
         asyncio.run(talked(api, served.url))
     drawn(page(api), program, asked.to)
     print(asked.to)

@@ -28,9 +28,14 @@ from typing import Any
 from benchmarks import exact_tokenizers, sample_texts
 from benchmarks.harness import Report, finish, head, parser, progress, skip, table
 from trimtab import CannotFit, Context, fit
-from trimtab.core.odd_text import total
-from trimtab.core.token_weights import UNITS, WEIGHTS
-from trimtab.core.tokens import encoded, pairs, piecewise, upper_bound
+from trimtab.tokens.counter import (
+    compute_input_upper_bound,
+    encode_utf8_as_sent,
+    make_piecewise_counter,
+    pair_byte_classes,
+)
+from trimtab.tokens.odd_text import sum_bytes
+from trimtab.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
 
 FAMILIES = ("o200k_base", "cl100k_base", "tekken")
 KINDS = 200
@@ -134,19 +139,25 @@ def judge(
         text = write(dice, alphabet, size)
         chosen = [dice.choice(sorted(exacts))] if quick and size == LARGE else sorted(exacts)
         for family in chosen:
-            counter, real = piecewise(family), exacts[family](text)
+            counter, real = make_piecewise_counter(family), exacts[family](text)
             row = {"kind": name, "bytes": size, "family": family, "real": real}
-            yield {**row, "bound": upper_bound(counter=counter, new=counter.count(text))}
+            yield {
+                **row,
+                "bound": compute_input_upper_bound(counter=counter, new_tokens=counter.count(text)),
+            }
             message = {"role": "user", "content": text}
             if size == SMALL:
-                context = Context("gpt-4o", entry={"tokenizer": family})
+                context = Context("gpt-4o", model_info={"tokenizer": family})
                 context.add(message)
                 context.request()
                 yield {**row, "bound": context.report().bound, "by": "context"}
                 continue
             try:
                 request = fit(
-                    [message], model="gpt-4o", entry={"tokenizer": family}, context_window=LIMIT
+                    [message],
+                    model="gpt-4o",
+                    model_info={"tokenizer": family},
+                    context_window=LIMIT,
                 ).request
             except CannotFit:
                 continue
@@ -178,8 +189,14 @@ def usual(quick: bool) -> list[str]:
 
 def before(text: str, family: str) -> int:
     """The estimate by pairs of bytes alone."""
-    raw = encoded(text)
-    return min(-(-total(pairs(raw).translate(WEIGHTS[family])) // UNITS), len(raw))
+    raw = encode_utf8_as_sent(text)
+    return min(
+        -(
+            -sum_bytes(pair_byte_classes(raw).translate(WEIGHTS_BY_FAMILY[family]))
+            // WEIGHT_UNITS_PER_TOKEN
+        ),
+        len(raw),
+    )
 
 
 def over_estimates(exacts: dict[str, Any], quick: bool) -> Report:
@@ -187,7 +204,7 @@ def over_estimates(exacts: dict[str, Any], quick: bool) -> Report:
     for text in usual(quick):
         for family, real in exacts.items():
             tokens = real(text)
-            now.append(piecewise(family).count(text) / tokens)
+            now.append(make_piecewise_counter(family).count(text) / tokens)
             then.append(before(text, family) / tokens)
     return {
         "usual_texts": len(now) // len(exacts),

@@ -7,7 +7,7 @@ MESSAGE_OVERHEAD for each that the estimate has; mixed contexts and single texts
 providers really add is not known offline, and no provider's own usage is compared here.
 
 A margin is what must be added to an estimate so that 99.9 % are not too low. Single texts are those
-of 400 characters or more. The margins in core/tokens.py come from the full run: --quick sees too
+of 400 characters or more. The margins in tokens/counter.py come from the full run: --quick sees too
 few texts for a 99.9th percentile and leaves Claude's families out.
 
 No weight was fitted to the held-out side, but the classes and the penalty of the estimator were
@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import exact_tokenizers, sample_texts
-from trimtab.core import tokens
+from trimtab.tokens import counter
 
 Count = Callable[[str], int]
 Margins = dict[str, float]
@@ -49,10 +49,10 @@ def bias(pairs: Sequence[tuple[float, float]]) -> float:
 
 def estimators(family: str) -> dict[str, Count]:
     out: dict[str, Count] = {
-        "bytes/4": tokens.bytes4,
+        "bytes/4": counter.estimate_tokens_by_bytes,
         "chars/4": lambda text: (len(text) + 3) // 4,
-        "piecewise": tokens.piecewise(family).count,
-        "piecewise max": tokens.piecewise(None).count,
+        "piecewise": counter.make_piecewise_counter(family).count,
+        "piecewise max": counter.make_piecewise_counter(None).count,
     }
     try:
         messages: Any = importlib.import_module("langchain_core.messages")
@@ -113,10 +113,10 @@ def replay_pairs(
                     anchored.append((usage + new, true))
                     alone.append((whole, true))
                 usage, new = true, 0
-            estimate = count(text) + tokens.MESSAGE_OVERHEAD
+            estimate = count(text) + counter.MESSAGE_OVERHEAD_TOKENS
             new += estimate
             whole += estimate
-            true += real(text) + tokens.MESSAGE_OVERHEAD
+            true += real(text) + counter.MESSAGE_OVERHEAD_TOKENS
     return anchored, alone
 
 

@@ -37,12 +37,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Report, progress, run
-from trimtab.agent.permissions import nobody
-from trimtab.agent.spec import AnyTool, McpTool, PythonTool, ShellTool
-from trimtab.agent.toolbox import toolbox
+from trimtab.agent.config.spec import AnyToolSpec, McpToolSpec, PythonToolSpec, ShellToolSpec
+from trimtab.agent.tools.permissions.rules import decline_unattended
+from trimtab.agent.tools.toolbox import open_tools
 from trimtab.session import Session
 from trimtab.session.turn import run_turn
-from trimtab.testing import Call, MemoryStore, ScriptedProvider
+from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 
 ROOT = Path(__file__).parents[1]
 MOST_MB = 64
@@ -67,11 +67,11 @@ FUNCTION = "import threading\ndef hangs(): threading.Event().wait()\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    tool: AnyTool
+    tool: AnyToolSpec
     """What floods."""
-    call: Call
+    call: ScriptedCall
     """How it is called."""
-    then: Call
+    then: ScriptedCall
     """What is called in the second turn."""
     says: str
     """What its result must hold."""
@@ -79,22 +79,25 @@ class Case:
     """What stands beside it."""
 
 
-LINE = Call(name="tool", arguments={"command": "echo one line"})
+LINE = ScriptedCall(name="tool", arguments={"command": "echo one line"})
 
 
 def shell(command: str, says: str, *, timeout: float = 120.0, cap: int = CAP) -> Case:
-    tool = ShellTool(kind="shell", permission="allow", timeout=timeout, max_output_bytes=cap)
+    tool = ShellToolSpec(kind="shell", permission="allow", timeout=timeout, max_output_bytes=cap)
     return Case(
-        tool=tool, call=Call(name="tool", arguments={"command": command}), then=LINE, says=says
+        tool=tool,
+        call=ScriptedCall(name="tool", arguments={"command": command}),
+        then=LINE,
+        says=says,
     )
 
 
 def server(name: str, says: str) -> Case:
-    tool = McpTool(kind="mcp", permission="allow", command=(sys.executable, "server.py"))
+    tool = McpToolSpec(kind="mcp", permission="allow", command=(sys.executable, "server.py"))
     return Case(
         tool=tool,
-        call=Call(name=f"tool__{name}"),
-        then=Call(name="tool__line"),
+        call=ScriptedCall(name=f"tool__{name}"),
+        then=ScriptedCall(name="tool__line"),
         says=says,
         files={"server.py": SERVER},
     )
@@ -102,7 +105,7 @@ def server(name: str, says: str) -> Case:
 
 def cases(quick: bool) -> dict[str, Case]:
     size = 100_000_000 if quick else 1_000_000_000
-    hangs = PythonTool(kind="python", function="hangs.py:hangs", timeout=0.5)
+    hangs = PythonToolSpec(kind="python", function="hangs.py:hangs", timeout=0.5)
     return {
         "baseline": shell("echo one line", "one line"),
         "gigabyte": shell(f"yes | head -c {size}", f"{size - CAP:,} bytes left out"),
@@ -112,8 +115,8 @@ def cases(quick: bool) -> dict[str, Case]:
         "orphan": shell("sleep 1000 & echo begun", "begun\n[what it left running"),
         "function": Case(
             tool=hangs,
-            call=Call(name="tool"),
-            then=Call(name="tool"),
+            call=ScriptedCall(name="tool"),
+            then=ScriptedCall(name="tool"),
             says="may still be running",
             files={"hangs.py": FUNCTION},
         ),
@@ -129,19 +132,23 @@ async def lived_through(case: Case) -> Report:
         for name, text in case.files.items():
             (Path(folder) / name).write_text(text)
         begun = time.monotonic()
-        box = toolbox({"tool": case.tool}, Path(folder), approve=nobody, environ=os.environ)
+        box = open_tools(
+            {"tool": case.tool}, Path(folder), approve=decline_unattended, environ=os.environ
+        )
         async with box as tools:
             provider = ScriptedProvider("anthropic", [case.call, "Well.", case.then, "Done."])
             session = await Session.create(MemoryStore(), "s", model="claude-sonnet-4-5")
             ends = [
                 (
-                    await run_turn(session, provider, tools, says={"role": "user", "content": says})
-                ).why
+                    await run_turn(
+                        session, provider, tools, message={"role": "user", "content": says}
+                    )
+                ).reason
                 for says in ("Flood.", "And on?")
             ]
             results = [
                 result.text
-                for round_ in session.window.rounds
+                for round_ in session.window.conversation.rounds
                 for entry in round_.entries
                 for result in entry.message.results
             ]

@@ -8,9 +8,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from trimtab.providers.provider import TRANSIENT
-from trimtab.testing.server import FAULTS, OVERFLOWS, Record, Served
-from trimtab.testing.server.script import Script, Step
+from trimtab.providers.base import TRANSIENT_KINDS
+from trimtab.testing.server import (
+    OVERFLOW_FAULTS,
+    PROVIDER_FAULTS,
+    RecordedRequest,
+    ServedSimulator,
+)
+from trimtab.testing.server.script import ScriptStep, SimulatorScript
 
 GROWN = 4_000
 """Tokens of a request from which on it may be too long: a small one, nobody would refuse."""
@@ -34,7 +39,7 @@ class Trouble:
 
     @property
     def overflow(self) -> bool:
-        return self.form in ("stop", "truncated") or self.name in OVERFLOWS
+        return self.form in ("stop", "truncated") or self.name in OVERFLOW_FAULTS
 
     @property
     def least(self) -> int:
@@ -46,17 +51,19 @@ class Trouble:
     @property
     def lasts(self) -> bool:
         """Whether it may come several times in a row and pass then."""
-        return self.form == "cut" or (self.name in FAULTS and FAULTS[self.name].kind in TRANSIENT)
+        return self.form == "cut" or (
+            self.name in PROVIDER_FAULTS and PROVIDER_FAULTS[self.name].kind in TRANSIENT_KINDS
+        )
 
     @property
     def names_limit(self) -> bool:
-        fault = FAULTS.get(self.name)
+        fault = PROVIDER_FAULTS.get(self.name)
         return fault is not None and "{limit}" in f"{fault.message}{json.dumps(fault.body)}"
 
 
 def troubles(dialect: str, *, stream: bool) -> list[Trouble]:
     """All ways to fail that a dialect has."""
-    found = [Trouble(name=name, form="body") for name in FAULTS]
+    found = [Trouble(name=name, form="body") for name in PROVIDER_FAULTS]
     found += [Trouble(name=stop, form="stop") for stop in STOPS[dialect]]
     found += [Trouble(name="connection", form="cut")] * 3
     if dialect == "openai_chat":
@@ -64,7 +71,9 @@ def troubles(dialect: str, *, stream: bool) -> list[Trouble]:
     if stream:
         # A body without words has no form in a stream, and that a model is not there is found
         # before it begins.
-        worded = [name for name, fault in FAULTS.items() if fault.message and fault.status != 404]
+        worded = [
+            name for name, fault in PROVIDER_FAULTS.items() if fault.message and fault.status != 404
+        ]
         found += [Trouble(name=name, form="stream") for name in worded]
     return found
 
@@ -82,12 +91,14 @@ class Planned:
     """Whether less output would be enough, where the provider names it."""
 
 
-class Deck(Script):
+class Deck(SimulatorScript):
     """Replies as they are asked for, with troubles in between."""
 
-    def __init__(self, served: Served, planned: Sequence[Planned], pick: random.Random) -> None:
+    def __init__(
+        self, served: ServedSimulator, planned: Sequence[Planned], pick: random.Random
+    ) -> None:
         super().__init__()
-        self.replies: list[Step] = []
+        self.replies: list[ScriptStep] = []
         """What the model is to say in this turn."""
         self.made: dict[int, Trouble] = {}
         """The troubles that were made, by the number of the request."""
@@ -101,15 +112,15 @@ class Deck(Script):
         self._replied = 0
         self._kept: tuple[Trouble, int] | None = None
 
-    def take(self, key: str, header: str | None, said: str) -> Step:
+    def take(self, key: str, header: str | None, said: str) -> ScriptStep:
         """What happens to the request that has just come."""
         del key, header, said  # one conversation at a time, and all of it is planned
-        record = self._served.simulator.records.all[-1]
+        record = self._served.simulator.records.requests[-1]
         self.retry_after = None
         trouble = self._due(record)
         if trouble is None:
             self._replied += 1
-            return self.replies.pop(0) if self.replies else Step()
+            return self.replies.pop(0) if self.replies else ScriptStep()
         self.made[record.number] = trouble
         return self._step(trouble, record)
 
@@ -118,7 +129,7 @@ class Deck(Script):
         """Troubles that never came."""
         return self._planned
 
-    def _due(self, record: Record) -> Trouble | None:
+    def _due(self, record: RecordedRequest) -> Trouble | None:
         if self._kept is not None and _size(record, self._kept[0]) > self._kept[1]:
             return self._kept[0]
         for planned in self._planned:
@@ -136,7 +147,7 @@ class Deck(Script):
             return trouble
         return None
 
-    def _step(self, trouble: Trouble, record: Record) -> Step:
+    def _step(self, trouble: Trouble, record: RecordedRequest) -> ScriptStep:
         match trouble.form:
             case "cut":
                 most = 8 if record.body.get("stream") else 60
@@ -147,9 +158,9 @@ class Deck(Script):
                 assert self._kept is not None
                 return replace(self._said(), truncate=self._kept[1] // 2)
             case form:
-                fault = FAULTS[trouble.name]
+                fault = PROVIDER_FAULTS[trouble.name]
                 limit = self._kept[1] if self._kept is not None else _limit(record, output=False)
-                step = Step(fault=trouble.name, limit=limit)
+                step = ScriptStep(fault=trouble.name, limit=limit)
                 if fault.kind == "rate_limit" and self._pick.random() < 0.5:
                     step = replace(step, retry_after=float(self._pick.randrange(1, 40)))
                 if form == "stream":
@@ -159,22 +170,22 @@ class Deck(Script):
                 self.retry_after = None if asked is None else float(asked)
                 return step
 
-    def _said(self) -> Step:
+    def _said(self) -> ScriptStep:
         """What would have been said."""
-        return self.replies[0] if self.replies else Step()
+        return self.replies[0] if self.replies else ScriptStep()
 
 
-def _requested(record: Record) -> int:
+def _requested(record: RecordedRequest) -> int:
     names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
     return next((record.body[name] for name in names if name in record.body), 0)
 
 
-def _size(record: Record, trouble: Trouble) -> int:
+def _size(record: RecordedRequest, trouble: Trouble) -> int:
     """What is held against a limit; who cuts in silence does not ask for the output."""
     return record.tokens + (_requested(record) if trouble.form != "truncated" else 0)
 
 
-def _limit(record: Record, *, output: bool) -> int:
+def _limit(record: RecordedRequest, *, output: bool) -> int:
     """A limit that the request exceeds, by its output alone or already without it."""
     if output:
         return record.tokens + _requested(record) // 2
@@ -182,5 +193,5 @@ def _limit(record: Record, *, output: bool) -> int:
 
 
 def _sums(trouble: Trouble) -> bool:
-    message = FAULTS[trouble.name].message if trouble.name in FAULTS else ""
+    message = PROVIDER_FAULTS[trouble.name].message if trouble.name in PROVIDER_FAULTS else ""
     return "{requested}" in message

@@ -39,18 +39,18 @@ from benchmarks.crash.writer import Process, Tell
 from benchmarks.harness import Report, progress, run
 from benchmarks.store_places import STORES, Place, Postgres, no_server, place
 from trimtab import check
-from trimtab.core.event import Event, Said
-from trimtab.providers.anthropic import Anthropic
-from trimtab.providers.openai import OpenAIChat
-from trimtab.providers.provider import Provider
+from trimtab.log.event import Event, MessageAdded
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.base import Provider
+from trimtab.providers.openai import OpenAIChatProvider
 from trimtab.session import Session
-from trimtab.session.happenings import Happening, Piece
-from trimtab.session.tools import Invocation, Tool
+from trimtab.session.events import TextDelta, TurnEvent
+from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.session.turn import run_turn
-from trimtab.stores.postgres.migrations import migrate
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
+from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.testing import MemoryStore
-from trimtab.testing.server import Remote, serve_process
+from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
 
 SEED = 5
 POINTS = ("tool", "stream", "reply")
@@ -85,8 +85,8 @@ class Case:
 
     def provider(self) -> Provider:
         if self.dialect == "anthropic":
-            return Anthropic(api_key=self.name, base_url=self.url)
-        return OpenAIChat(api_key=self.name, base_url=f"{self.url}/v1")
+            return AnthropicProvider(api_key=self.name, base_url=self.url)
+        return OpenAIChatProvider(api_key=self.name, base_url=f"{self.url}/v1")
 
 
 class Here:
@@ -107,8 +107,8 @@ class Here:
             while True:
                 signal.pause()
 
-    def heard(self, happening: Happening) -> None:
-        if isinstance(happening, Piece):
+    def heard(self, happening: TurnEvent) -> None:
+        if isinstance(happening, TextDelta):
             self.reached("stream", behind=False)
 
 
@@ -134,11 +134,11 @@ class Watched:
 
 
 def is_reply(event: Event) -> bool:
-    return isinstance(event.body, Said) and event.body.message.role == "assistant"
+    return isinstance(event.body, MessageAdded) and event.body.message.role == "assistant"
 
 
 def tools_of(case: Case, here: Here) -> list[Tool]:
-    async def act(asked: Invocation) -> str:
+    async def act(asked: ToolInvocation) -> str:
         here.reached("tool", behind=False)
         with case.effects.open("a") as file:
             file.write(f"{asked.name} {asked.key}\n")
@@ -162,7 +162,7 @@ async def warm_up(case: Case) -> None:
     provider = case.provider()
     model = MODELS[case.dialect]
     session = await Session.create(MemoryStore(), case.name, model=model, dialect=case.dialect)
-    await run_turn(session, provider, tools_of(case, Here(None, print)), says=SAYS)
+    await run_turn(session, provider, tools_of(case, Here(None, print)), message=SAYS)
     await provider.close()
 
 
@@ -173,7 +173,7 @@ async def begin(case: Case, tell: Tell) -> None:
     model = MODELS[case.dialect]
     session = await Session.create(store, case.name, model=model, dialect=case.dialect)
     tools = tools_of(case, here)
-    await run_turn(session, case.provider(), tools, says=SAYS, key="u1", tell=here.heard)
+    await run_turn(session, case.provider(), tools, message=SAYS, key="u1", on_event=here.heard)
 
 
 async def go_on(case: Case, tell: Tell) -> None:
@@ -181,22 +181,22 @@ async def go_on(case: Case, tell: Tell) -> None:
     store = await case.where.open(hasty=True)
     session = await Session.open(store, case.name)
     tools, provider = tools_of(case, Here(None, tell)), case.provider()
-    first = await run_turn(session, provider, tools, says=SAYS, key="u1")
-    second = await run_turn(session, provider, tools, says=THEN, key="u2")
+    first = await run_turn(session, provider, tools, message=SAYS, key="u1")
+    second = await run_turn(session, provider, tools, message=THEN, key="u2")
     await session.add({"role": "user", "content": "Well?"})
     found = check(await session.request(), dialect_name=case.dialect)
     said = [
         (body.message.role, body.reply_id, body.key)
         async for body in (event.body async for event in store.events(case.name))
-        if isinstance(body, Said)
+        if isinstance(body, MessageAdded)
     ]
-    tell({"ended": [first.why, second.why], "found": found, "said": said})
+    tell({"ended": [first.reason, second.reason], "found": found, "said": said})
     await store.close()
 
 
-def killed(case: Case, remote: Remote) -> Counter[str]:
+def killed(case: Case, remote: RemoteSimulator) -> Counter[str]:
     """One process killed and its turn taken up again; what was found."""
-    remote.script(SCRIPT, key=case.name, otherwise="Done.")
+    remote.set_replies(SCRIPT, key=case.name, otherwise="Done.")
     child = Process(functools.partial(begin, case))
     reached = next(child.hear(PATIENCE), None)
     child.kill()
@@ -213,8 +213,8 @@ def killed(case: Case, remote: Remote) -> Counter[str]:
     return Counter(kills=1) + judged(case, remote, told)
 
 
-def judged(case: Case, remote: Remote, told: dict[str, Any]) -> Counter[str]:
-    received = remote.call("GET", f"requests?key={case.name}")
+def judged(case: Case, remote: RemoteSimulator, told: dict[str, Any]) -> Counter[str]:
+    received = remote.call_control("GET", f"requests?key={case.name}")
     out = Counter[str]()
     out["invalid"] += sum(each["fate"] == "violation" for each in received) + bool(told["found"])
     out["stuck"] += told["ended"] != ["done", "done"]
@@ -269,7 +269,7 @@ def main(quick: bool) -> Report:
     pick = random.Random(SEED)  # noqa: S311 - not for secrets
     rows: list[Report] = []
     total = Counter[str]()
-    with serve_process() as remote:
+    with spawn_simulated_provider() as remote:
         for store in STORES:
             if store == "postgres" and (missing := no_server()):
                 rows.append({"store": store, "point": missing})
@@ -288,13 +288,13 @@ def main(quick: bool) -> Report:
 
 
 def on_store(
-    store: str, count: int, pick: random.Random, remote: Remote
+    store: str, count: int, pick: random.Random, remote: RemoteSimulator
 ) -> dict[str, Counter[str]]:
     """So many kills at each point."""
     by_point = {point: Counter[str]() for point in POINTS}
     with place(store) as where, tempfile.TemporaryDirectory(prefix="trimtab-") as folder:
         if isinstance(where, Postgres):
-            asyncio.run(migrate(where.conninfo))
+            asyncio.run(apply_pending_migrations(where.conninfo))
         made = functools.partial(_case, where=where, folder=Path(folder), url=remote.url)
         for dialect in MODELS:
             name = f"{store}-{dialect}"

@@ -46,26 +46,26 @@ from benchmarks.server_cost import Backends
 from benchmarks.simulated import tool, user_text
 from benchmarks.store_places import Files, Postgres, no_server, place
 from trimtab.agent.agent import Agent
-from trimtab.agent.spec import Spec
-from trimtab.core.event import dump
-from trimtab.core.message import text_message
-from trimtab.providers.anthropic import Anthropic
-from trimtab.providers.retrying import retrying
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.log.event import dump_event_line
+from trimtab.log.message import make_text_message
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.retries import with_retries
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
+from trimtab.server.postgres.worker_pool import WorkerPool
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.service import AgentService
 from trimtab.session import Session
-from trimtab.session.tools import Invocation, Tool
+from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.files import FileStore
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.migrations import migrate
-from trimtab.testing.server import serve_process
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.files import FileMail
-from trimtab.worker.fleet import Fleet
-from trimtab.worker.letters import Inbound, Outbound, Route
-from trimtab.worker.live import LocalLive
-from trimtab.worker.local import LocalTurns
-from trimtab.worker.postgres.mail import PostgresMail
-from trimtab.worker.postgres.schema import migrate_queue
-from trimtab.worker.service import Service
+from trimtab.stores.postgres.migrations import apply_pending_migrations
+from trimtab.testing.server import spawn_simulated_provider
 
 MODEL = "claude-sonnet-4-6"
 SESSIONS = {"full": 64, "quick": 16}
@@ -76,21 +76,21 @@ AT_ONCE = 16
 STEPS = [{"calls": [{"name": "read_file", "arguments": {"path": "a"}}] * 2}, {"text": 60}]
 Agents = Callable[[Any], dict[str, Agent]]
 """Who is served, from their store."""
-ROUTE = Route(door="phone", address={"number": 7})
+ROUTE = ReplyRoute(channel="phone", address={"number": 7})
 
 
 @dataclass(slots=True, kw_only=True)
 class Served:
     """What is served, and how it is looked at from outside."""
 
-    service: Service
+    service: AgentService
     gauge: Callable[[], Awaitable[dict[str, float]]]
     """What it has cost so far, by name."""
     wal: Callable[[float, float], list[float] | None] | None = None
     """What stands in the write-ahead log between two positions: see `Backends.wal`."""
 
 
-async def gives(asked: Invocation) -> str:
+async def gives(asked: ToolInvocation) -> str:
     return f"{asked.key}\n" + "A line of what was found there, as long as most lines are.\n" * 16
 
 
@@ -103,10 +103,10 @@ async def on_files(
     where: Files, agents: Callable[[Any], dict[str, Agent]]
 ) -> AsyncGenerator[Served]:
     store = FileStore(where.root)
-    mail = await FileMail.open(store)
-    service = Service(agents=agents(store), store=store, mail=mail, live=LocalLive())
-    turns = LocalTurns(service, at_once=AT_ONCE)
-    mail.due = turns.due
+    mail = await FileQueue.open(store)
+    service = AgentService(agents=agents(store), store=store, queue=mail, event_bus=LocalEventBus())
+    turns = LocalTurnRunner(service, max_turns=AT_ONCE)
+    mail.on_posted = turns.request_turn
 
     syncs = 0
 
@@ -139,12 +139,12 @@ def folder_bytes(folder: Path) -> int:
 
 @asynccontextmanager
 async def on_postgres(where: Postgres, agents: Agents) -> AsyncGenerator[Served]:
-    await migrate(where.conninfo)
-    await migrate_queue(where.conninfo)
+    await apply_pending_migrations(where.conninfo)
+    await migrate_job_queue(where.conninfo)
     store = await PostgresStore.connect(where.conninfo)
-    mail = await PostgresMail.connect(where.conninfo)
-    service = Service(agents=agents(store), store=store, mail=mail, live=LocalLive())
-    fleet = Fleet(service, mail, at_once=AT_ONCE)
+    mail = await PostgresQueue.connect(where.conninfo)
+    service = AgentService(agents=agents(store), store=store, queue=mail, event_bus=LocalEventBus())
+    fleet = WorkerPool(service, mail, max_turns=AT_ONCE)
     running = asyncio.create_task(fleet.run())
     backends = Backends(where.conninfo)
 
@@ -173,9 +173,9 @@ async def one_round(served: Served, number: int, sessions: int, phone: Phone) ->
         said = " ".join(user_text(session * 100 + number)[:300].split())
         words = f"simulate: {json.dumps(STEPS)} {said}"
         await service.post(
-            Inbound(
+            InboundMessage(
                 session=session_name(session),
-                message=text_message("user", words),
+                message=make_text_message("user", words),
                 key=f"k{number}",
                 at=time.time(),
                 route=ROUTE,
@@ -192,7 +192,7 @@ class Phone:
         self._all = asyncio.Event()
         self._wanted = 0
 
-    async def deliver(self, _: Outbound) -> None:
+    async def deliver(self, _: OutboundMessage) -> None:
         self._count += 1
         if self._count >= self._wanted:
             self._all.set()
@@ -208,11 +208,11 @@ class Phone:
 
 
 @asynccontextmanager
-async def delivering(service: Service) -> AsyncGenerator[Phone]:
+async def delivering(service: AgentService) -> AsyncGenerator[Phone]:
     phone = Phone()
-    delivery = Delivery(service.mail, {"phone": phone.deliver})
-    if isinstance(service.mail, FileMail):
-        service.mail.replied = delivery.due
+    delivery = ReplyDelivery(service.queue, {"phone": phone.deliver})
+    if isinstance(service.queue, FileQueue):
+        service.queue.on_replies = delivery.wake
     running = asyncio.create_task(delivery.run())
     try:
         yield phone
@@ -221,10 +221,10 @@ async def delivering(service: Service) -> AsyncGenerator[Phone]:
         await asyncio.wait([running])
 
 
-async def logs_of(service: Service, sessions: int) -> tuple[int, int]:
+async def logs_of(service: AgentService, sessions: int) -> tuple[int, int]:
     """Events and bytes of all sessions' logs."""
     sizes = [
-        len(dump(event).encode())
+        len(dump_event_line(event).encode())
         for number in range(sessions)
         async for event in service.store.events(session_name(number))
     ]
@@ -236,7 +236,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-async def open_bytes(service: Service, sessions: int) -> float:
+async def open_bytes(service: AgentService, sessions: int) -> float:
     """Python's own count of what one open session holds."""
     await service.sessions.close()
     gc.collect()
@@ -298,11 +298,11 @@ async def measured(served: Served, size: str, phone: Phone) -> tuple[Report, lis
 
 
 async def measure(store: str, size: str, url: str) -> tuple[Report, list[str]]:
-    provider = retrying(Anthropic(api_key="benchmark", base_url=url))
+    provider = with_retries(AnthropicProvider(api_key="benchmark", base_url=url))
 
     def agents(kept: Any) -> dict[str, Agent]:
         told = {"name": "helper", "model": {"name": MODEL}, "session": {"debounce": 0}}
-        spec = Spec.model_validate(told)
+        spec = AgentSpec.model_validate(told)
         made = Agent(
             spec=spec, system="Help.", store=kept, provider=provider, tools=tools(), environ={}
         )
@@ -325,7 +325,7 @@ def main(quick: bool) -> Report:
     missing = no_server()
     rows: list[Report] = []
     broken: list[str] = []
-    with serve_process(keeps=False) as remote:
+    with spawn_simulated_provider(keeps=False) as remote:
         for store in ("files", "postgres"):
             if store == "postgres" and missing is not None:
                 print(f"skipped: {missing}", file=sys.stderr)

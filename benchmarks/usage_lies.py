@@ -25,8 +25,8 @@ from typing import Any
 
 from benchmarks import exact_tokenizers, harness
 from trimtab import Context
-from trimtab.core.plan import Decision, Plan
-from trimtab.core.policies import POLICIES
+from trimtab.policy.plan import Decision, Plan
+from trimtab.policy.presets import POLICY_NAMES
 
 WINDOW = 24_000
 CUTS_AT = 4_096
@@ -48,7 +48,7 @@ def only_the_newest_result(window: Any, budget: Any) -> Decision:
     plan = Plan(window, budget)
     for result in list(window.results.values())[:-1]:
         plan.mask(result.entry, result.part, "not the newest")
-    return plan.decision()
+    return plan.to_decision()
 
 
 class Provider:
@@ -222,7 +222,7 @@ def main(seed: int, *, quick: bool) -> harness.Report:
     seeds = [seed + number for number in range(1 if quick else 8)]
     figures: dict[str, int] = {}
     requests = over = worst = 0
-    policies: dict[str, Any] = {**dict.fromkeys(POLICIES), "README": only_the_newest_result}
+    policies: dict[str, Any] = {**dict.fromkeys(POLICY_NAMES), "README": only_the_newest_result}
     for name, own in policies.items():
         for told, kind in PROVIDERS.items():
             for shown, pictures in PICTURES.items():

@@ -181,7 +181,7 @@ class Life:
         while self.open_calls and self.dice.random() < 0.9:
             self._result()
         self.open_calls = []  # what is missing is made good by the request
-        last = self.context.window.rounds[-1].entries[-1].message
+        last = self.context.window.conversation.rounds[-1].entries[-1].message
         if last.role == "assistant" and not last.calls:
             # Nobody has said anything to which a model could reply.
             self._add(saying.user(self.dice, self.to.dialect), "user")
@@ -201,7 +201,7 @@ class Life:
         """What the requests were like, so that nobody takes few for many."""
         figures = self.findings.figures
         figures[f"requests of {self.to.dialect}"] += 1
-        last = self.context.window.rounds[-1]
+        last = self.context.window.conversation.rounds[-1]
         figures["in an open loop"] += bool(last.calls)
         asked = (self.context.window.settings.params.get("thinking") or {}).get("type")
         if self.to.dialect == "anthropic" and asked is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.conversations import PROSE, user
 from trimtab import Context
-from trimtab.core.event import Call, Edit
+from trimtab.log.event import Edit, ModelCall
 
 
 class Clock:
@@ -33,7 +33,7 @@ class Agent:
         return self.context.window
 
     @property
-    def call(self) -> Call:
+    def call(self) -> ModelCall:
         assert self.window.last_call is not None
         return self.window.last_call.body
 
@@ -50,7 +50,7 @@ class Agent:
         """The results as the model sees them."""
         return [
             block["content"] if isinstance(block["content"], str) else block["content"][0]["text"]
-            for message in self.context.render()["messages"]
+            for message in self.context.render_request()["messages"]
             if message["role"] == "user" and isinstance(message["content"], list)
             for block in message["content"]
             if block["type"] == "tool_result"

@@ -18,12 +18,12 @@ from subprocess import CompletedProcess
 IMPORTED = [
     "anthropic",
     "openai",
-    "trimtab.agent.toolbox",
-    "trimtab.cli.chat.chatting",
-    "trimtab.cli.chat.once",
-    "trimtab.cli.chat.opening",
-    "trimtab.cli.chat.piped",
-    "trimtab.cli.doctor.examine",
+    "trimtab.agent.tools.toolbox",
+    "trimtab.cli.chat.repl",
+    "trimtab.cli.chat.single_shot",
+    "trimtab.cli.chat.startup",
+    "trimtab.cli.chat.stdin",
+    "trimtab.cli.doctor.checks",
     "trimtab.providers.anthropic",
     "trimtab.providers.openai",
 ]

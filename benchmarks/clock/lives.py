@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.clock.expected import Span, Wanted, expected
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.queue.messages import InboundMessage
+from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.schedules.files import FileScheduleStore
+from trimtab.server.schedules.postgres import PostgresScheduleStore
+from trimtab.server.schedules.runner import ScheduleRunner
+from trimtab.server.schedules.schedule import MissedRunPolicy, Schedule
+from trimtab.server.schedules.store import ScheduleStore
+from trimtab.server.schedules.triggers import Trigger, find_next_due_time, parse_cron_trigger
 from trimtab.stores.files import FileStore
-from trimtab.worker.files import FileMail
-from trimtab.worker.letters import Inbound
-from trimtab.worker.mail import Mail
-from trimtab.worker.postgres.mail import PostgresMail
-from trimtab.worker.schedules.door import ScheduleDoor
-from trimtab.worker.schedules.files import FileSchedules
-from trimtab.worker.schedules.postgres import PostgresSchedules
-from trimtab.worker.schedules.schedule import Missed, Schedule
-from trimtab.worker.schedules.schedules import Schedules
-from trimtab.worker.schedules.when import When, by_cron, following
 
 FIGURES = ("missed", "doubled", "early", "late", "unasked")
 PUNCTUAL = 1.0
 """Seconds after which a run is late, where nothing held it up."""
 LOOK = 900.0
 """Seconds between two looks at most; a door is there when something is due anyway."""
-Opened = tuple[Schedules, Mail]
+Opened = tuple[ScheduleStore, MessageQueue]
 
 
 class Place(Protocol):
@@ -43,8 +43,8 @@ class OnFiles:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Opened]:
         store = FileStore(self.root, fsync=False)
-        mail = await FileMail.open(store, fsync=False)
-        schedules = await FileSchedules.open(
+        mail = await FileQueue.open(store, fsync=False)
+        schedules = await FileScheduleStore.open(
             self.root, post=mail.post, find_key=store.find_key, fsync=False
         )
         try:
@@ -61,9 +61,9 @@ class OnPostgres:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Opened]:
-        mail = await PostgresMail.connect(self.conninfo)
+        mail = await PostgresQueue.connect(self.conninfo)
         try:
-            yield PostgresSchedules(mail.lend, mail.post_within), mail
+            yield PostgresScheduleStore(mail.borrow_connection, mail.post_in_transaction), mail
         finally:
             await mail.close()
 
@@ -89,8 +89,8 @@ async def life(
         async with place.open() as (schedules, _):
             if not n:
                 for one in made:
-                    await schedules.keep(one)
-            door = ScheduleDoor(schedules, [agent], clock=clock, look=LOOK)
+                    await schedules.upsert(one)
+            door = ScheduleRunner(schedules, [agent], clock=clock, poll_s=LOOK)
             for span in part:
                 await _pass(door, clock, span)
     out = Counter(schedules=len(made))
@@ -102,7 +102,7 @@ async def life(
 
 
 def judged(
-    due: dict[float, float], letters: Sequence[Inbound], punctual: float = PUNCTUAL
+    due: dict[float, float], letters: Sequence[InboundMessage], punctual: float = PUNCTUAL
 ) -> Counter[str]:
     """What happened against what must have."""
     happened = Counter(float(letter.key.rpartition("/")[2]) for letter in letters)
@@ -117,35 +117,41 @@ def judged(
     )
 
 
-async def _pass(door: ScheduleDoor, clock: Clock, span: Span) -> None:
+async def _pass(door: ScheduleRunner, clock: Clock, span: Span) -> None:
     """Let time go by as the door sleeps, now and then a little longer than it wanted."""
     pick = random.Random(span[0])  # noqa: S311 - not for secrets
     clock.now, end = span
     while True:
-        wait = await door.once()
+        wait = await door.run_due()
         if clock.now >= end:
             return
         clock.now = min(end, clock.now + wait + pick.random() * PUNCTUAL / 2)
 
 
 def _made(agent: str, number: int, wanted: Wanted, now: float) -> Schedule:
-    when = by_cron(wanted.cron, wanted.zone)
-    missed: dict[str, Missed] = {"skip": "skip", "once": "once", "all": "all"}
+    when = parse_cron_trigger(wanted.cron, wanted.zone)
+    missed: dict[str, MissedRunPolicy] = {"skip": "skip", "once": "once", "all": "all"}
     return kept(agent, number, when, now, missed=missed[wanted.missed], late=wanted.late)
 
 
 def kept(
-    agent: str, number: int, when: When, now: float, *, missed: Missed = "once", late: int = 86_400
+    agent: str,
+    number: int,
+    when: Trigger,
+    now: float,
+    *,
+    missed: MissedRunPolicy = "once",
+    late: int = 86_400,
 ) -> Schedule:
     """A schedule with a session of its own."""
     return Schedule(
         id=f"default/{agent}/s{number}",
         session=f"default/{agent}/s{number}",
         says="What is new?",
-        when=when,
+        trigger=when,
         origin="file",
         created_at=now,
-        next_run_at=following(when, now),
+        next_run_at=find_next_due_time(when, now),
         missed=missed,
         late=late,
     )

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.clock.lives import OnPostgres, judged, kept
-from trimtab.worker.schedules.door import ScheduleDoor
-from trimtab.worker.schedules.schedules import Schedules
-from trimtab.worker.schedules.when import When, by_cron
+from trimtab.server.schedules.runner import ScheduleRunner
+from trimtab.server.schedules.store import ScheduleStore
+from trimtab.server.schedules.triggers import Trigger, parse_cron_trigger
 
 ROOT = Path(__file__).parents[2]
 AGENT = "raced"
@@ -47,7 +47,7 @@ async def work(conninfo: str) -> None:
     async with OnPostgres(conninfo).open() as (schedules, _):
         sys.stdout.write(READY)
         sys.stdout.flush()
-        await ScheduleDoor(schedules, [AGENT], look=LOOK).run()
+        await ScheduleRunner(schedules, [AGENT], poll_s=LOOK).run()
 
 
 async def race(conninfo: str, each_second: int, seconds: int) -> tuple[Counter[str], list[float]]:
@@ -57,10 +57,12 @@ async def race(conninfo: str, each_second: int, seconds: int) -> tuple[Counter[s
         with ExitStack() as held:
             first, second = _started(conninfo, held), _started(conninfo, held)
             begin = math.ceil(time.time() + HEAD)
-            whens = [When(at=float(begin + s)) for s in range(seconds) for _ in range(each_second)]
-            whens += [by_cron("* * * * *")] * each_second
+            whens = [
+                Trigger(at=float(begin + s)) for s in range(seconds) for _ in range(each_second)
+            ]
+            whens += [parse_cron_trigger("* * * * *")] * each_second
             for number, when in enumerate(whens):
-                await schedules.keep(kept(AGENT, number, when, begin - 0.5))
+                await schedules.upsert(kept(AGENT, number, when, begin - 0.5))
             await asyncio.sleep(begin + seconds / 2 - time.time())
             first.process.kill()
             third = _started(conninfo, held)
@@ -80,7 +82,7 @@ async def race(conninfo: str, each_second: int, seconds: int) -> tuple[Counter[s
     return out, lateness
 
 
-async def _until_done(schedules: Schedules, end: float) -> None:
+async def _until_done(schedules: ScheduleStore, end: float) -> None:
     """Until nothing is due any more that was due then, or nobody can say it has not had time."""
     await asyncio.sleep(max(0.0, end - time.time()))
     while time.time() < end + 2 * PUNCTUAL:
@@ -90,7 +92,7 @@ async def _until_done(schedules: Schedules, end: float) -> None:
         await asyncio.sleep(0.1)
 
 
-def _due(when: When, begin: float, end: float) -> list[float]:
+def _due(when: Trigger, begin: float, end: float) -> list[float]:
     if when.at is not None:
         return [when.at]
     first = math.ceil(begin / 60) * 60.0

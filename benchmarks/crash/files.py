@@ -14,11 +14,11 @@ from benchmarks.crash.look import Open, copy_of, looked, prepared
 from benchmarks.crash.points import Points, modes_of
 from benchmarks.crash.writer import LARGE, Process, Tell, create, lead, told
 from benchmarks.harness import progress
-from trimtab.core.event import Event, Said, Size
-from trimtab.core.message import text_message
+from trimtab.log.event import Event, MessageAdded, Size
+from trimtab.log.message import make_text_message
 from trimtab.session import Session
+from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
-from trimtab.stores.store import Store
 
 NAME = "led"
 TURNS = 6
@@ -54,8 +54,8 @@ async def batch(store: Store) -> None:
 
 def _said(seq: int, text: str) -> Event:
     size = Size(bytes=len(text), tokens=len(text) // 4)
-    message = text_message("user", f"{seq} {text}")
-    return Event(seq=seq, at=1.0, body=Said(message=message, sizes=(size,), key=f"k{seq}"))
+    message = make_text_message("user", f"{seq} {text}")
+    return Event(seq=seq, at=1.0, body=MessageAdded(message=message, sizes=(size,), key=f"k{seq}"))
 
 
 async def checkpoint(store: Store) -> None:
@@ -63,7 +63,7 @@ async def checkpoint(store: Store) -> None:
 
 
 async def erase(store: Store) -> None:
-    await (await Session.open(store, NAME)).erase("m2", why="asked")
+    await (await Session.open(store, NAME)).erase("m2", reason="asked")
 
 
 async def fork(store: Store) -> None:

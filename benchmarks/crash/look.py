@@ -10,10 +10,10 @@ from typing import Any
 from benchmarks.crash.ledger import Ledger, Ledgers
 from benchmarks.crash.writer import Process, Tell, create, told
 from trimtab.context import Context
-from trimtab.core.event import Said, dump
+from trimtab.errors import LogDamaged, SessionNotFound
+from trimtab.log.event import MessageAdded, dump_event_line
 from trimtab.session import Session
-from trimtab.stores.errors import Damaged, NoSession
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 
 NOW = 2_000_000_000.0
 """Seconds since the epoch, for both folds."""
@@ -24,8 +24,8 @@ Open = Callable[[], Awaitable[Store]]
 async def whole(store: Store, name: str) -> list[str]:
     """The log as lines; empty where there is no session."""
     try:
-        return [dump(event) async for event in store.events(name)]
-    except NoSession:
+        return [dump_event_line(event) async for event in store.events(name)]
+    except SessionNotFound:
         return []
 
 
@@ -34,7 +34,7 @@ async def next_requests(store: Store, name: str) -> tuple[str, str]:
     session = await Session.open(store, name, clock=lambda: NOW)
     log = [event async for event in store.events(name)]
     folded = Context.load(log, clock=lambda: NOW)
-    if not folded.window.visible:
+    if not folded.window.visible_groups:
         return "", ""
     return json.dumps(session.preview().request), json.dumps(folded.preview().request)
 
@@ -44,7 +44,7 @@ async def lost_keys(store: Store, name: str) -> int:
     keyed = {
         event.body.key: event.seq
         async for event in store.events(name)
-        if isinstance(event.body, Said) and event.body.key is not None
+        if isinstance(event.body, MessageAdded) and event.body.key is not None
     }
     return sum([await store.find_key(name, key) != seq for key, seq in keyed.items()])
 
@@ -104,7 +104,7 @@ def read_or_refused(open_store: Open, name: str) -> tuple[list[str], str]:
         store = await open_store()
         try:
             tell({"lines": await whole(store, name), "error": ""})
-        except Damaged as error:
+        except LogDamaged as error:
             tell({"lines": [], "error": str(error)})
         await store.close()
 

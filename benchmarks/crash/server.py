@@ -19,10 +19,10 @@ from benchmarks.crash.ledger import Ledgers
 from benchmarks.crash.look import Open, looked, prepared
 from benchmarks.crash.writer import Process, Tell, create, steps, told
 from benchmarks.harness import progress
+from trimtab.errors import StoreUnavailable
 from trimtab.session import Session
-from trimtab.stores.errors import StoreUnavailable
+from trimtab.stores.base import Store
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.store import Store
 
 SESSIONS = 6
 """That are led at once, each over a connection of its own."""

@@ -18,9 +18,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, cast
 
-from trimtab.core.event import Event, dump
+from trimtab.log.event import Event, dump_event_line
 from trimtab.session import Session
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 
 LIMIT = 12_000
 """Tokens of a request, so that there is much to hide."""
@@ -45,15 +45,15 @@ class Told:
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None
     ) -> None:
-        self._tell({"try": session, "lines": [dump(event) for event in events]})
+        self._tell({"try": session, "lines": [dump_event_line(event) for event in events]})
         await self._store.append(session, events, epoch=epoch)
         self._tell({"ack": session})
 
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
     ) -> None:
-        log = [dump(change(event)) async for event in self._store.events(session)]
-        self._tell({"try": session, "log": log + [dump(event) for event in events]})
+        log = [dump_event_line(change(event)) async for event in self._store.events(session)]
+        self._tell({"try": session, "log": log + [dump_event_line(event) for event in events]})
         await self._store.rewrite(session, events, change)
         self._tell({"ack": session})
 
@@ -101,7 +101,7 @@ def steps(session: Session, number: int) -> Iterator[Callable[[], Awaitable[Any]
     if number % 4 == 1:
         yield session.checkpoint
     if number % 4 == 3:
-        yield lambda: session.erase(handles[-1], why="asked")
+        yield lambda: session.erase(handles[-1], reason="asked")
 
 
 async def lead(session: Session, number: int) -> None:

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 
 from benchmarks.load.talk import ASKS
-from trimtab.session.tools import Invocation, Tool
-from trimtab.testing.server import Simulator, serve
-from trimtab.testing.server.options import Options
-from trimtab.testing.server.outcome import Outcome
-from trimtab.testing.server.simulator import HEADER
+from trimtab.session.tools import Tool, ToolInvocation
+from trimtab.testing.server import ProviderSimulator, serve_simulated_provider
+from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.testing.server.responses import SimulatedResponse
+from trimtab.testing.server.simulator import STEP_HEADER
 
 MODEL = "claude-sonnet-4-6"
 SYSTEM = "You look after a code base. Read before you change, and say what you have found."
@@ -34,17 +34,19 @@ CALLS_A_TURN = 2
 """Requests to the model."""
 
 
-class Looking(Simulator):
+class Looking(ProviderSimulator):
     """Calls the tool when it is asked, and answers what the tool has said."""
 
-    def answer(self, dialect: str, headers: Mapping[str, str], raw: bytes) -> Outcome:
+    def answer(self, dialect: str, headers: Mapping[str, str], raw: bytes) -> SimulatedResponse:
         seen = raw.rfind(b'"tool_result"') > raw.rfind(ASKS.encode())
-        if len(self.records.all) > 1_000:
-            self.records.all.clear()  # the counts stay
-        return super().answer(dialect, {**headers, HEADER: SAYS if seen else CALLS}, raw)
+        if len(self.records.requests) > 1_000:
+            self.records.requests.clear()  # the counts stay
+        return super().handle_request(
+            dialect, {**headers, STEP_HEADER: SAYS if seen else CALLS}, raw
+        )
 
 
-async def read_file(_: Invocation) -> str:
+async def read_file(_: ToolInvocation) -> str:
     return CONTENT
 
 
@@ -66,7 +68,7 @@ def model() -> Generator[Connection]:
 
 
 def _serve(pipe: Connection) -> None:
-    with serve(Looking(Options(keeps=False))) as served:
+    with serve_simulated_provider(Looking(ProviderSimulatorOptions(keeps=False))) as served:
         pipe.send(served.url)
         while True:
             pipe.recv()

@@ -17,22 +17,22 @@ from typing import Any
 from benchmarks.load.model import MAX_TOKENS, MODEL, SYSTEM, tools
 from benchmarks.load.talk import DOOR, Talk, letter
 from trimtab.agent.agent import Agent
-from trimtab.agent.spec import Spec
-from trimtab.providers.anthropic import Anthropic
-from trimtab.providers.retrying import retrying
-from trimtab.session.happenings import Ended, Happening, TurnBegan
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.retries import with_retries
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.postgres.worker_pool import WorkerPool
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.service import AgentService
+from trimtab.server.session_cache import MAX_OPEN_SESSIONS
+from trimtab.session.events import TurnEvent, TurnFinished, TurnStarted
+from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.store import Store
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.files import FileMail
-from trimtab.worker.fleet import Fleet
-from trimtab.worker.letters import Outbound
-from trimtab.worker.live import LocalLive
-from trimtab.worker.local import LocalTurns
-from trimtab.worker.postgres.mail import PostgresMail
-from trimtab.worker.service import Service
-from trimtab.worker.sessions import KEPT
 
 AT_ONCE = 32
 """Turns side by side on files."""
@@ -40,7 +40,7 @@ WORKERS, EACH = 2, 16
 """Processes of a fleet, and turns side by side in each."""
 
 
-class Timing(LocalLive):
+class Timing(LocalEventBus):
     """Knows how long each session's last turn took, in seconds."""
 
     def __init__(self) -> None:
@@ -48,19 +48,19 @@ class Timing(LocalLive):
         self.took: dict[str, float] = {}
         self._begun: dict[str, float] = {}
 
-    def tell(self, session: str, happening: Happening) -> None:
-        if isinstance(happening, TurnBegan):
+    def tell(self, session: str, happening: TurnEvent) -> None:
+        if isinstance(happening, TurnStarted):
             self._begun[session] = time.perf_counter()
-        elif isinstance(happening, Ended):
+        elif isinstance(happening, TurnFinished):
             self.took[session] = time.perf_counter() - self._begun.pop(session)
-        super().tell(session, happening)
+        super().publish(session, happening)
 
 
 def agent_of(store: Store, url: str, window: int | None = None) -> Agent:
     model = {"name": MODEL, "max_output_tokens": MAX_TOKENS, "context_window": window}
-    provider = retrying(Anthropic(api_key="benchmark", base_url=url))
+    provider = with_retries(AnthropicProvider(api_key="benchmark", base_url=url))
     return Agent(
-        spec=Spec.model_validate({"name": "helper", "model": model}),
+        spec=AgentSpec.model_validate({"name": "helper", "model": model}),
         system=SYSTEM,
         store=store,
         provider=provider,
@@ -70,33 +70,42 @@ def agent_of(store: Store, url: str, window: int | None = None) -> Agent:
 
 
 def service_of(
-    store: Store, mail: Any, url: str, window: int | None = None, kept: int = KEPT
-) -> tuple[Service, Timing]:
+    store: Store, mail: Any, url: str, window: int | None = None, kept: int = MAX_OPEN_SESSIONS
+) -> tuple[AgentService, Timing]:
     live = Timing()
     agents = {"helper": agent_of(store, url, window)}
-    service = Service(
-        agents=agents, store=store, mail=mail, live=live, kept=kept, max_waiting=100_000
+    service = AgentService(
+        agents=agents,
+        store=store,
+        queue=mail,
+        event_bus=live,
+        max_open_sessions=kept,
+        max_waiting=100_000,
     )
     return service, live
 
 
 @asynccontextmanager
 async def on_files(
-    root: Path, url: str, sessions: list[str], window: int | None = None, kept: int = KEPT
+    root: Path,
+    url: str,
+    sessions: list[str],
+    window: int | None = None,
+    kept: int = MAX_OPEN_SESSIONS,
 ) -> AsyncGenerator[tuple[Talk, Store]]:
     """This process serves, and those who write are in it, too."""
     store = FileStore(root)
-    mail = await FileMail.open(store)
+    mail = await FileQueue.open(store)
     service, live = service_of(store, mail, url, window, kept)
-    turns = LocalTurns(service, at_once=AT_ONCE)
-    mail.due = turns.due
+    turns = LocalTurnRunner(service, max_turns=AT_ONCE)
+    mail.on_posted = turns.request_turn
     talk = Talk(sessions, lambda *said: service.post(letter(*said)))
 
-    async def deliver(reply: Outbound) -> None:
+    async def deliver(reply: OutboundMessage) -> None:
         talk.got(reply, live.took.pop(reply.session, 0.0))
 
-    delivery = Delivery(mail, {DOOR: deliver})
-    mail.replied = delivery.due
+    delivery = ReplyDelivery(mail, {DOOR: deliver})
+    mail.on_replies = delivery.wake
     sending = asyncio.create_task(delivery.run())
     try:
         yield talk, store
@@ -113,7 +122,7 @@ async def on_postgres(
     conninfo: str, url: str, sessions: list[str]
 ) -> AsyncGenerator[tuple[Talk, Store]]:
     """Those who write, without any turns: the fleet has them."""
-    store, mail = await PostgresStore.connect(conninfo), await PostgresMail.connect(conninfo)
+    store, mail = await PostgresStore.connect(conninfo), await PostgresQueue.connect(conninfo)
     service, _ = service_of(store, mail, url)
     try:
         yield Talk(sessions, lambda *said: service.post(letter(*said))), store
@@ -184,16 +193,16 @@ def member(pipe: Connection, conninfo: str, url: str) -> None:
 
 
 async def _member(pipe: Connection, conninfo: str, url: str) -> None:
-    store, mail = await PostgresStore.connect(conninfo), await PostgresMail.connect(conninfo)
+    store, mail = await PostgresStore.connect(conninfo), await PostgresQueue.connect(conninfo)
     service, live = service_of(store, mail, url)
-    fleet = Fleet(service, mail, at_once=EACH)
+    fleet = WorkerPool(service, mail, max_turns=EACH)
 
-    async def deliver(reply: Outbound) -> None:
+    async def deliver(reply: OutboundMessage) -> None:
         took = live.took.pop(reply.session, 0.0)
         pipe.send((reply.session, reply.key, reply.seq, reply.attempts, took))
 
-    delivery = Delivery(mail, {DOOR: deliver})
-    mail.replied = delivery.due
+    delivery = ReplyDelivery(mail, {DOOR: deliver})
+    mail.on_replies = delivery.wake
     pipe.send("ready")
     await asyncio.gather(fleet.run(), delivery.run())
 

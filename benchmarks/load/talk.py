@@ -10,12 +10,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import groupby, pairwise
 from statistics import quantiles
 
-from trimtab.core.event import Said
-from trimtab.core.message import text_message
-from trimtab.stores.errors import NoSession
-from trimtab.stores.store import Store
-from trimtab.worker.letters import Inbound, Outbound, Route
-from trimtab.worker.replies import said_to_user
+from trimtab.errors import SessionNotFound
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import make_text_message
+from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.replies import extract_assistant_text
+from trimtab.stores.base import Store
 
 DOOR = "phone"
 ASKS = "Question"
@@ -40,10 +40,10 @@ def names(count: int) -> list[str]:
     return [f"tenant{n % TENANTS}/helper/s{n:05}" for n in range(count)]
 
 
-def letter(session: str, key: str, text: str) -> Inbound:
-    route = Route(door=DOOR, address={"number": session})
-    message = text_message("user", text)
-    return Inbound(session=session, message=message, key=key, at=time.time(), route=route)
+def letter(session: str, key: str, text: str) -> InboundMessage:
+    route = ReplyRoute(channel=DOOR, address={"number": session})
+    message = make_text_message("user", text)
+    return InboundMessage(session=session, message=message, key=key, at=time.time(), route=route)
 
 
 class Talk:
@@ -110,7 +110,7 @@ class Talk:
             else:
                 del self._left[session]
 
-    def got(self, reply: Outbound, took: float) -> None:
+    def got(self, reply: OutboundMessage, took: float) -> None:
         """The same, from a door."""
         self.arrived(reply.session, reply.key, reply.seq, reply.attempts, took)
 
@@ -136,14 +136,14 @@ async def judged(store: Store, asked: dict[str, int]) -> Counter[str]:
         order: list[str] = []
         try:
             async for event in store.events(session):
-                if not isinstance(event.body, Said):
+                if not isinstance(event.body, MessageAdded):
                     continue
                 if event.body.key is not None:
                     keys.append(int(event.body.key.removeprefix("k")))
                     order.append("asked")
-                elif said_to_user(event.body.message):
+                elif extract_assistant_text(event.body.message):
                     order.append("answered")
-        except NoSession:
+        except SessionNotFound:
             found["lost"] += count
             continue
         runs = [(who, len([*run])) for who, run in groupby(order)]

@@ -15,14 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimtab.catalog import resolve
-from trimtab.core.message import Message
-from trimtab.core.tokens import piecewise, size_of_head, sizes_of
-from trimtab.dialects.openai_chat import read, write_history
-from trimtab.replay.cache import Bill, Cache, Piece, Rules
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.references import Need
-from trimtab.replay.run import MAX_FETCH, CallRecord, Run, times_of
+from trimtab.catalog import resolve_model_info
+from trimtab.dialects.openai_chat.codec import parse_message, serialize_history
+from trimtab.log.message import Message
+from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.references import EarlierReference
+from trimtab.replay.runner import (
+    MAX_REFETCH_TOKENS,
+    ConversationRun,
+    ReplayedCall,
+    estimate_message_times,
+)
+from trimtab.tokens.counter import (
+    make_piecewise_counter,
+    measure_message_parts,
+    measure_request_head,
+)
 
 MODEL = "claude-sonnet-4-5"
 WINDOW = 200_000
@@ -81,47 +90,51 @@ class Told:
 class Material:
     """One conversation, prepared once for all peers."""
 
-    conversation: Conversation
+    conversation: RecordedConversation
     """As recorded."""
-    needs: Mapping[int, list[Need]]
+    needs: Mapping[int, list[EarlierReference]]
     """By assistant message."""
     wires: list[dict[str, Any]] = field(init=False)
     """Its messages as Chat Completions dicts."""
-    pieces: list[Piece] = field(init=False)
+    pieces: list[PromptPiece] = field(init=False)
     """The same as pieces of a prompt."""
-    head: Piece = field(init=False)
+    head: PromptPiece = field(init=False)
     """What stands before them."""
     times: list[float] = field(init=False)
     """Of each message, in seconds."""
 
     def __post_init__(self) -> None:
         one = self.conversation
-        self.wires = write_history(one.messages)
+        self.wires = serialize_history(one.messages)
         self.pieces = [_piece(message) for message in one.messages]
-        head = size_of_head(one.system, one.tools, COUNTER)
-        self.head = Piece(digest=b"head", tokens=head.tokens, blocks=1)
-        self.times = times_of(one)
+        head = measure_request_head(one.system, one.tools, COUNTER)
+        self.head = PromptPiece(digest=b"head", tokens=head.tokens, blocks=1)
+        self.times = estimate_message_times(one)
 
     def job(self, setup: Mapping[str, Any]) -> dict[str, Any]:
         sizes = [piece.tokens for piece in self.pieces]
         return {"setup": setup, "messages": self.wires, "sizes": sizes}
 
 
-COUNTER = piecewise(resolve(MODEL).tokenizer)
+COUNTER = make_piecewise_counter(resolve_model_info(MODEL).tokenizer)
 
 
 def run_of(
-    material: Material, name: str, answers: Sequence[Any], rules: Mapping[str, Rules], told: Told
-) -> Run:
-    """The peer's answers as a run that `trimtab.replay.table` adds up."""
-    caches = {provider: Cache(rule) for provider, rule in rules.items()}
+    material: Material,
+    name: str,
+    answers: Sequence[Any],
+    rules: Mapping[str, CacheRules],
+    told: Told,
+) -> ConversationRun:
+    """The peer's answers as a run that `trimtab.replay.cost_table` adds up."""
+    caches = {provider: PromptCacheModel(rule) for provider, rule in rules.items()}
     calls = [
         index
         for index, message in enumerate(material.conversation.messages)
         if message.role == "assistant" and index
     ]
-    records: list[CallRecord] = []
-    before: list[Piece] = []
+    records: list[ReplayedCall] = []
+    before: list[PromptPiece] = []
     for index, (sent, summarised, seconds) in zip(calls, answers, strict=True):
         kept, made = _sent(sent)
         pieces = [material.head, *_pieces(material, sent)]
@@ -130,7 +143,7 @@ def run_of(
         told.refused += tokens > WINDOW or len(pieces) == 1
         told.seconds += seconds
         records.append(
-            CallRecord(
+            ReplayedCall(
                 index=index,
                 at=material.times[index],
                 tokens=tokens,
@@ -144,25 +157,28 @@ def run_of(
             )
         )
         before = pieces
-    return Run(
+    return ConversationRun(
         conversation=material.conversation.id, setup=name, calls=tuple(records), cannot_fit=0
     )
 
 
 def _bills(
-    caches: Mapping[str, Cache], pieces: list[Piece], before: list[Piece], now: float
-) -> dict[str, Bill]:
+    caches: Mapping[str, PromptCacheModel],
+    pieces: list[PromptPiece],
+    before: list[PromptPiece],
+    now: float,
+) -> dict[str, InputBill]:
     last = len(pieces) - 1
     naive = [0, last]
     # As the documentation shows for conversations: the newest user turn and the one before it.
     rolling = [0, len(before) - 1, last] if 0 < len(before) <= last else naive
     return {
-        provider: cache.call(pieces, naive if provider == NAIVE else rolling, now)
+        provider: cache.bill_call(pieces, naive if provider == NAIVE else rolling, now)
         for provider, cache in caches.items()
     }
 
 
-def _extends(pieces: list[Piece], before: list[Piece]) -> bool:
+def _extends(pieces: list[PromptPiece], before: list[PromptPiece]) -> bool:
     return [piece.digest for piece in pieces[: len(before)]] == [p.digest for p in before]
 
 
@@ -172,8 +188,8 @@ def _sent(sent: Sequence[Any]) -> tuple[list[tuple[int, int]], list[Message]]:
     return kept, [_read(one) for one in sent if isinstance(one, dict)]
 
 
-def _pieces(material: Material, sent: Sequence[Any]) -> list[Piece]:
-    out: list[Piece] = []
+def _pieces(material: Material, sent: Sequence[Any]) -> list[PromptPiece]:
+    out: list[PromptPiece] = []
     for one in sent:
         if isinstance(one, list):
             out += material.pieces[one[0] : one[1] + 1]
@@ -182,10 +198,10 @@ def _pieces(material: Material, sent: Sequence[Any]) -> list[Piece]:
     return out
 
 
-_made_pieces: dict[str, Piece] = {}
+_made_pieces: dict[str, PromptPiece] = {}
 
 
-def _made_piece(key: str) -> Piece:
+def _made_piece(key: str) -> PromptPiece:
     # A cleared result is sent again at every call: it is sized once.
     if key not in _made_pieces:
         _made_pieces[key] = _piece(_read(json.loads(key)))
@@ -193,20 +209,20 @@ def _made_piece(key: str) -> Piece:
 
 
 def _read(wire: dict[str, Any]) -> Message:
-    return read(wire)
+    return parse_message(wire)
 
 
-def _piece(message: Message) -> Piece:
-    (wire,) = write_history([message])
+def _piece(message: Message) -> PromptPiece:
+    (wire,) = serialize_history([message])
     digest = hashlib.blake2b(json.dumps(wire, sort_keys=True).encode(), digest_size=16).digest()
-    tokens = sum(size.tokens for size in sizes_of(message, COUNTER))
-    return Piece(digest=digest, tokens=tokens, blocks=max(1, len(message.parts)))
+    tokens = sum(size.tokens for size in measure_message_parts(message, COUNTER))
+    return PromptPiece(digest=digest, tokens=tokens, blocks=max(1, len(message.parts)))
 
 
 def _recall(
     material: Material, index: int, kept: list[tuple[int, int]], made: list[Message]
 ) -> dict[str, int]:
-    """As `trimtab.replay.run` counts it: a source sent whole, or a text that still holds it."""
+    """As `trimtab.replay.runner` counts it: a source sent whole, or a text that still holds it."""
     names = ("needs", "seen", "far", "far_seen", "tool", "tool_seen")
     out: dict[str, int] = dict.fromkeys(names, 0)
     shown = "\n".join(_words(message) for message in made)
@@ -220,7 +236,7 @@ def _recall(
         for counted, name in ((True, "needs"), (need.far, "far"), (need.tool_only, "tool")):
             out[name] += counted
             out["seen" if name == "needs" else f"{name}_seen"] += counted and seen
-    return {**out, "missing": sum(min(size, MAX_FETCH) for size in lost.values())}
+    return {**out, "missing": sum(min(size, MAX_REFETCH_TOKENS) for size in lost.values())}
 
 
 def _words(message: Message) -> str:

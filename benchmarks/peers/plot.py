@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from trimtab.replay.table import Row
+from trimtab.replay.cost_table import SetupResult
 
 WIDE, HIGH, LEFT, TOP, LINE = 720, 340, 56, 16, 15
 OWN = "Trimtab"
@@ -13,7 +13,7 @@ Place = Callable[[float, float], tuple[float, float]]
 """From cost and recall to a point of the picture."""
 
 
-def svg(rows: Sequence[Row], provider: str = "Anthropic") -> str:
+def svg(rows: Sequence[SetupResult], provider: str = "Anthropic") -> str:
     """Numbered points, a line through those that nothing beats in both, and what they are."""
     points = [(row.prices[provider].cost, row.far or 0.0, row.setup) for row in rows]
     most = max(cost for cost, _, _ in points) * 1.05

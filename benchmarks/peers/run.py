@@ -27,12 +27,11 @@ from benchmarks.peers import envs, measure, plot
 from benchmarks.peers.measure import NAIVE, Material, PeerFailed, Told, Worker
 from benchmarks.peers.setups import CHECK, OWN, PEERS, QUICK, PeerSetup
 from benchmarks.recorded import held_out
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.costs import cost
-from trimtab.replay.providers import Provider, providers_for
-from trimtab.replay.references import needs
-from trimtab.replay.run import Run, Setup, replay
-from trimtab.replay.table import Row, table
+from trimtab.replay.billing import BilledProvider, list_billed_providers
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.cost_table import SetupResult, compute_call_cost, summarise_runs_by_setup
+from trimtab.replay.references import find_earlier_references
+from trimtab.replay.runner import ConversationRun, ReplaySetup, replay_conversation
 
 CALLS = 25
 SAMPLE, QUICK_SAMPLE = 40, 2
@@ -53,7 +52,7 @@ def main() -> None:
         sys.exit(harness.skip(why, as_json=asked.json))
     begun = time.monotonic()
     sample = _sample(QUICK_SAMPLE if asked.quick else asked.conversations)
-    materials = [Material(one, needs(one.messages)) for one in sample]
+    materials = [Material(one, find_earlier_references(one.messages)) for one in sample]
     providers = _providers()
     runs, told = _own(materials, OWN[:1] if asked.only else OWN, providers)
     skipped: dict[str, str] = {}
@@ -73,7 +72,7 @@ def main() -> None:
             continue
         runs += done
     rest = {"skipped": skipped, "broken": _broken(runs, providers)}
-    _finish(asked, sample, table(runs, providers), told, rest)
+    _finish(asked, sample, summarise_runs_by_setup(runs, providers), told, rest)
 
 
 def _arguments() -> argparse.Namespace:
@@ -88,31 +87,33 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _sample(count: int) -> list[Conversation]:
+def _sample(count: int) -> list[RecordedConversation]:
     found = [one for one in held_out() if one.calls >= CALLS]
     return sorted(found, key=lambda one: hashlib.sha256(one.id.encode()).digest())[:count]
 
 
-def _providers() -> list[Provider]:
-    first, *others = providers_for(measure.MODEL)
+def _providers() -> list[BilledProvider]:
+    first, *others = list_billed_providers(measure.MODEL)
     return [first, replace(first, name=NAIVE), *others]
 
 
 def _own(
-    materials: Sequence[Material], setups: Sequence[Setup], providers: Sequence[Provider]
-) -> tuple[list[Run], dict[str, Told]]:
+    materials: Sequence[Material],
+    setups: Sequence[ReplaySetup],
+    providers: Sequence[BilledProvider],
+) -> tuple[list[ConversationRun], dict[str, Told]]:
     rules = {provider.name: provider.rules for provider in providers}
-    runs: list[Run] = []
+    runs: list[ConversationRun] = []
     told: dict[str, Told] = {}
     for setup in setups:
         naive = replace(setup, naive_marks=True)
         told[setup.name] = Told()
         for material in materials:
             one, wanted = material.conversation, material.needs
-            run = replay(one, setup, rules, wanted)
+            run = replay_conversation(one, setup, rules, wanted)
             told[setup.name].refused += run.cannot_fit
             begun = time.process_time()
-            marked = replay(one, naive, {NAIVE: rules[NAIVE]}, {})
+            marked = replay_conversation(one, naive, {NAIVE: rules[NAIVE]}, {})
             # Rendering, hashing and one cache's bill are in it: more than is timed of a peer.
             told[setup.name].seconds += time.process_time() - begun
             runs.append(_with_naive(run, marked))
@@ -120,7 +121,7 @@ def _own(
     return runs, told
 
 
-def _with_naive(run: Run, naive: Run) -> Run:
+def _with_naive(run: ConversationRun, naive: ConversationRun) -> ConversationRun:
     """The run with the bill for naive marks taken from a run that had them."""
     calls = tuple(
         replace(call, bill={**call.bill, NAIVE: other.bill[NAIVE]})
@@ -130,13 +131,13 @@ def _with_naive(run: Run, naive: Run) -> Run:
 
 
 def _peer(
-    materials: Sequence[Material], setup: PeerSetup, providers: Sequence[Provider]
-) -> tuple[list[Run], Told]:
+    materials: Sequence[Material], setup: PeerSetup, providers: Sequence[BilledProvider]
+) -> tuple[list[ConversationRun], Told]:
     python = sys.executable
     if setup.environment is not None:
         python = str(envs.interpreter(_environment(setup.environment)))
     rules = {provider.name: provider.rules for provider in providers}
-    told, runs = Told(), list[Run]()
+    told, runs = Told(), list[ConversationRun]()
     worker = Worker(python, setup.adapter)
     try:
         for material in materials:
@@ -171,8 +172,8 @@ def _versions() -> dict[str, str]:
 
 def _finish(
     asked: argparse.Namespace,
-    sample: Sequence[Conversation],
-    rows: Sequence[Row],
+    sample: Sequence[RecordedConversation],
+    rows: Sequence[SetupResult],
     told: dict[str, Told],
     rest: dict[str, Any],
 ) -> None:
@@ -206,7 +207,7 @@ def _finish(
     sys.exit(1 if rest["broken"] else 0)
 
 
-def _broken(runs: Sequence[Run], providers: Sequence[Provider]) -> list[str]:
+def _broken(runs: Sequence[ConversationRun], providers: Sequence[BilledProvider]) -> list[str]:
     """Our own replay and the peers' way must agree on the same requests: where `full` hid nothing,
     it sent what keeping everything sends."""
     whole = {
@@ -222,7 +223,11 @@ def _broken(runs: Sequence[Run], providers: Sequence[Provider]) -> list[str]:
     found: list[str] = []
     for provider in providers:
         ours, theirs = (
-            sum(cost(call, provider.name, provider.rules) for run in side for call in run.calls)
+            sum(
+                compute_call_cost(call, provider.name, provider.rules)
+                for run in side
+                for call in run.calls
+            )
             for side in ([one for one, _ in both], [other for _, other in both])
         )
         if theirs and abs(ours / theirs - 1) > TOLERANCE:
@@ -230,7 +235,7 @@ def _broken(runs: Sequence[Run], providers: Sequence[Provider]) -> list[str]:
     return found
 
 
-def _show(report: dict[str, Any], rows: Sequence[Row]) -> None:
+def _show(report: dict[str, Any], rows: Sequence[SetupResult]) -> None:
     print(report["command"])
     print(", ".join(f"{key}: {value}" for key, value in report["sample"].items()))
     lines = [
@@ -245,7 +250,7 @@ def _show(report: dict[str, Any], rows: Sequence[Row]) -> None:
         print(f"BROKEN: {line}")
 
 
-def _cells(row: Row, one: dict[str, Any]) -> list[Any]:
+def _cells(row: SetupResult, one: dict[str, Any]) -> list[Any]:
     costs = [round(priced.cost) for priced in row.prices.values()]
     first = next(iter(row.prices.values()))
     seen = [round(first.with_refetch), round(first.cache_hit * 100)]

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.core.policies.auto import auto
-from trimtab.core.policies.knobs import knobs_from
-from trimtab.replay.run import Setup
+from trimtab.policy.auto import build_auto_policy
+from trimtab.policy.config import parse_policy_config
+from trimtab.replay.runner import ReplaySetup
 
 WINDOW = 200_000
 
@@ -116,8 +116,8 @@ CHECK = PeerSetup(name="everything", adapter="everything")
 """No peer: measured the peers' way it must cost what `full` costs our way."""
 
 
-def _own(name: str, **options: Any) -> Setup:
-    return Setup(name=f"Trimtab {name}", options={"context_window": WINDOW, **options})
+def _own(name: str, **options: Any) -> ReplaySetup:
+    return ReplaySetup(name=f"Trimtab {name}", options={"context_window": WINDOW, **options})
 
 
 OWN = (
@@ -128,6 +128,12 @@ OWN = (
     _own("auto, goal quality", policy="auto", goal="quality"),
     # Placeholders of `auto` name words of what they hide, and recall counts them as visible. No
     # peer's do: these two rows show what is left without.
-    _own("auto, goal cost, no names in placeholders", policy=auto(knobs_from({}), "cost", names=0)),
-    _own("auto, goal balanced, no names in placeholders", policy=auto(knobs_from({}), names=0)),
+    _own(
+        "auto, goal cost, no names in placeholders",
+        policy=build_auto_policy(parse_policy_config({}), "cost", max_names=0),
+    ),
+    _own(
+        "auto, goal balanced, no names in placeholders",
+        policy=build_auto_policy(parse_policy_config({}), max_names=0),
+    ),
 )

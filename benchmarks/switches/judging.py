@@ -11,10 +11,10 @@ from benchmarks.switches.models import Target
 from tests.adversary import check_anthropic, check_openai_chat, check_openai_responses
 from tests.adversary.speech import made_with
 from trimtab import check
-from trimtab.testing.server import anthropic, openai_chat, openai_responses
-from trimtab.testing.server.openai_responses import Kept
-from trimtab.testing.server.options import Options
-from trimtab.testing.server.refusals import Refused
+from trimtab.testing.server import anthropic_rules, openai_chat_rules, openai_responses_rules
+from trimtab.testing.server.openai_responses_rules import StoredResponses
+from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.testing.server.responses import ProviderRefusal
 
 Wire = dict[str, Any]
 JUDGES = ("check", "simulator", "documents")
@@ -26,7 +26,7 @@ class Court:
 
     belongs: dict[str, str] = field(default_factory=dict[str, str])
     """By item of a Responses reply: the reasoning item that it was made with."""
-    kept: Kept = field(default_factory=Kept)
+    kept: StoredResponses = field(default_factory=StoredResponses)
     """What the simulator knows of such replies."""
     strict: bool = True
     """Whether a strict chat template can be asked: it takes no system message in the middle, and
@@ -35,7 +35,7 @@ class Court:
     def hear(self, reply: Wire, to: Target) -> None:
         if to.dialect == "openai_responses" and to.maker == "openai":
             self.belongs |= made_with(reply)
-            self.kept.keep({"store": False, "input": []}, reply)
+            self.kept.store_reply({"store": False, "input": []}, reply)
 
     def verdicts(self, request: Wire, to: Target) -> dict[str, list[str]]:
         """By judge: what it refuses in the request."""
@@ -49,17 +49,21 @@ class Court:
     def _simulator(self, request: Wire, to: Target) -> list[str]:
         signed = to.maker in ("anthropic", "openai")
         template = "strict" if self._template(to) else "open"
-        options = Options(signatures=signed, template=template)
+        options = ProviderSimulatorOptions(signatures=signed, template=template)
         try:
             if to.dialect == "anthropic":
-                anthropic.examine(request, options)
+                anthropic_rules.validate_anthropic_request(request, options)
             elif to.dialect == "openai_chat":
                 known = {key: request[key] for key in request if key not in _ELSEWHERE}
-                openai_chat.examine(known if to.maker != "openai" else request, options)
+                openai_chat_rules.validate_chat_request(
+                    known if to.maker != "openai" else request, options
+                )
             else:
-                whole = self.kept.whole(request)
-                openai_responses.examine(request, whole, self.kept, options)
-        except Refused as refused:
+                whole = self.kept.expand_request(request)
+                openai_responses_rules.validate_responses_request(
+                    request, whole, self.kept, options
+                )
+        except ProviderRefusal as refused:
             return [str(refused)]
         return []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.switches.models import Target
 from tests.adversary.texts import png
-from trimtab.testing.seals import seal
+from trimtab.testing.signatures import sign_thinking
 
 Wire = dict[str, Any]
 NULLS = ("refusal", "annotations", "audio", "function_call", "tool_calls")
@@ -86,11 +86,11 @@ def _anthropic(dice: Random, to: Target, calls: list[str], *, thinks: bool) -> W
     content: list[Wire] = []
     if thinks and dice.random() < 0.85:
         thought = words(dice)
-        signed = seal(thought, "") if to.maker == "anthropic" else "of another maker"
+        signed = sign_thinking(thought, "") if to.maker == "anthropic" else "of another maker"
         content.append({"type": "thinking", "thinking": thought, "signature": signed})
     elif thinks and to.maker == "anthropic":
         mark = str(dice.randrange(10**9))
-        content.append({"type": "redacted_thinking", "data": f"{mark}.{seal(mark, '')}"})
+        content.append({"type": "redacted_thinking", "data": f"{mark}.{sign_thinking(mark, '')}"})
     if dice.random() < 0.1 and to.maker == "anthropic":
         name = f"srvtoolu_{dice.randrange(10**9)}"
         asked = {"id": name, "name": "web_search", "input": {"query": "replica lag"}}
@@ -139,7 +139,7 @@ def _responses(dice: Random, to: Target, calls: list[str], *, thinks: bool) -> W
     own, output = str(dice.randrange(10**12)), list[Wire]()
     if thinks:
         name = f"rs_{own}"
-        sealed = f"gAAAA{seal(name, '')}" if to.maker == "openai" else "of another maker"
+        sealed = f"gAAAA{sign_thinking(name, '')}" if to.maker == "openai" else "of another maker"
         output.append({"type": "reasoning", "id": name, "summary": [], "encrypted_content": sealed})
     if not calls or dice.random() < 0.5:
         part = {"type": "output_text", "text": "I look.", "annotations": []}

@@ -1,4 +1,8 @@
-"""Trimtab decides, before every model call of a long-lived agent, what the model sees."""
+"""Trimtab decides, before every model call of a long-lived agent, what the model sees.
+
+What is listed here is public, as is what `trimtab.stores`, `trimtab.providers`, `trimtab.testing`,
+`trimtab.client`, `trimtab.observe` and `trimtab.replay` list. All else may change in any release.
+"""
 
 from __future__ import annotations
 
@@ -6,47 +10,230 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trimtab.checking import check
-    from trimtab.context import Context
-    from trimtab.core.event import Event
-    from trimtab.core.guard import CannotFit
-    from trimtab.core.ledger import Ledger, Preview
-    from trimtab.core.message import Message
-    from trimtab.core.policies.summaries import SummaryRefused, WantedSummary
-    from trimtab.core.recall import Erased
-    from trimtab.fitting import Fitted, fit
-    from trimtab.wire import RequestChanged
+    from trimtab.agent.agent import Agent as Agent
+    from trimtab.agent.agent import open_agent as open_agent
+    from trimtab.agent.config.agent_file import AgentFileError as AgentFileError
+    from trimtab.agent.config.loader import load_agent_spec as load_agent_spec
+    from trimtab.agent.environment import ENVIRON as ENVIRON
+    from trimtab.agent.environment import withhold_secrets_from_tools as withhold_secrets_from_tools
+    from trimtab.catalog import ModelInfo as ModelInfo
+    from trimtab.catalog import find_makers_cheap_model as find_makers_cheap_model
+    from trimtab.catalog import resolve_model_info as resolve_model_info
+    from trimtab.checking import check as check
+    from trimtab.context import Context as Context
+    from trimtab.context import UndoneMessages as UndoneMessages
+    from trimtab.dialects.media_validation import UnsupportedMedia as UnsupportedMedia
+    from trimtab.errors import ErasedError as ErasedError
+    from trimtab.errors import EvictedError as EvictedError
+    from trimtab.errors import RequestChangedError as RequestChangedError
+    from trimtab.errors import SessionExists as SessionExists
+    from trimtab.errors import SessionNotFound as SessionNotFound
+    from trimtab.errors import StaleOwner as StaleOwner
+    from trimtab.errors import StoreError as StoreError
+    from trimtab.errors import SummaryRefused as SummaryRefused
+    from trimtab.errors import TrimtabError as TrimtabError
+    from trimtab.fitting import FitResult as FitResult
+    from trimtab.fitting import fit as fit
+    from trimtab.log.event import Edit as Edit
+    from trimtab.log.event import Event as Event
+    from trimtab.log.event import SummaryAttempt as SummaryAttempt
+    from trimtab.log.event import Usage as Usage
+    from trimtab.log.message import Media as Media
+    from trimtab.log.message import Message as Message
+    from trimtab.log.message import Text as Text
+    from trimtab.log.message import ToolCall as ToolCall
+    from trimtab.log.message import ToolResult as ToolResult
+    from trimtab.log.message import make_text_message as make_text_message
+    from trimtab.options import ContextOptions as ContextOptions
+    from trimtab.policy.budget import Budget as Budget
+    from trimtab.policy.guard import CannotFit as CannotFit
+    from trimtab.policy.plan import Decision as Decision
+    from trimtab.policy.plan import Plan as Plan
+    from trimtab.policy.plan import Policy as Policy
+    from trimtab.policy.plan import TextCap as TextCap
+    from trimtab.policy.summary_requests import SummaryRequest as SummaryRequest
+    from trimtab.policy.view import WindowView as WindowView
+    from trimtab.prompt.context_report import ContextReport as ContextReport
+    from trimtab.prompt.context_report import RequestPreview as RequestPreview
+    from trimtab.providers.base import ProviderError as ProviderError
+    from trimtab.redaction import redactor as redactor
+    from trimtab.session.events import AssistantReplied as AssistantReplied
+    from trimtab.session.events import ContextEdited as ContextEdited
+    from trimtab.session.events import ModelCallFinished as ModelCallFinished
+    from trimtab.session.events import ModelCallRetried as ModelCallRetried
+    from trimtab.session.events import ModelCallStarted as ModelCallStarted
+    from trimtab.session.events import SummaryFinished as SummaryFinished
+    from trimtab.session.events import TextDelta as TextDelta
+    from trimtab.session.events import ToolFinished as ToolFinished
+    from trimtab.session.events import ToolStarted as ToolStarted
+    from trimtab.session.events import TurnEvent as TurnEvent
+    from trimtab.session.events import TurnFailed as TurnFailed
+    from trimtab.session.events import TurnFinished as TurnFinished
+    from trimtab.session.events import TurnStarted as TurnStarted
+    from trimtab.session.events import UserNotice as UserNotice
+    from trimtab.session.function_tool import tool as tool
+    from trimtab.session.session import Compaction as Compaction
+    from trimtab.session.session import Session as Session
+    from trimtab.session.summariser import Summariser as Summariser
+    from trimtab.session.summariser import SummaryResult as SummaryResult
+    from trimtab.session.summariser import make_summary as make_summary
+    from trimtab.session.tools import Tool as Tool
+    from trimtab.session.tools import ToolError as ToolError
+    from trimtab.session.tools import ToolInvocation as ToolInvocation
+    from trimtab.session.turn import run_turn as run_turn
+    from trimtab.window.window import Window as Window
+
+__version__ = "0.1.0"
 
 __all__ = [
+    "ENVIRON",
+    "Agent",
+    "AgentFileError",
+    "AssistantReplied",
+    "Budget",
     "CannotFit",
+    "Compaction",
     "Context",
-    "Erased",
+    "ContextEdited",
+    "ContextOptions",
+    "ContextReport",
+    "Decision",
+    "Edit",
+    "ErasedError",
     "Event",
-    "Fitted",
-    "Ledger",
+    "EvictedError",
+    "FitResult",
+    "Media",
     "Message",
-    "Preview",
-    "RequestChanged",
+    "ModelCallFinished",
+    "ModelCallRetried",
+    "ModelCallStarted",
+    "ModelInfo",
+    "Plan",
+    "Policy",
+    "ProviderError",
+    "RequestChangedError",
+    "RequestPreview",
+    "Session",
+    "SessionExists",
+    "SessionNotFound",
+    "StaleOwner",
+    "StoreError",
+    "Summariser",
+    "SummaryAttempt",
+    "SummaryFinished",
     "SummaryRefused",
-    "WantedSummary",
+    "SummaryRequest",
+    "SummaryResult",
+    "Text",
+    "TextCap",
+    "TextDelta",
+    "Tool",
+    "ToolCall",
+    "ToolError",
+    "ToolFinished",
+    "ToolInvocation",
+    "ToolResult",
+    "ToolStarted",
+    "TrimtabError",
+    "TurnEvent",
+    "TurnFailed",
+    "TurnFinished",
+    "TurnStarted",
+    "UndoneMessages",
+    "UnsupportedMedia",
+    "Usage",
+    "UserNotice",
+    "Window",
+    "WindowView",
+    "__version__",
     "check",
+    "find_makers_cheap_model",
     "fit",
+    "load_agent_spec",
+    "make_summary",
+    "make_text_message",
+    "open_agent",
+    "redactor",
+    "resolve_model_info",
+    "run_turn",
+    "tool",
+    "withhold_secrets_from_tools",
 ]
 
 _HOMES = {
-    "CannotFit": "core.guard",
+    "ENVIRON": "agent.environment",
+    "Agent": "agent.agent",
+    "AgentFileError": "agent.config.agent_file",
+    "AssistantReplied": "session.events",
+    "Budget": "policy.budget",
+    "CannotFit": "policy.guard",
+    "Compaction": "session.session",
     "Context": "context",
-    "Erased": "core.recall",
-    "Event": "core.event",
-    "Fitted": "fitting",
-    "Ledger": "core.ledger",
-    "Message": "core.message",
-    "Preview": "core.ledger",
-    "RequestChanged": "wire",
-    "SummaryRefused": "core.policies.summaries",
-    "WantedSummary": "core.policies.summaries",
+    "ContextEdited": "session.events",
+    "ContextOptions": "options",
+    "ContextReport": "prompt.context_report",
+    "Decision": "policy.plan",
+    "Edit": "log.event",
+    "ErasedError": "errors",
+    "Event": "log.event",
+    "EvictedError": "errors",
+    "FitResult": "fitting",
+    "Media": "log.message",
+    "Message": "log.message",
+    "ModelCallFinished": "session.events",
+    "ModelCallRetried": "session.events",
+    "ModelCallStarted": "session.events",
+    "ModelInfo": "catalog",
+    "Plan": "policy.plan",
+    "Policy": "policy.plan",
+    "ProviderError": "providers.base",
+    "RequestChangedError": "errors",
+    "RequestPreview": "prompt.context_report",
+    "Session": "session.session",
+    "SessionExists": "errors",
+    "SessionNotFound": "errors",
+    "StaleOwner": "errors",
+    "StoreError": "errors",
+    "Summariser": "session.summariser",
+    "SummaryAttempt": "log.event",
+    "SummaryFinished": "session.events",
+    "SummaryRefused": "errors",
+    "SummaryRequest": "policy.summary_requests",
+    "SummaryResult": "session.summariser",
+    "Text": "log.message",
+    "TextCap": "policy.plan",
+    "TextDelta": "session.events",
+    "Tool": "session.tools",
+    "ToolCall": "log.message",
+    "ToolError": "session.tools",
+    "ToolFinished": "session.events",
+    "ToolInvocation": "session.tools",
+    "ToolResult": "log.message",
+    "ToolStarted": "session.events",
+    "TrimtabError": "errors",
+    "TurnEvent": "session.events",
+    "TurnFailed": "session.events",
+    "TurnFinished": "session.events",
+    "TurnStarted": "session.events",
+    "UndoneMessages": "context",
+    "UnsupportedMedia": "dialects.media_validation",
+    "Usage": "log.event",
+    "UserNotice": "session.events",
+    "Window": "window.window",
+    "WindowView": "policy.view",
     "check": "checking",
+    "find_makers_cheap_model": "catalog",
     "fit": "fitting",
+    "load_agent_spec": "agent.config.loader",
+    "make_summary": "session.summariser",
+    "make_text_message": "log.message",
+    "open_agent": "agent.agent",
+    "redactor": "redaction",
+    "resolve_model_info": "catalog",
+    "run_turn": "session.turn",
+    "tool": "session.function_tool",
+    "withhold_secrets_from_tools": "agent.environment",
 }
 
 
@@ -57,3 +244,7 @@ def __getattr__(name: str) -> Any:
     found = getattr(import_module(f"trimtab.{_HOMES[name]}"), name)
     globals()[name] = found
     return found
+
+
+def __dir__() -> list[str]:
+    return __all__

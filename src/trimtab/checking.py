@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from reprlib import repr as short
 from typing import Any
 
-from trimtab.catalog import resolve
-from trimtab.dialects import dialect
-from trimtab.dialects.guess import guess
-from trimtab.dialects.shapes import objects
+from trimtab.catalog import resolve_model_info
+from trimtab.dialects import get_dialect
+from trimtab.dialects.detection import guess_dialects
+from trimtab.dialects.json_values import dicts_in_list
 
 
 def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> list[str]:
@@ -24,25 +24,25 @@ def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> lis
             f"the request is {short(request)}; it must be the keyword arguments of a call, such as "
             "Context.request() returns"
         )
-    return dialect(dialect_name or _told_by(request)).check(request)
+    return get_dialect(dialect_name or _infer_dialect(request)).find_request_errors(request)
 
 
-def _told_by(request: Mapping[str, Any]) -> str:
+def _infer_dialect(request: Mapping[str, Any]) -> str:
     if "input" in request:
         return "openai_responses"
-    told = _told_by_messages(objects(request.get("messages")))
-    known = resolve(str(request.get("model") or "")).dialect
+    told = _infer_dialect_from_messages(dicts_in_list(request.get("messages")))
+    known = resolve_model_info(str(request.get("model") or "")).dialect
     if told is None and known is not None:
         # Messages stand in no request of the Responses API.
         return "anthropic" if known == "anthropic" else "openai_chat"
-    tools = objects(request.get("tools"))
+    tools = dicts_in_list(request.get("tools"))
     beside = "system" in request or any("input_schema" in tool for tool in tools)
     return told or ("anthropic" if beside else "openai_chat")
 
 
-def _told_by_messages(messages: Sequence[Mapping[str, Any]]) -> str | None:
+def _infer_dialect_from_messages(messages: Sequence[Mapping[str, Any]]) -> str | None:
     """The dialect that only can have such messages; None where several do."""
-    forms = [found for message in messages if (found := guess(message))]
+    forms = [found for message in messages if (found := guess_dialects(message))]
     # At Anthropic a system prompt stands beside the messages, never before them.
     if messages[:1] and messages[0].get("role") == "system":
         return "openai_chat"

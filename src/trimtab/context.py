@@ -5,39 +5,89 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
 
-from trimtab import given, wire
+from trimtab import request as wire
+from trimtab import validation
 from trimtab.catalog import CacheMarks
-from trimtab.core.branching import branch, held
-from trimtab.core.budget import Budget
-from trimtab.core.calls import budget_of
-from trimtab.core.edits import parse_handle
-from trimtab.core.erase import Erasing, eraser
-from trimtab.core.event import Body, Call, Edit, Event, Outcome, Pin, Rewind, Settings, dump
-from trimtab.core.forgetting import left_memory, refuse_forgotten
-from trimtab.core.guard import CannotFit, guarded
-from trimtab.core.ledger import Ledger, Preview, ledger_of, preview_of
-from trimtab.core.matching import continues, known_prefix
-from trimtab.core.message import Message, Text, ToolCall, ToolResult
-from trimtab.core.plan import Decision, Plan, Policy, Span
-from trimtab.core.policies import DEFAULT
-from trimtab.core.policies.knobs import Goal, Summaries, knobs_from
-from trimtab.core.policies.results import WantedResult, summarised_part, wanted_results
-from trimtab.core.policies.summaries import SummaryRefused, WantedSummary, summarised, wanted
-from trimtab.core.prompt import Rendering
-from trimtab.core.recall import answer, named_in, recall
-from trimtab.core.repairs import repairs_of
-from trimtab.core.snapshot import Snapshot
-from trimtab.core.window import Window
-from trimtab.dialects import detect, dialect, read_call, to_wire
-from trimtab.dialects.dialect import Reply, Wire
-from trimtab.dialects.langchain import is_langchain, reply_of
-from trimtab.dialects.watching import Watch
-from trimtab.options import Options, Tokenizer, changed, loaded, made, options_after, settings_of
-from trimtab.redaction import Redact, redacted
+from trimtab.dialects import (
+    detect_dialect,
+    get_dialect,
+    parse_any_tool_call,
+    to_plain_dict,
+)
+from trimtab.dialects.base import ModelReply, WireObject
+from trimtab.dialects.langchain import convert_langchain_reply, is_langchain_message
+from trimtab.dialects.reply_recording import ReplyRecordingStream
+from trimtab.errors import SummaryRefused
+from trimtab.log.edits import parse_handle
+from trimtab.log.erase import ErasureCollector, make_event_eraser
+from trimtab.log.event import (
+    CallOutcome,
+    Edit,
+    Event,
+    EventBody,
+    ModelCall,
+    Pin,
+    Rewind,
+    Settings,
+    dump_event_line,
+)
+from trimtab.log.fork import build_fork_bodies
+from trimtab.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.options import (
+    OptionChanges,
+    Options,
+    Tokenizer,
+    adopt_logged_settings,
+    build_options,
+    build_settings_event,
+    merge_options,
+    options_from_log,
+)
+from trimtab.policy.budget import Budget, compute_budget
+from trimtab.policy.config import Goal, SummaryMode, parse_policy_config
+from trimtab.policy.guard import CannotFit, add_edits_to_fit
+from trimtab.policy.on_demand import decide_on_demand_compaction
+from trimtab.policy.plan import Decision, MessageSpan, Plan, Policy
+from trimtab.policy.presets import DEFAULT_POLICY_NAME
+from trimtab.policy.provider_rejections import find_undo_start_entry
+from trimtab.policy.summary_requests import (
+    ResultSummaryRequest,
+    SummaryRequest,
+    build_result_summary_edits,
+    build_summary_edits,
+    build_summary_request,
+    list_result_summary_requests,
+)
+from trimtab.prompt.context_report import (
+    ContextReport,
+    RequestPreview,
+    build_context_report,
+    build_request_preview,
+)
+from trimtab.prompt.render import IncrementalRenderer
+from trimtab.recall.tools import answer_recall_call, recall_text, require_known_handle
+from trimtab.redaction import Redact, redacted_message
+from trimtab.window.checkpoint import Snapshot
+from trimtab.window.repairs import build_repairs_for_open_calls
+from trimtab.window.sync import belongs_to_open_calls, match_known_prefix
+from trimtab.window.window import Window
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndoneMessages:
+    """What `undo` took back."""
+
+    position: int
+    """The last position of the log that is still in force."""
+    messages: int
+    """How many messages were taken back."""
+    tool_results: int
+    """How many results of tools are among them. What a tool did outside is not undone."""
+    text: str
+    """What the user's newest message said."""
 
 
 class Context:
@@ -47,91 +97,93 @@ class Context:
         self,
         model: str,
         *,
-        system: str | Sequence[Wire] = "",
-        tools: Sequence[Wire] = (),
+        system: str | Sequence[WireObject] | tuple[Message, ...] = "",
+        tools: Sequence[WireObject] = (),
         dialect: str | None = None,
-        policy: str | Policy = DEFAULT,
+        policy: str | Policy = DEFAULT_POLICY_NAME,
         goal: Goal = "balanced",
-        context: Mapping[str, Any] | None = None,
-        summaries: Summaries = "extractive",
+        limits: Mapping[str, Any] | None = None,
+        summaries: SummaryMode = "extractive",
         context_window: int | None = None,
         max_input_tokens: int | None = None,
         max_output_tokens: int | None = None,
         params: Mapping[str, Any] | None = None,
         recall: bool = False,
-        entry: Mapping[str, Any] | None = None,
+        model_info: Mapping[str, Any] | None = None,
         cache: CacheMarks | None = None,
         tokenizer: Tokenizer | None = None,
         redact: Redact | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        options = made(
+        options = build_options(
             model=model,
             system=system,
             tools=tools,
             dialect=dialect,
             policy=policy,
             goal=goal,
-            context=context,
+            limits=limits,
             summaries=summaries,
             context_window=context_window,
             max_input_tokens=max_input_tokens,
             max_output_tokens=max_output_tokens,
             params=params,
             recall=recall,
-            entry=entry,
+            model_info=model_info,
             cache=cache,
             tokenizer=tokenizer,
             redact=redact,
         )
-        self._start(options, clock)
-        self._set(options)
+        self._initialise(options, clock)
+        self._record_options(options)
 
     def __repr__(self) -> str:
         window, limit = self.window, self.budget().limit
         used = window.settings.head.tokens + window.tokens
-        said = f"{window.messages} of {window.said} messages shown"
+        said = f"{window.visible_messages} of {window.conversation.total_messages} messages shown"
         return f"<Context {window.settings.model}: {said}, {used:,} of {limit:,} tokens>"
 
-    def _start(
+    def _initialise(
         self,
         options: Options,
         clock: Callable[[], float],
         snapshot: Snapshot | None = None,
-        named: Iterable[Event] = (),
+        snapshot_events: Iterable[Event] = (),
     ) -> None:
-        self._clock = given.clock(clock)
+        self._clock = validation.validate_clock(clock)
         self.events: list[Event] = []
         """The log: all that happened, in order; since the last checkpoint, if there was one."""
         self._draft: list[Event] | None = None
-        counter = options.counter()
-        self.window = Window({counter.name: counter}, snapshot, named)
+        counter = options.build_counter()
+        self.window = Window({counter.name: counter}, snapshot, snapshot_events)
         """The log folded."""
         self._settings, self._next = self.window.settings, (self.window.settings, options)
-        self._use(options)
+        self._use_options(options)
 
-    def _use(self, options: Options) -> None:
+    def _use_options(self, options: Options) -> None:
         self._options = options
-        self._policy = options.decide()
+        self._policy = options.build_policy()
         self._decision, self._decided = Decision(), 0
-        self._rendering: Rendering | None = None
+        self._rendering: IncrementalRenderer | None = None
 
     @property
     def options(self) -> Options:
         """What is set now, by us or by whoever else has written to the log."""
-        self._follow()
+        self._adopt_logged_settings()
         return self._options
 
-    def _follow(self) -> None:
+    def _adopt_logged_settings(self) -> None:
         settings, (ours, chosen) = self.window.settings, self._next
         if settings is not self._settings:
-            self._use(chosen if settings == ours else options_after(settings, self._options))
+            self._use_options(
+                chosen if settings == ours else adopt_logged_settings(settings, self._options)
+            )
             self._settings = settings
 
     @classmethod
     def load(
         cls,
-        log: Iterable[Event | str | bytes],
+        events_or_lines: Iterable[Event | str | bytes],
         *,
         snapshot: Snapshot | None = None,
         policy: str | Policy | None = None,
@@ -144,14 +196,14 @@ class Context:
         With a snapshot, the log need hold no more than the events that it names and those behind
         it. A policy, a tokenizer or a redaction of one's own is not in the log and is given again.
         """
-        events = given.events(log)
+        events = validation.parse_event_log(events_or_lines)
         start = snapshot.seq if snapshot is not None else 0
         settings = [e.body for e in events if isinstance(e.body, Settings)]
         if not settings:
             raise ValueError("the log holds no settings event; it is not the log of a context")
         made = cls.__new__(cls)
-        options = loaded(settings[-1], policy=policy, tokenizer=tokenizer, redact=redact)
-        made._start(options, clock, snapshot, events)  # noqa: SLF001 - its own class
+        options = options_from_log(settings[-1], policy=policy, tokenizer=tokenizer, redact=redact)
+        made._initialise(options, clock, snapshot, events)  # noqa: SLF001 - its own class
         made.apply(event for event in events if event.seq > start)
         made._settings = made.window.settings  # noqa: SLF001 - its own class
         made._next = (made.window.settings, options)  # noqa: SLF001 - its own class
@@ -159,7 +211,7 @@ class Context:
 
     def dump(self) -> list[str]:
         """The log as lines of JSON."""
-        return [dump(event) for event in self.events]
+        return [dump_event_line(event) for event in self.events]
 
     def add(self, item: Any, *, key: str | None = None) -> str:
         """Append what was said: a dict of any supported dialect, an SDK's reply, or a Message.
@@ -167,16 +219,27 @@ class Context:
         From a whole reply the usage is read too. What comes again under a key that is known, or
         the same reply, is not added twice. Returns the handle of the message.
         """
-        if key is not None and key in self.window.keys:
-            return f"m{self.window.keys[key]}"
+        if key is not None and key in self.window.base.seq_by_idempotency_key:
+            return f"m{self.window.base.seq_by_idempotency_key[key]}"
         if isinstance(item, Message):
-            return self._say(given.sendable(given.message(item), self.window.settings), key=key)
-        plain = to_wire(reply_of(item) if is_langchain(item) else given.one(item))
-        own = detect(plain, dialect(self.window.settings.dialect))
-        if own.is_reply(plain):
-            return self._reply(own.read_reply(plain), key)
-        message = given.sendable(given.whole(own.read(plain)), self.window.settings)
-        return self._say(message, key=key)
+            return self._add_message(
+                validation.fit_media_to_model(
+                    validation.copy_message_as_json(item), self.window.settings
+                ),
+                key=key,
+            )
+        plain = to_plain_dict(
+            convert_langchain_reply(item)
+            if is_langchain_message(item)
+            else validation.require_single_message(item)
+        )
+        own = detect_dialect(plain, get_dialect(self.window.settings.dialect))
+        if own.is_reply_body(plain):
+            return self._add_reply(own.parse_reply(plain), key)
+        message = validation.fit_media_to_model(
+            validation.reject_bare_reasoning(own.parse_message(plain)), self.window.settings
+        )
+        return self._add_message(message, key=key)
 
     def fail(
         self,
@@ -194,46 +257,52 @@ class Context:
         out of the next request, and what the user said last as soon as something else is said.
         """
         told = {"limit": limit, "input": input, "requested": requested}
-        redact, knobs = self.options.redact, knobs_from(self.options.context)
-        outcome = wire.failed(self.window, kind, message=message, redact=redact, **told)
-        named = wire.at_fault(self.window, lambda: self.rendering, message)
+        redact, knobs = self.options.redact, parse_policy_config(self.options.limits)
+        outcome = wire.build_error_outcome(
+            self.window, kind, message=message, redact=redact, **told
+        )
+        named = wire.find_rejected_content(self.window, lambda: self.rendering, message)
         self.append(outcome)
-        edits = wire.remedy(kind, knobs, named)(self.window, self.budget()).edits
+        edits = wire.choose_policy_after_error(kind, knobs, named)(self.window, self.budget()).edits
         for edit in edits:
             self.append(edit)
         return kind == "overflow" or bool(edits)
 
-    def watch(self, stream: Iterable[Any] | AsyncIterable[Any]) -> Watch:
+    def watch(self, stream: Iterable[Any] | AsyncIterable[Any]) -> ReplyRecordingStream:
         """Pass a stream on and add its reply, with usage, when it ends."""
-        gathering = dialect(self.window.settings.dialect).gather()
-        return Watch(stream, gathering, to_wire, self.add)
+        gathering = get_dialect(self.window.settings.dialect).create_stream_accumulator()
+        return ReplyRecordingStream(stream, gathering, to_plain_dict, self.add)
 
-    def sync(self, messages: Sequence[Wire]) -> None:
+    def sync(self, messages: Sequence[WireObject]) -> None:
         """Take over a caller's whole history: what is known is matched, what is new appended.
 
         Where it diverges, a rewind is recorded first. Its first system messages are the prompt.
         """
-        system, history = given.history(messages, self.window.settings)
-        said = [redacted(message, self.options.redact) for message in history]
+        system, history = validation.parse_message_list(messages, self.window.settings)
+        said = [redacted_message(message, self.options.redact) for message in history]
         if system and system != self.window.settings.system:
             self.configure(system=system)
-        known, position = known_prefix(self.window, said)
+        known, position = match_known_prefix(self.window, said)
         for message in history[known:]:
-            given.sendable(message, self.window.settings)
+            validation.fit_media_to_model(message, self.window.settings)
         if position is not None:
             self.append(Rewind(to=position))
         self.replay(history[known:])
 
-    def replay(self, said: Iterable[Message]) -> None:
+    def replay(self, messages: Iterable[Message]) -> None:
         """Add what was said elsewhere; before each reply stands the call that it answers."""
         made = None
-        for message in said:
-            last = self.window.rounds[-1].entries[-1].seq if self.window.rounds else 0
-            if message.role == "assistant" and last > self.window.sent:
-                made = self.step()
-            self._say(message)
+        for message in messages:
+            last = (
+                self.window.conversation.rounds[-1].entries[-1].seq
+                if self.window.conversation.rounds
+                else 0
+            )
+            if message.role == "assistant" and last > self.window.accounting.sent_through_seq:
+                made = self.record_external_call()
+            self._add_message(message)
         if made is not None:
-            self.append(Outcome(call=made))  # its usage will never be known
+            self.append(CallOutcome(call=made))  # its usage will never be known
 
     def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
         """Keyword arguments for the model's SDK.
@@ -244,16 +313,18 @@ class Context:
         What this model is known to refuse is put right: thinking, for one, is off while a tool loop
         is open that did not begin with it.
         """
-        for events in self.steps(stream=stream, volatile=volatile):
+        for events in self.request_steps(stream=stream, volatile=volatile):
             self.apply(events)
-        return self.render()
+        return self.render_request()
 
-    def steps(self, *, stream: bool = False, volatile: str | None = None) -> Generator[list[Event]]:
+    def request_steps(
+        self, *, stream: bool = False, volatile: str | None = None
+    ) -> Generator[list[Event]]:
         """What a request appends, step by step; each step's events are to be applied before the
         next is asked for. None where the last call stands for this one, too."""
-        if not self.window.visible:
+        if not self.window.visible_groups:
             raise ValueError("nothing was said yet; add a message before asking for a request")
-        last, volatile = self.window.last_call, given.tail(volatile)
+        last, volatile = self.window.last_call, validation.validate_volatile(volatile)
         if (
             last is not None
             and last.seq == self.window.seq
@@ -261,162 +332,180 @@ class Context:
             and (last.body.stream, last.body.volatile) == (stream, volatile)
         ):
             return
-        yield self.repairs()
-        yield self.decide(volatile=volatile)
-        yield [self.call(stream=stream, volatile=volatile)]
+        yield self.build_repair_events()
+        yield self.decide_edits(volatile=volatile)
+        yield [self.build_call_event(stream=stream, volatile=volatile)]
 
-    def step(self) -> int:
+    def record_external_call(self) -> int:
         """Let a call pass that was made elsewhere: decide, render nothing; returns its position."""
-        self.apply(self.repairs())
+        self.apply(self.build_repair_events())
         # Whether it could fit is no longer ours to say.
         with suppress(CannotFit):
-            self.apply(self.decide())
+            self.apply(self.decide_edits())
         budget, note = self.budget(), self._decision.note
         tokens, output = budget.head.tokens + self.window.tokens, budget.max_output
-        media, seq = self.window.media_tokens(), self.window.seq
+        media, seq = self.window.conversation.visible_media_tokens(), self.window.seq
         return self.append(
-            Call(position=seq, max_output=output, tokens=tokens, media=media, note=note)
+            ModelCall(position=seq, max_output=output, tokens=tokens, media=media, note=note)
         )
 
-    def repairs(self) -> list[Event]:
+    def build_repair_events(self) -> list[Event]:
         """Results that stand in for those that open calls never got."""
-        return [self.event(body, offset) for offset, body in enumerate(repairs_of(self.window))]
+        return [
+            self.build_event(body, offset)
+            for offset, body in enumerate(build_repairs_for_open_calls(self.window))
+        ]
 
-    def decide(self, *, volatile: str | None = None) -> list[Event]:
+    def decide_edits(self, *, volatile: str | None = None) -> list[Event]:
         """The edits that the policy and the guard want before the next call; changes nothing.
         Raises CannotFit where no edit would make the request fit."""
         budget = self.budget(volatile)
-        self._decision, self._decided = self._wanted(budget), self.window.seq
-        edits = guarded(self.window, budget, self._decision.edits)
-        return [self.event(edit, offset) for offset, edit in enumerate(edits)]
+        self._decision = self._run_policy(budget)
+        edits = add_edits_to_fit(self.window, budget, self._decision.edits)
+        untouched = edits == self._decision.edits
+        self._decided = self.window.seq + len(edits) if untouched else -1
+        return [self.build_event(edit, offset) for offset, edit in enumerate(edits)]
 
-    def _wanted(self, budget: Budget) -> Decision:
-        self._follow()
-        return given.decision(self._policy(self.window, budget), self.window.settings.policy)
+    def _run_policy(self, budget: Budget) -> Decision:
+        self._adopt_logged_settings()
+        return validation.validate_policy_result(
+            self._policy(self.window, budget), self.window.settings.policy
+        )
 
-    def call(self, *, stream: bool = False, volatile: str | None = None) -> Event:
+    def build_call_event(self, *, stream: bool = False, volatile: str | None = None) -> Event:
         """The record of the call that the window would make now; changes nothing."""
         budget = self.budget(volatile)
         if self.window.seq != self._decided:
-            # What the guard has hidden beside the policy's edits may have moved the frontier.
-            self._decision = replace(self._decision, frontier=self._wanted(budget).frontier)
-        made = wire.call_of(
+            # The guard has hidden more than the policy, or somebody else has written meanwhile:
+            # either may have moved the frontier.
+            self._decision = replace(self._decision, frontier=self._run_policy(budget).frontier)
+        made = wire.build_call_event(
             self.window, budget, self.rendering, self._decision, stream=stream, volatile=volatile
         )
-        return self.event(made)
+        return self.build_event(made)
 
-    def render(self) -> dict[str, Any]:
+    def render_request(self) -> dict[str, Any]:
         """The request of the call that was just recorded."""
         if self.window.last_call is None:
             raise ValueError("no call is recorded; ask for a request")
-        return wire.request_of(self.window.settings, self.rendering, self.window.last_call.body)
+        return wire.build_request(self.window.settings, self.rendering, self.window.last_call.body)
 
-    def rebuild(self, seq: int) -> dict[str, Any]:
+    def rebuild_request(self, seq: int) -> dict[str, Any]:
         """The exact request of a past call, checked against its hash."""
-        return wire.rebuild(self.events, seq, self.window.counters)
+        return wire.rebuild_request_from_events(self.events, seq, self.window.counters_by_name)
 
-    def preview(self, *, stream: bool = False, volatile: str | None = None) -> Preview:
+    def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
         """What the next call would send and cost; changes nothing."""
-        base, known = held(self.window, self.events)
-        twin = Context.load(known, snapshot=base, **self.own())
+        base, known = self.window.base.collect_refold_source(self.events)
+        twin = Context.load(known, snapshot=base, **self.load_kwargs())
         request = twin.request(stream=stream, volatile=volatile)
         new = [event.body for event in twin.events if event.seq > self.window.seq]
         edits = tuple(body for body in new if isinstance(body, Edit))
-        return preview_of(twin.window, request, twin.report(volatile), edits)
+        return build_request_preview(twin.window, request, twin.report(volatile), edits)
 
-    def own(self, options: Options | None = None) -> dict[str, Any]:
+    def load_kwargs(self, options: Options | None = None) -> dict[str, Any]:
         """What is ours and not in the log: the keyword arguments by which it is loaded again."""
         names, set_now = ("policy", "tokenizer", "redact"), options or self.options
         return {name: getattr(set_now, name) for name in names} | {"clock": self._clock}
 
-    def report(self, volatile: str | None = None) -> Ledger:
+    def report(self, volatile: str | None = None) -> ContextReport:
         """Where the tokens of the next call would go. Print it, or take `to_dict()`."""
         budget = self.budget(volatile)
-        return ledger_of(self.window, budget, Plan(self.window, budget).bound())
+        return build_context_report(self.window, budget, Plan(self.window, budget).bound())
 
     def budget(self, volatile: str | None = None) -> Budget:
         """The terms of the next call's limit."""
-        return budget_of(self.window, volatile=volatile, now=self._clock())
+        return compute_budget(self.window, volatile_text=volatile, now=self._clock())
 
     def recall(self, handle: str) -> str:
         """The text behind a handle: a part's exactly as it was said, a message's below its name."""
-        return recall(self.window, given.handle(handle))
+        return recall_text(self.window, validation.validate_handle(handle))
 
-    def answer(self, call: ToolCall | Wire) -> str:
+    def answer(self, call: ToolCall | WireObject) -> str:
         """Answer a call of a recall tool and add the result; returns its text."""
-        asked = call if isinstance(call, ToolCall) else read_call(call)
-        text = answer(self.window, asked)
+        asked = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
+        text = answer_recall_call(self.window, asked)
         result = ToolResult(call_id=asked.id, content=(Text(text=text),))
-        self._say(Message(role="tool", parts=(result,)))
+        self._add_message(Message(role="tool", parts=(result,)))
         return text
 
-    def wanted_summary(self, *, forced: bool = False) -> WantedSummary | None:
+    def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
         """What should be summarised now, with the summary it must carry on; None for nothing.
 
         `forced` is what the next call would put a stand-in for, if nobody summarises it before.
         """
-        return wanted(self.window, self._wanted(self.budget()), forced=forced)
+        return build_summary_request(self.window, self._run_policy(self.budget()), forced=forced)
 
-    def add_summary(self, text: str, *, span: Span | None = None) -> None:
-        """Replace what `wanted_summary` named by a summary; refused where it is not smaller.
+    def add_summary(self, text: str, *, span: MessageSpan | None = None) -> None:
+        """Replace what `pending_summary` named by a summary; refused where it is not smaller.
 
         Give the span of a summary that took its time: it is refused where what it tells of was
         undone or erased meanwhile, and what was said since stays.
         """
-        decision = self._wanted(self.budget())
-        span = span or decision.wanted
+        decision = self._run_policy(self.budget())
+        span = span or decision.span_to_summarise
         if span is None:
             raise SummaryRefused("nothing is waiting to be summarised")
-        for edit in summarised(Plan(self.window, self.budget()), span, text, decision):
+        for edit in build_summary_edits(Plan(self.window, self.budget()), span, text, decision):
             self.append(edit)
 
-    def wanted_results(self) -> tuple[WantedResult, ...]:
+    def pending_result_summaries(self) -> tuple[ResultSummaryRequest, ...]:
         """Tool results that the next call would cut and that are to be summarised instead."""
-        knobs = knobs_from(self.options.context)
+        knobs = parse_policy_config(self.options.limits)
         if not knobs.summarises_results:
             return ()
-        return wanted_results(self.window, self._wanted(self.budget()), knobs)
+        return list_result_summary_requests(self.window, self._run_policy(self.budget()), knobs)
 
-    def add_result_summary(self, wanted: WantedResult, text: str, *, by: str = "") -> None:
-        """Send a summary in place of a result that `wanted_results` named; it is not cut then.
+    def add_result_summary(
+        self, request: ResultSummaryRequest, text: str, *, written_by: str = ""
+    ) -> None:
+        """Send a summary in place of a result that `pending_result_summaries` named; it is not cut
+        then.
 
         Refused where it takes more than the cut would, or came too late. `by` is who wrote it.
         """
-        for edit in summarised_part(Plan(self.window, self.budget()), wanted, text, by):
+        for edit in build_result_summary_edits(
+            Plan(self.window, self.budget()), request, text, written_by
+        ):
             self.append(edit)
 
     def reveal(self, handle: str) -> None:
         """Show again what an edit hid, with its calls or results, until the model has replied."""
-        named = named_in(self.window, given.handle(handle))
+        named = require_known_handle(self.window, validation.validate_handle(handle))
         self.append(
             Edit(op="reveal", first=named.first, last=named.last, part=named.part, why="asked")
         )
 
     def pin(self, handle: str, *, pinned: bool = True) -> None:
         """Keep messages from being hidden by any policy, or stop doing so."""
-        named = named_in(self.window, given.handle(handle))
+        named = require_known_handle(self.window, validation.validate_handle(handle))
         self.append(Pin(first=named.first, last=named.last, pinned=pinned))
 
-    def erase(self, handle: str, *, why: str = "") -> None:
+    def erase(self, handle: str, *, reason: str = "") -> None:
         """Destroy the payload of a message or a part, here and in all that was made from it."""
-        named, known = parse_handle(given.handle(handle)), held(self.window, self.events)[1]
-        erases = Erasing(named, why, known).found(lost=partial(left_memory, self.window))
+        window, named = self.window, parse_handle(validation.validate_handle(handle))
+        _, known = window.base.collect_refold_source(self.events)
+        erases = ErasureCollector(named, reason, known).list_pending_erasures(
+            is_evicted=window.base.was_evicted
+        )
         for erase in erases:
-            refuse_forgotten(self.window, erase)  # all or nothing
-        self.apply(self.event(erase, offset) for offset, erase in enumerate(erases))
-        self.events[:] = map(eraser(erases), self.events)
+            window.base.require_targets_in_memory(
+                erase, window.conversation.entries, window.conversation.groups
+            )  # all or nothing
+        self.apply(self.build_event(erase, offset) for offset, erase in enumerate(erases))
+        self.events[:] = map(make_event_eraser(erases), self.events)
 
-    def configure(self, **changes: Any) -> None:
+    def configure(self, **changes: Unpack[OptionChanges]) -> None:
         """Change the model, the system prompt, the tools or any other option from now on.
 
         Nothing is recorded where all of it is set already.
         """
-        self._set(changed(self.options, changes, self.window.counters))
+        self._record_options(merge_options(self.options, changes, self.window.counters_by_name))
 
-    def _set(self, options: Options) -> None:
-        policy, counter = options.decide(), options.counter()
-        self.window.know(counter)
-        settings = settings_of(options, counter)
+    def _record_options(self, options: Options) -> None:
+        policy, counter = options.build_policy(), options.build_counter()
+        self.window.register_counter(counter)
+        settings = build_settings_event(options, counter)
         # Read once: another dialect would take the same blocks for something else.
         options = replace(options, system=settings.system)
         self._next = (settings, options)
@@ -427,20 +516,50 @@ class Context:
 
     def rewind(self, to: int | str) -> None:
         """Go back to a position, or to just behind the message that a handle names."""
-        position = to if isinstance(to, int) else parse_handle(given.handle(to)).last
+        position = to if isinstance(to, int) else parse_handle(validation.validate_handle(to)).last
         if not 0 <= position <= self.window.seq:
             raise ValueError(f"cannot rewind to {position}; positions go up to {self.window.seq}")
         self.append(Rewind(to=position))
 
-    def fork(self, *, name: str = "", at: int | None = None) -> Context:
+    def compact(self) -> tuple[Edit, ...]:
+        """Make the context smaller now, whatever its policy; returns the edits that were made.
+
+        The newest messages stay. Nothing is lost: what is hidden can be read back by its handle.
+        """
+        config = parse_policy_config(self.options.limits)
+        edits = decide_on_demand_compaction(self.window, self.budget(), config=config).edits
+        for edit in edits:
+            self.append(edit)
+        return edits
+
+    def undo(self) -> UndoneMessages | None:
+        """Take back the user's newest message and everything after it; None if there is none."""
+        user, first = self.window.newest_user_entry, find_undo_start_entry(self.window)
+        if user is None or first is None:
+            return None
+        after = [entry for seq, entry in self.window.entries.items() if seq > user.seq]
+        before = self.window.conversation.total_messages
+        self.rewind(first.seq - 1)
+        return UndoneMessages(
+            position=first.seq - 1,
+            messages=before - self.window.conversation.total_messages,
+            tool_results=sum(len(entry.message.results) for entry in after),
+            text=user.message.text,
+        )
+
+    def fork(self, *, parent_name: str = "", at: int | None = None) -> Context:
         """A new context that shares the past up to a position, and nothing after."""
-        at = given.fork(at, self.window.base.seq, self.window.seq)
-        base, known = held(self.window, self.events)
+        at = validation.resolve_fork_position(at, self.window.base.snapshot.seq, self.window.seq)
+        base, known = self.window.base.collect_refold_source(self.events)
         past = [event for event in known if event.seq <= at]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
-        own = self.own(options_after(settings, self.options, earlier=self.window.counters))
+        own = self.load_kwargs(
+            adopt_logged_settings(
+                settings, self.options, past_counters=self.window.counters_by_name
+            )
+        )
         twin = Context.load(past, snapshot=base, **own)
-        for body in branch(known[len(past) :], parent=name, at=at):
+        for body in build_fork_bodies(known[len(past) :], parent_session=parent_name, position=at):
             twin.append(body)
         return twin
 
@@ -469,41 +588,45 @@ class Context:
         """Let go of all that is hidden, and of the log so far: someone else keeps them."""
         self.window.checkpoint()
         self.events.clear()
-        return self.window.base
+        return self.window.base.snapshot
 
-    def append(self, body: Body) -> int:
+    def append(self, body: EventBody) -> int:
         """Add what happened, whatever it is; returns its position."""
-        event = self.event(body)
+        event = self.build_event(body)
         self.apply([event])
         return event.seq
 
-    def event(self, body: Body, offset: int = 0) -> Event:
+    def build_event(self, body: EventBody, offset: int = 0) -> Event:
         """An event that could be applied next, or `offset` events later."""
         seq = self.window.seq + len(self._draft or ()) + 1 + offset
         return Event(seq=seq, at=self._clock(), body=body)
 
-    def _say(self, message: Message, *, key: str | None = None, reply: Reply | None = None) -> str:
-        message = redacted(message, self.options.redact)
-        if message.role == "assistant" and not continues(self.window, message):
-            self.apply(self.repairs())
-        said = wire.said_with(self.window, lambda: self.rendering, message, key=key, reply=reply)
+    def _add_message(
+        self, message: Message, *, key: str | None = None, reply: ModelReply | None = None
+    ) -> str:
+        message = redacted_message(message, self.options.redact)
+        if message.role == "assistant" and not belongs_to_open_calls(self.window, message):
+            self.apply(self.build_repair_events())
+        said = wire.build_message_with_rejection_edits(
+            self.window, lambda: self.rendering, message, key=key, reply=reply
+        )
         seqs = [self.append(body) for body in said]
         return f"m{seqs[0]}"
 
-    def _reply(self, reply: Reply, key: str | None) -> str:
+    def _add_reply(self, reply: ModelReply, key: str | None) -> str:
         # Some servers give every reply the same id: after another call it is another reply.
-        again = reply.id is not None and reply.id == self.window.last_reply
-        if again and self.window.awaiting is None:
-            return f"m{self.window.last_reply_by}"
-        if (call := self.window.awaiting) is not None:
-            self.append(Outcome(call=call, usage=reply.usage, stop=reply.stop))
-        return self._say(reply.message, key=key, reply=reply)
+        again = reply.id is not None and reply.id == self.window.conversation.last_reply_id
+        if again and self.window.accounting.open_call_seq is None:
+            return f"m{self.window.conversation.last_reply_seq}"
+        if (call := self.window.accounting.open_call_seq) is not None:
+            self.append(CallOutcome(call=call, usage=reply.usage, stop=reply.stop))
+        return self._add_message(reply.message, key=key, reply=reply)
 
     @property
-    def rendering(self) -> Rendering:
+    def rendering(self) -> IncrementalRenderer:
         """The window as blocks, up to date."""
-        self._follow()
+        self._adopt_logged_settings()
         if self._rendering is None:
-            self._rendering = wire.rendering_of(self.window.settings)
+            self._rendering = wire.create_rendering(self.window.settings)
         self._rendering.update(self.window)
         return self._rendering

@@ -4,37 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
-from trimtab import given
+from trimtab import validation
 from trimtab.context import Context
-from trimtab.core.ledger import Ledger
-from trimtab.core.matching import same
-from trimtab.dialects.dialect import Wire
+from trimtab.dialects.base import WireObject
+from trimtab.options import ContextOptions
+from trimtab.prompt.context_report import ContextReport
+from trimtab.window.sync import is_same_message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class FitResult:
     """A list of messages, made to fit."""
 
     messages: list[dict[str, Any]]
     """What to send, in the model's dialect."""
     request: Mapping[str, Any]
     """The whole request as keyword arguments, with system prompt and tools."""
-    report: Ledger
+    report: ContextReport
     """Where the tokens went, and what is hidden."""
     context: Context
     """The context behind it, for those who want to go on from here."""
 
 
 def fit(
-    messages: Sequence[Wire],
+    messages: Sequence[WireObject],
     *,
     model: str,
-    system: str | Sequence[Wire] = "",
-    tools: Sequence[Wire] = (),
-    **options: Any,
-) -> Fitted:
+    **options: Unpack[ContextOptions],
+) -> FitResult:
     """Fit a list of messages into a model's window.
 
     The list is folded anew each time, as if it had arrived call by call: what is sent extends what
@@ -42,15 +41,15 @@ def fit(
     `sync(messages)`. System messages at its start come after `system`, unless they begin with it.
     `options` are those of `Context`.
     """
-    context = Context(model, system=system, tools=tools, **options)
-    head, said = given.history(messages, context.window.settings)
+    context = Context(model, **options)
+    head, said = validation.parse_message_list(messages, context.window.settings)
     own = context.window.settings.system
     # A list that was fitted before has our prompt at its start.
-    known = len(own) if all(map(same, head, own)) and len(head) >= len(own) else 0
+    known = len(own) if all(map(is_same_message, head, own)) and len(head) >= len(own) else 0
     if new := head[known:]:
         context.configure(system=(*own, *new))
     settings = context.window.settings
-    context.replay([given.sendable(message, settings) for message in said])
+    context.replay([validation.fit_media_to_model(message, settings) for message in said])
     request = context.request()
     sent = request.get("messages", request.get("input", []))
-    return Fitted(messages=sent, request=request, report=context.report(), context=context)
+    return FitResult(messages=sent, request=request, report=context.report(), context=context)

@@ -5,46 +5,90 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, cast
+from typing import Any, Required, TypedDict, cast
 
-from trimtab import given
-from trimtab.catalog import CacheMarks, cached, resolve
-from trimtab.core.event import Settings
-from trimtab.core.message import Message, message_from_json, message_to_json
-from trimtab.core.plan import Policy
-from trimtab.core.policies import DEFAULT, POLICIES, preset
-from trimtab.core.policies.knobs import GOALS, SUMMARIES, Goal, Summaries, knobs_from
-from trimtab.core.prompt import RENDERER
-from trimtab.core.recall import TOOLS
-from trimtab.core.tokens import EXACT, Counter, exact, piecewise, size_of_head
-from trimtab.core.utf8 import whole_pairs_in
-from trimtab.dialects import DIALECTS, dialect
-from trimtab.dialects.dialect import Wire
-from trimtab.dialects.tools import name_of
+from trimtab import validation
+from trimtab.catalog import CacheMarks, resolve_model_info, with_cache_marks
+from trimtab.dialects import DIALECT_NAMES, get_dialect
+from trimtab.dialects.base import WireObject
+from trimtab.dialects.tool_definitions import read_tool_name
+from trimtab.log.event import Settings
+from trimtab.log.message import Message, message_from_json, message_to_json
+from trimtab.policy.config import GOALS, SUMMARY_MODES, Goal, SummaryMode, parse_policy_config
+from trimtab.policy.plan import Policy
+from trimtab.policy.presets import DEFAULT_POLICY_NAME, POLICY_NAMES, build_policy
+from trimtab.prompt.render import RENDERER_VERSION
+from trimtab.recall.tools import RECALL_TOOL_DEFINITIONS
 from trimtab.redaction import Redact
+from trimtab.text.utf8 import replace_lone_surrogates_in_json
+from trimtab.tokens.counter import (
+    EXACT_NAME_PREFIX,
+    TokenCounter,
+    make_exact_counter,
+    make_piecewise_counter,
+    measure_request_head,
+)
 
 Tokenizer = Callable[[str], int]
+
+
+class ContextOptions(TypedDict, total=False):
+    """The options of `Context` besides the model, for functions that pass them on.
+
+    `Options` says what each of them is.
+    """
+
+    system: str | Sequence[WireObject] | tuple[Message, ...]
+    tools: Sequence[WireObject]
+    dialect: str | None
+    policy: str | Policy
+    goal: Goal
+    limits: Mapping[str, Any] | None
+    summaries: SummaryMode
+    context_window: int | None
+    max_input_tokens: int | None
+    max_output_tokens: int | None
+    params: Mapping[str, Any] | None
+    recall: bool
+    model_info: Mapping[str, Any] | None
+    cache: CacheMarks | None
+    tokenizer: Tokenizer | None
+    redact: Redact | None
+
+
+class SessionOptions(ContextOptions, total=False):
+    """The same for a session: the model as well, and a clock for tests."""
+
+    model: Required[str]
+    clock: Callable[[], float]
+
+
+class OptionChanges(ContextOptions, total=False):
+    """What `configure` takes."""
+
+    model: str
+    turn_tools: Sequence[WireObject]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     model: str
     """The model's name as the provider knows it."""
-    system: str | Sequence[Wire] | tuple[Message, ...] = ""
+    system: str | Sequence[WireObject] | tuple[Message, ...] = ""
     """The system prompt: a text, or the dialect's own blocks or messages."""
-    tools: Sequence[Wire] = ()
+    tools: Sequence[WireObject] = ()
     """Tool definitions of any known dialect."""
-    selected: Sequence[Wire] = ()
+    turn_tools: Sequence[WireObject] = ()
     """Tools for one turn, behind the others; one whose name is among those is left out."""
     dialect: str | None = None
     """The wire format; None follows from the model."""
-    policy: str | Policy = DEFAULT
+    policy: str | Policy = DEFAULT_POLICY_NAME
     """A preset's name, or a function of one's own."""
     goal: Goal = "balanced"
     """What the preset is tuned for: `cost`, `balanced` or `quality`."""
-    context: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    limits: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """The knobs of the `session.context` block; what is set binds in every preset."""
-    summaries: Summaries = "extractive"
+    summaries: SummaryMode = "extractive"
     """`extractive` needs no model; `manual` waits for `add_summary` until it cannot."""
     context_window: int | None = None
     """Tokens of input and output together, where the catalog is wrong or does not know."""
@@ -56,7 +100,7 @@ class Options:
     """Further request parameters, passed on as they are."""
     recall: bool = False
     """Whether the model gets tools to look up what is hidden."""
-    entry: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    model_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of the user's own for the model's catalog entry."""
     cache: CacheMarks | None = None
     """How long a prefix that we mark is cached, `5m` or `1h`; `off` marks none."""
@@ -65,27 +109,29 @@ class Options:
     redact: Redact | None = None
     """What takes out of a text what must not be kept."""
 
-    def counter(self) -> Counter:
+    def build_counter(self) -> TokenCounter:
         """How this model's tokens are counted."""
-        entry = resolve(self.model, self.entry)
-        if isinstance(self.tokenizer, _Renamed):
-            return exact(self.tokenizer.name, self.tokenizer.count, entry.picture_rule)
+        entry = resolve_model_info(self.model, self.model_info)
+        if isinstance(self.tokenizer, _RenamedTokenizer):
+            return make_exact_counter(self.tokenizer.name, self.tokenizer.count, entry.picture_rule)
         if self.tokenizer is not None:
-            return exact(_name_of(self.tokenizer), self.tokenizer, entry.picture_rule)
-        return piecewise(entry.tokenizer, entry.picture_rule)
+            return make_exact_counter(
+                _qualified_name(self.tokenizer), self.tokenizer, entry.picture_rule
+            )
+        return make_piecewise_counter(entry.tokenizer, entry.picture_rule)
 
-    def decide(self) -> Policy:
+    def build_policy(self) -> Policy:
         """The policy as a function."""
         if not isinstance(self.policy, str):
             return self.policy
-        given.choice("goal", self.goal, among=GOALS)
-        given.choice("summaries", self.summaries, among=SUMMARIES)
-        knobs = knobs_from(self.context)
-        return preset(self.policy, knobs, goal=self.goal, summaries=self.summaries)
+        validation.validate_choice("goal", self.goal, allowed=GOALS)
+        validation.validate_choice("summaries", self.summaries, allowed=SUMMARY_MODES)
+        knobs = parse_policy_config(self.limits)
+        return build_policy(self.policy, knobs, goal=self.goal, summary_mode=self.summaries)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Renamed:
+class _RenamedTokenizer:
     """A tokenizer that goes by another name than its own, which another has in the same log."""
 
     count: Tokenizer
@@ -97,30 +143,34 @@ class _Renamed:
         return self.count(text)
 
 
-def made(**values: Any) -> Options:
+def build_options(**option_values: Any) -> Options:
     """The options that a caller gives, checked; what a log holds is taken as it is."""
-    options = Options(**given.options(values))
-    _refuse_limits(options)
+    options = Options(**validation.validate_options(option_values))
+    _check_output_limit(options)
     return options
 
 
-def settings_of(options: Options, counter: Counter) -> Settings:
+def build_settings_event(options: Options, counter: TokenCounter) -> Settings:
     """The settings event that records the options, with the catalog entry as it is today."""
-    entry = resolve(options.model, cached(options.entry, options.cache))
+    entry = resolve_model_info(options.model, with_cache_marks(options.model_info, options.cache))
     name = options.dialect or entry.dialect
     if name is None:
         raise ValueError(
             f"the dialect of model {options.model!r} is not known; pass dialect= one of "
-            f"{', '.join(DIALECTS)}"
+            f"{', '.join(DIALECT_NAMES)}"
         )
-    wire = dialect(name)
-    system = _system(options, name)
-    standard = wire.write_tools([*options.tools, *(TOOLS if options.recall else ())])
-    names = {name_of(tool) for tool in standard}
-    selected = [tool for tool in wire.write_tools(options.selected) if name_of(tool) not in names]
+    wire = get_dialect(name)
+    system = _parse_system_prompt(options, name)
+    standard = wire.render_tools(
+        [*options.tools, *(RECALL_TOOL_DEFINITIONS if options.recall else ())]
+    )
+    names = {read_tool_name(tool) for tool in standard}
+    selected = [
+        tool for tool in wire.render_tools(options.turn_tools) if read_tool_name(tool) not in names
+    ]
     # What the caller goes on to change is not what was set.
-    tools = whole_pairs_in(deepcopy([*standard, *selected]))
-    params = whole_pairs_in(deepcopy(dict(options.params)))
+    tools = replace_lone_surrogates_in_json(deepcopy([*standard, *selected]))
+    params = replace_lone_surrogates_in_json(deepcopy(dict(options.params)))
     policy = options.policy
     limits = ("context_window", "max_input_tokens", "max_output_tokens")
     return Settings(
@@ -130,10 +180,10 @@ def settings_of(options: Options, counter: Counter) -> Settings:
         tools=tuple(tools),
         selected=len(selected),
         params=params,
-        policy=policy if isinstance(policy, str) else _function_name(policy),
+        policy=policy if isinstance(policy, str) else _policy_function_name(policy),
         policy_params={
             "goal": options.goal,
-            "context": deepcopy(dict(options.context)),
+            "context": deepcopy(dict(options.limits)),
             "summaries": options.summaries,
             **({} if options.cache is None else {"cache": options.cache}),
         },
@@ -141,12 +191,12 @@ def settings_of(options: Options, counter: Counter) -> Settings:
         entry=entry.to_json(),
         counter=counter.name,
         recall=options.recall,
-        renderer=RENDERER,
-        head=size_of_head(system, tools, counter, params),
+        renderer=RENDERER_VERSION,
+        head=measure_request_head(system, tools, counter, params),
     )
 
 
-def options_of(
+def options_from_settings(
     settings: Settings,
     *,
     policy: str | Policy | None = None,
@@ -155,67 +205,73 @@ def options_of(
 ) -> Options:
     """The options that a settings event records; what is not in the log is given again."""
     standard = len(settings.tools) - settings.selected
-    own = standard - len(TOOLS) if settings.recall else standard
+    own = standard - len(RECALL_TOOL_DEFINITIONS) if settings.recall else standard
     params = settings.policy_params
     return Options(
         model=settings.model,
         system=settings.system,
         tools=settings.tools[:own],
-        selected=settings.tools[standard:],
+        turn_tools=settings.tools[standard:],
         dialect=settings.dialect,
         policy=settings.policy if policy is None else policy,
         goal=params.get("goal", "balanced"),
-        context=params.get("context", {}),
+        limits=params.get("context", {}),
         summaries=params.get("summaries", "extractive"),
         cache=params.get("cache"),
         params=settings.params,
         recall=settings.recall,
-        entry={key: value for key, value in settings.entry.items() if key != "name"},
+        model_info={key: value for key, value in settings.entry.items() if key != "name"},
         tokenizer=tokenizer,
         redact=redact,
         **settings.limits,
     )
 
 
-def loaded(settings: Settings, **own: Any) -> Options:
+def options_from_log(settings: Settings, **overrides: Any) -> Options:
     """The same for a caller who goes on with them; what is theirs is checked."""
-    given.options({name: value for name, value in own.items() if value is not None})
-    if own.get("policy") is None and settings.policy not in POLICIES:
+    validation.validate_options(
+        {name: value for name, value in overrides.items() if value is not None}
+    )
+    if overrides.get("policy") is None and settings.policy not in POLICY_NAMES:
         raise ValueError(
             f"unknown policy {settings.policy!r}; a function of your own is not in the log: pass "
             "it again, as policy=f, to Context.load or Session.open"
         )
-    options = options_of(settings, **own)
-    if options.tokenizer is None or not settings.counter.startswith(f"{options.counter().name}#"):
+    options = options_from_settings(settings, **overrides)
+    if options.tokenizer is None or not settings.counter.startswith(
+        f"{options.build_counter().name}#"
+    ):
         return options
-    name = settings.counter.removeprefix(EXACT)
-    return replace(options, tokenizer=_Renamed(count=options.tokenizer, name=name))
+    name = settings.counter.removeprefix(EXACT_NAME_PREFIX)
+    return replace(options, tokenizer=_RenamedTokenizer(count=options.tokenizer, name=name))
 
 
-def changed(
-    options: Options, changes: Mapping[str, Any], counters: Mapping[str, Counter]
+def merge_options(
+    options: Options, changes: Mapping[str, Any], counters: Mapping[str, TokenCounter]
 ) -> Options:
     """The options with some of them changed; with the model go its entry, dialect and tokenizer.
 
     `counters` are those that the log so far was counted with, by name.
     """
-    given.refuse_unknown(changes, [option.name for option in fields(Options)])
-    before, options = options, replace(options, **given.options(changes))
+    validation.reject_unknown_options(changes, [option.name for option in fields(Options)])
+    before, options = options, replace(options, **validation.validate_options(changes))
     if options.model != before.model and "tokenizer" not in changes:
         options = replace(options, tokenizer=None)
-    if "model" in changes and "entry" not in changes:
-        options = replace(options, entry={})
+    if "model" in changes and "model_info" not in changes:
+        options = replace(options, model_info={})
     if "model" in changes and "dialect" not in changes:
         options = replace(options, dialect=None)
-    if changes.keys() & {"model", "entry", "params", "max_output_tokens"}:
-        _refuse_limits(options)
-    if changes.keys() & {"tokenizer", "entry"} and options.tokenizer is not None:
-        options = replace(options, tokenizer=_apart(options, options.tokenizer, counters))
+    if changes.keys() & {"model", "model_info", "params", "max_output_tokens"}:
+        _check_output_limit(options)
+    if changes.keys() & {"tokenizer", "model_info"} and options.tokenizer is not None:
+        options = replace(
+            options, tokenizer=_disambiguate_tokenizer(options, options.tokenizer, counters)
+        )
     return options
 
 
-def options_after(
-    settings: Settings, now: Options, *, earlier: Mapping[str, Counter] | None = None
+def adopt_logged_settings(
+    settings: Settings, current: Options, *, past_counters: Mapping[str, TokenCounter] | None = None
 ) -> Options:
     """The options under settings that somebody else has set, or that held earlier.
 
@@ -223,58 +279,69 @@ def options_after(
     tokenizer is not either: an earlier one is among the counters that are known, and ours counts
     for another model only where it was set for that, too.
     """
-    own, tokenizer = now.policy, now.tokenizer
-    known = not isinstance(own, str) and _function_name(own) == settings.policy
-    if not known and earlier is None and settings.policy not in POLICIES:
+    own, tokenizer = current.policy, current.tokenizer
+    known = not isinstance(own, str) and _policy_function_name(own) == settings.policy
+    if not known and past_counters is None and settings.policy not in POLICY_NAMES:
         raise ValueError(
             f"the policy is now {settings.policy!r}, a function that is not in the log; load the "
             "log again with policy= that function"
         )
-    policy = settings.policy if settings.policy in POLICIES else own
-    if earlier is not None:
-        counter = earlier.get(settings.counter)
+    policy = settings.policy if settings.policy in POLICY_NAMES else own
+    if past_counters is not None:
+        counter = past_counters.get(settings.counter)
         tokenizer = counter.tokenizer if counter else tokenizer
-        tokenizer = tokenizer if settings.counter.startswith(EXACT) else None
-    elif settings.model != now.model and settings.counter != now.counter().name:
+        tokenizer = tokenizer if settings.counter.startswith(EXACT_NAME_PREFIX) else None
+    elif settings.model != current.model and settings.counter != current.build_counter().name:
         tokenizer = None
-    return options_of(settings, policy=policy, tokenizer=tokenizer, redact=now.redact)
+    return options_from_settings(
+        settings, policy=policy, tokenizer=tokenizer, redact=current.redact
+    )
 
 
-def _refuse_limits(options: Options) -> None:
-    given.refuse_limits(options.model, options.max_output_tokens, options.params, options.entry)
+def _check_output_limit(options: Options) -> None:
+    validation.validate_output_limit(
+        options.model, options.max_output_tokens, options.params, options.model_info
+    )
 
 
-def _apart(options: Options, tokenizer: Tokenizer, counters: Mapping[str, Counter]) -> Tokenizer:
+def _disambiguate_tokenizer(
+    options: Options, tokenizer: Tokenizer, counters: Mapping[str, TokenCounter]
+) -> Tokenizer:
     """The tokenizer, renamed where its name stands for another one, or for other prices of
     pictures: sizes are told apart by it."""
-    count = tokenizer.count if isinstance(tokenizer, _Renamed) else tokenizer
-    own, rule = _name_of(count), resolve(options.model, options.entry).picture_rule
+    count = tokenizer.count if isinstance(tokenizer, _RenamedTokenizer) else tokenizer
+    own, rule = (
+        _qualified_name(count),
+        resolve_model_info(options.model, options.model_info).picture_rule,
+    )
     taken: dict[int, tuple[Tokenizer | None, str]] = {}
     for known in counters.values():
-        name, _, number = known.name.removeprefix(EXACT).partition("#")
+        name, _, number = known.name.removeprefix(EXACT_NAME_PREFIX).partition("#")
         if name == own:
-            taken[int(number or 1)] = known.tokenizer, known.pictures
+            taken[int(number or 1)] = known.tokenizer, known.picture_rule
     same = [number for number, other in taken.items() if other == (count, rule)]
     number = same[0] if same else max(taken, default=0) + 1
-    return count if number == 1 else _Renamed(count=count, name=f"{own}#{number}")
+    return count if number == 1 else _RenamedTokenizer(count=count, name=f"{own}#{number}")
 
 
-def _name_of(function: Callable[..., Any]) -> str:
+def _qualified_name(function: Callable[..., Any]) -> str:
     return getattr(function, "__qualname__", type(function).__qualname__)
 
 
-def _system(options: Options, name: str) -> tuple[Message, ...]:
+def _parse_system_prompt(options: Options, dialect_name: str) -> tuple[Message, ...]:
     system = options.system
     if not system:
         return ()
     if not isinstance(system, str) and isinstance(system[0], Message):
         read = tuple(cast("Sequence[Message]", system))
     else:
-        read = dialect(name).read_system(cast("str | Sequence[Wire]", system))
+        read = get_dialect(dialect_name).parse_system_prompt(
+            cast("str | Sequence[WireObject]", system)
+        )
     told = [message_to_json(message) for message in read]
-    whole = whole_pairs_in(told)
+    whole = replace_lone_surrogates_in_json(told)
     return read if whole == told else tuple(map(message_from_json, whole))
 
 
-def _function_name(policy: Policy) -> str:
-    return f"{getattr(policy, '__module__', '')}.{_name_of(policy)}"
+def _policy_function_name(policy: Policy) -> str:
+    return f"{getattr(policy, '__module__', '')}.{_qualified_name(policy)}"

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from trimtab.core.message import Extra, Message, Part, Text, ToolCall, ToolResult
+from trimtab.log.message import Extra, Message, Part, Text, ToolCall, ToolResult
 
 Redact = Callable[[str], str]
 """A text with what must not be kept taken out."""
 
-PATTERNS: dict[str, str] = {
+REDACTION_PATTERNS: dict[str, str] = {
     # A run of letters without an @ is looked through once, not once from each of its letters.
     "email": r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+",
     "iban": r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b",
@@ -32,12 +32,15 @@ PATTERNS: dict[str, str] = {
 
 
 def redactor(*patterns: str, hook: Redact | None = None) -> Redact:
-    r"""Take out what matches: names of `PATTERNS`, or regular expressions; then ask the hook.
+    r"""Take out what matches: names such as `email`, or regular expressions; then ask the hook.
 
     `redactor("email", r"ACC-\d+")` puts `[redacted: email]` and `[redacted]` in their place.
     """
     known = [
-        (re.compile(PATTERNS.get(given, given)), _sign(given if given in PATTERNS else ""))
+        (
+            re.compile(REDACTION_PATTERNS.get(given, given)),
+            _format_redaction_mark(given if given in REDACTION_PATTERNS else ""),
+        )
         for given in patterns
     ]
 
@@ -49,58 +52,60 @@ def redactor(*patterns: str, hook: Redact | None = None) -> Redact:
     return redact
 
 
-def redacted(message: Message, redact: Redact | None) -> Message:
+def redacted_message(message: Message, redact: Redact | None) -> Message:
     """The message as it may be kept."""
     if redact is None:
         return message
-    parts = tuple(_part(part, redact) for part in message.parts)
-    kept = replace(message, parts=parts, extra=_extra(message.extra, redact))
+    parts = tuple(_redact_part(part, redact) for part in message.parts)
+    kept = replace(message, parts=parts, extra=_redact_extra(message.extra, redact))
     return message if kept == message else kept
 
 
-def _sign(name: str) -> str:
+def _format_redaction_mark(name: str) -> str:
     return f"[redacted: {name}]" if name else "[redacted]"
 
 
-def _part(part: Part, redact: Redact) -> Part:
+def _redact_part(part: Part, redact: Redact) -> Part:
     match part:
         case Text():
-            return replace(part, text=redact(part.text), extra=_extra(part.extra, redact))
+            return replace(part, text=redact(part.text), extra=_redact_extra(part.extra, redact))
         case ToolResult():
-            content = tuple(_part(inner, redact) for inner in part.content)
-            extra = _extra(part.extra, redact)
+            content = tuple(_redact_part(inner, redact) for inner in part.content)
+            extra = _redact_extra(part.extra, redact)
             return replace(part, content=cast("Any", content), extra=extra)
         case ToolCall():
-            arguments = _arguments(part.arguments, redact)
-            return replace(part, arguments=arguments, extra=_extra(part.extra, redact))
+            arguments = _redact_arguments(part.arguments, redact)
+            return replace(part, arguments=arguments, extra=_redact_extra(part.extra, redact))
         case _:
             return part
 
 
-def _arguments(text: str, redact: Redact) -> str:
+def _redact_arguments(text: str, redact: Redact) -> str:
     """Of a call: string by string, so that JSON stays JSON."""
     try:
         given = json.loads(text)
-        kept = _values(given, redact)
+        kept = _redact_json_value(given, redact)
     except (ValueError, RecursionError):
         return redact(text)
     return text if kept == given else json.dumps(kept, ensure_ascii=False)
 
 
-def _extra(extra: Extra, redact: Redact) -> Extra:
+def _redact_extra(extra: Extra, redact: Redact) -> Extra:
     """What the wire had beside may quote the text: citations do. Its keys are the provider's."""
     if extra is None:
         return None
-    return {key: _values(value, redact, keys=False) for key, value in extra.items()}
+    return {key: _redact_json_value(value, redact, keys=False) for key, value in extra.items()}
 
 
-def _values(value: Any, redact: Redact, *, keys: bool = True) -> Any:
+def _redact_json_value(value: Any, redact: Redact, *, keys: bool = True) -> Any:
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
         pairs = cast("Mapping[str, Any]", value).items()
         named = redact if keys else str
-        return {named(key): _values(item, redact, keys=keys) for key, item in pairs}
+        return {named(key): _redact_json_value(item, redact, keys=keys) for key, item in pairs}
     if isinstance(value, Sequence):
-        return [_values(item, redact, keys=keys) for item in cast("Sequence[Any]", value)]
+        return [
+            _redact_json_value(item, redact, keys=keys) for item in cast("Sequence[Any]", value)
+        ]
     return value

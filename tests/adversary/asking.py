@@ -11,7 +11,7 @@ from tests.adversary.counting import count_request, has_picture
 from tests.adversary.dice import Dice
 from tests.adversary.findings import Broken
 from tests.adversary.laws import Size
-from tests.adversary.subject import REASONING, CannotFit, RequestChanged, dumps
+from tests.adversary.subject import REASONING, CannotFit, RequestChangedError, dumps
 from tests.adversary.texts import text
 
 Wire = dict[str, Any]
@@ -98,7 +98,7 @@ def _check_past(conversation: Conversation, dice: Dice) -> None:
     position, written = dice.one_of(conversation.requests)
     try:
         again = dumps(conversation.subject.rebuilt(position))
-    except RequestChanged as changed:
+    except RequestChangedError as changed:
         if not conversation.erased:
             told = Broken("a past request is rebuilt", str(changed)[:200])
             conversation.broke("v11", [told])

@@ -15,7 +15,7 @@ from typing import Any
 from tests.adversary.counting import count, sent
 from trimtab import CannotFit as CannotFit
 from trimtab import Context
-from trimtab import RequestChanged as RequestChanged
+from trimtab import RequestChangedError as RequestChangedError
 from trimtab import SummaryRefused as SummaryRefused
 
 MODELS = (
@@ -45,7 +45,7 @@ TOOLS: tuple[dict[str, Any], ...] = tuple(
     for name in ("list_files", "read_file", "run_command", "write_file")
 )
 
-_BREAKS_PREFIX = frozenset({"Edit", "Settings", "Rewind", "Erase", "Retention"})
+_BREAKS_PREFIX = frozenset({"Edit", "Settings", "Rewind", "PayloadErasure", "RetentionErasure"})
 """Events after which a request need not begin as the one before."""
 
 
@@ -188,11 +188,11 @@ class Subject:
 
     def rebuilt(self, position: int) -> dict[str, Any]:
         """The request of a past call; raises `RequestChanged`."""
-        return self.context.rebuild(position)
+        return self.context.rebuild_request(position)
 
     def summarise(self, text: str, *, forced: bool) -> bool:
         """Give a summary, if one is wanted; raises `SummaryRefused`. Returns whether it was."""
-        wanted = self.context.wanted_summary(forced=forced)
+        wanted = self.context.pending_summary(forced=forced)
         if wanted is None:
             return False
         self.context.add_summary(text, span=wanted.span)
@@ -225,7 +225,7 @@ class Subject:
     def hid_since(self, position: int) -> bool:
         """Whether something was hidden after a position, and nothing else has happened."""
         kinds = self._kinds_since(position)
-        return "Edit" in kinds and not kinds - {"Edit", "Call"}
+        return "Edit" in kinds and not kinds - {"Edit", "ModelCall"}
 
     def prefix_broken_since(self, position: int) -> bool:
         return bool(self._kinds_since(position) & _BREAKS_PREFIX)
@@ -251,9 +251,9 @@ async def log_of_two_owners(messages: Sequence[str]) -> str:
     # Only this case needs them.
     import asyncio
 
+    from trimtab.errors import StoreError
     from trimtab.session import Session
     from trimtab.session.turn import run_turn
-    from trimtab.stores.errors import StoreError
     from trimtab.testing import MemoryStore, ScriptedProvider
 
     class Waits(ScriptedProvider):
@@ -265,7 +265,7 @@ async def log_of_two_owners(messages: Sequence[str]) -> str:
     async def turn(number: int, said: str) -> None:
         provider = Waits("anthropic", ["Yes."] * 3)
         with suppress(StoreError):  # who is refused is told so
-            await run_turn(owners[number % 2], provider, says={"role": "user", "content": said})
+            await run_turn(owners[number % 2], provider, message={"role": "user", "content": said})
 
     store = MemoryStore()
     owners = [await Session.create(store, "s", model="claude-sonnet-4-5")]

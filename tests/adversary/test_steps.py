@@ -15,7 +15,7 @@ from tests.adversary.conversation import SMALL, Conversation
 from tests.adversary.dice import Dice
 from tests.adversary.findings import Findings
 from tests.adversary.resending import resend
-from tests.adversary.subject import RequestChanged, Subject
+from tests.adversary.subject import RequestChangedError, Subject
 
 SEED = 40
 """Of a conversation whose first steps break nothing."""
@@ -53,7 +53,7 @@ def unknown(self: Subject, handle: str) -> str:
 
 
 def changed(self: Subject, position: int) -> dict[str, Any]:
-    raise RequestChanged(f"the request of {position} is another")
+    raise RequestChangedError(f"the request of {position} is another")
 
 
 def another(self: Subject) -> Subject:

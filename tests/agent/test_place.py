@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.agent.files import GOOD, LEAST, folder
-from trimtab.agent.place import store_in
-from trimtab.agent.problems import AgentFileError
+from trimtab.agent.config.agent_file import AgentFileError
+from trimtab.agent.config.store_location import read_store_location
 
 __all__ = ["folder"]
 
@@ -16,7 +16,7 @@ STORE = "session:\n  store: kept\n"
 
 def place(text: str, **environ: str) -> str | None:
     FILE.write_text(text, encoding="utf-8")
-    return store_in(FILE, environ)
+    return read_store_location(FILE, environ)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_the_store_is_read_with_what_it_refers_to(store, found, folder):
 
 def test_a_folder_is_meant_beside_the_file(folder):
     (folder / FILE).write_text(STORE, encoding="utf-8")
-    assert store_in(folder / FILE, {}) == str(folder / "kept")
+    assert read_store_location(folder / FILE, {}) == str(folder / "kept")
 
 
 @pytest.mark.parametrize("text", ["", LEAST, "session:\n", "session: kept\n", "- session\n"])

@@ -13,13 +13,22 @@ from tests.agent.files import DOCUMENT_0, ENVIRON, GOOD, LEAST, folder
 from tests.agent.wrong import WRONG as WRONG_FILES
 from tests.agent.wrong_doors import WRONG_DOORS
 from tests.agent.wrong_tools import WRONG_TOOLS
-from trimtab.agent.agent import context_of
-from trimtab.agent.document import DEEPEST, MOST, document
-from trimtab.agent.problems import AgentFileError, Place
-from trimtab.agent.reading import hints, note_on_masks, place_of_store, read_agent, system_of
-from trimtab.agent.shape import blocks
-from trimtab.agent.spec import Spec
-from trimtab.agent.text import LARGEST
+from trimtab.agent.agent import build_policy_settings
+from trimtab.agent.config.agent_file import MAX_AGENT_FILE_BYTES, AgentFileError, TextPosition
+from trimtab.agent.config.loader import (
+    build_mask_settings_warning,
+    list_config_warnings,
+    load_agent_spec,
+    load_system_prompt,
+    locate_agent_store,
+)
+from trimtab.agent.config.schema import iterate_config_blocks
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.agent.config.yaml_document import (
+    MAX_DOCUMENT_DEPTH,
+    MAX_DOCUMENT_VALUES,
+    parse_yaml_document,
+)
 
 __all__ = ["folder"]
 
@@ -32,15 +41,15 @@ JARGON = re.compile(
 )
 
 
-def read(text: str, environ: dict[str, str] | None = None) -> Spec:
+def read(text: str, environ: dict[str, str] | None = None) -> AgentSpec:
     FILE.write_bytes(text.encode())
-    return read_agent(FILE, ENVIRON if environ is None else environ)
+    return load_agent_spec(FILE, ENVIRON if environ is None else environ)
 
 
 def refused(text: str | bytes) -> AgentFileError:
     FILE.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(AgentFileError) as raised:
-        read_agent(FILE, ENVIRON)
+        load_agent_spec(FILE, ENVIRON)
     return raised.value
 
 
@@ -83,10 +92,10 @@ def test_no_word_of_the_machinery_reaches_the_user(name):
 
 def test_every_problem_has_its_place_and_its_path(folder):
     problems = refused("colour: red\nmodel:\n  name: 5\n  params:\n    a: ${NOBODY}\n").problems
-    assert [(problem.place, problem.path) for problem in problems] == [
-        (Place(line=1, column=1), ("colour",)),
-        (Place(line=3, column=9), ("model", "name")),
-        (Place(line=5, column=8), ("model", "params", "a")),
+    assert [(problem.position, problem.path) for problem in problems] == [
+        (TextPosition(line=1, column=1), ("colour",)),
+        (TextPosition(line=3, column=9), ("model", "name")),
+        (TextPosition(line=5, column=8), ("model", "params", "a")),
     ]
 
 
@@ -140,17 +149,17 @@ def test_names_are_as_they_are_written(folder):
     ],
 )
 def test_a_scalar_is_what_a_person_would_take_it_for(written, value):
-    assert document(f"a: {written}").data == {"a": value}
+    assert parse_yaml_document(f"a: {written}").data == {"a": value}
 
 
 def test_what_is_not_a_file_of_text_is_refused(folder):
     with pytest.raises(
         AgentFileError, match=r"none\.yaml does not exist; `trimtab init` writes one"
     ):
-        read_agent(Path("none.yaml"), {})
+        load_agent_spec(Path("none.yaml"), {})
     with pytest.raises(AgentFileError, match=r"\. is a folder; name the file in it: agent\.yaml"):
-        read_agent(Path(), {})
-    assert "has more than 1,000,000 bytes" in str(refused(b"#" * (LARGEST + 1)))
+        load_agent_spec(Path(), {})
+    assert "has more than 1,000,000 bytes" in str(refused(b"#" * (MAX_AGENT_FILE_BYTES + 1)))
     assert str(refused("name: é".encode() + b"\xff")) == (
         "agent.yaml, line 1, column 8: the byte 0xff is not UTF-8; save the file as UTF-8"
     )
@@ -160,7 +169,10 @@ def test_a_short_text_that_explodes_is_refused_at_once(folder):
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     assert "goes on without end" in str(refused("\n".join(lines)))
-    assert len(document("\n".join(lines)).marks) <= MOST + 10 * DEEPEST
+    assert (
+        len(parse_yaml_document("\n".join(lines)).marks)
+        <= MAX_DOCUMENT_VALUES + 10 * MAX_DOCUMENT_DEPTH
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,7 +190,7 @@ def test_nothing_in_a_file_can_run_anything(folder):
 
 def scalars() -> list[tuple[str | int, ...]]:
     """Every place of one value in a file that has all settings."""
-    found = document(EVERYTHING)
+    found = parse_yaml_document(EVERYTHING)
     return [path for path, mark in found.marks.items() if mark.written is not None]
 
 
@@ -236,15 +248,18 @@ def test_a_key_that_stands_in_the_file_is_not_repeated_either(folder):
 )
 def test_the_system_prompt_is_a_file_or_the_text_itself(system, prompt, folder):
     Path("system.md").write_text("\ufeffBe *brief*.\n", encoding="utf-8")
-    spec = Spec.model_validate({"model": {"name": "gpt-5"}, "system": system})
-    assert system_of(spec, Path()) == prompt
+    spec = AgentSpec.model_validate({"model": {"name": "gpt-5"}, "system": system})
+    assert load_system_prompt(spec, Path()) == prompt
 
 
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
         (b"\xff", "the system prompt system.md is not in UTF-8, at byte 1; save it as UTF-8"),
-        (b"a" * (LARGEST + 1), "the system prompt system.md has more than 1,000,000 bytes"),
+        (
+            b"a" * (MAX_AGENT_FILE_BYTES + 1),
+            "the system prompt system.md has more than 1,000,000 bytes",
+        ),
         (None, "the system prompt system.md does not exist beside the agent's file; create it, or"),
     ],
 )
@@ -264,8 +279,8 @@ def test_a_prompt_that_cannot_be_read_says_why(raw, said, folder):
     ],
 )
 def test_a_store_is_a_folder_beside_the_file_or_a_database(store, place):
-    spec = Spec.model_validate({"model": {"name": "gpt-5"}, "session": {"store": store}})
-    assert place_of_store(spec, Path("/agents")) == place
+    spec = AgentSpec.model_validate({"model": {"name": "gpt-5"}, "session": {"store": store}})
+    assert locate_agent_store(spec, Path("/agents")) == place
 
 
 def test_what_works_but_is_hardly_meant_is_a_hint(folder):
@@ -276,7 +291,7 @@ def test_what_works_but_is_hardly_meant_is_a_hint(folder):
         "      Authorization: Bearer sk-000000000000000000000000\n",
         encoding="utf-8",
     )
-    told = hints(FILE)
+    told = list_config_warnings(FILE)
     assert [hint.split(" holds")[0].split(" has no")[0] for hint in told] == [
         "line 3: model.api_key",
         "line 5: session.store",
@@ -291,7 +306,7 @@ def test_what_works_but_is_hardly_meant_is_a_hint(folder):
 @pytest.mark.parametrize("name", ["the least", "document 0", "every kind of tool"])
 def test_an_ordinary_file_gives_no_hint(name, folder):
     FILE.write_text(GOOD[name], encoding="utf-8")
-    assert hints(FILE) == []
+    assert list_config_warnings(FILE) == []
 
 
 KEEPS = "session:\n  context:\n    tool_result_keep_last: "
@@ -310,7 +325,7 @@ KEEPS = "session:\n  context:\n    tool_result_keep_last: "
 )
 def test_a_file_for_masks_at_every_call_that_runs_under_auto_is_remarked_on(text, told, folder):
     FILE.write_text(text, encoding="utf-8")
-    note = note_on_masks(read_agent(FILE, ENVIRON))
+    note = build_mask_settings_warning(load_agent_spec(FILE, ENVIRON))
     assert note.startswith(told)
     assert bool(note) == bool(told) == ("`policy: layered`" in note)
 
@@ -318,14 +333,14 @@ def test_a_file_for_masks_at_every_call_that_runs_under_auto_is_remarked_on(text
 def test_a_threshold_of_compact_has_no_effect_elsewhere(folder):
     own = f"{LEAST}session:\n  context: {{max_context_bytes: 9000}}\n"
     FILE.write_text(own, encoding="utf-8")
-    [told] = hints(FILE)
+    [told] = list_config_warnings(FILE)
     assert "session.context.max_context_bytes has no effect under the policy auto" in told
     FILE.write_text(f"{own}  policy: compact\n", encoding="utf-8")
-    assert hints(FILE) == []
-    assert context_of(read_agent(FILE, ENVIRON)) == {"max_context_bytes": 9000}
+    assert list_config_warnings(FILE) == []
+    assert build_policy_settings(load_agent_spec(FILE, ENVIRON)) == {"max_context_bytes": 9000}
 
 
-NAMES = sorted({name for _, shape in blocks() for name in shape["properties"]})
+NAMES = sorted({name for _, shape in iterate_config_blocks() for name in shape["properties"]})
 WORDS = st.sampled_from(
     [*NAMES, "shell", "mcp", "auto", "25", "0.5", "on", "${X}", "${X:-1}", "$$"]
 )
@@ -370,11 +385,11 @@ def test_any_text_is_an_agent_or_an_error_that_a_person_can_read(text, tmp_path_
     path = tmp_path_factory.getbasetemp() / "agent.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
-        read = read_agent(path, {"X": "3"})
+        read = load_agent_spec(path, {"X": "3"})
     except AgentFileError as error:
         read = error
     if isinstance(read, AgentFileError):
         assert read.problems
         assert [problem for problem in read.problems if JARGON.search(problem.text)] == []
     else:
-        assert isinstance(read, Spec)
+        assert isinstance(read, AgentSpec)

@@ -10,15 +10,15 @@ from tests.agent.files import ENVIRON, GOOD, folder
 from tests.agent.test_reading import TEXTS
 from tests.agent.wrong import WRONG as WRONG_FILES
 from tests.agent.wrong_tools import WRONG_TOOLS
-from trimtab.agent.document import document
-from trimtab.agent.problems import AgentFileError
-from trimtab.agent.reading import read_agent
-from trimtab.agent.schema import agent_schema
+from trimtab.agent.config.agent_file import AgentFileError
+from trimtab.agent.config.loader import load_agent_spec
+from trimtab.agent.config.schema import build_editor_schema
+from trimtab.agent.config.yaml_document import parse_yaml_document
 
 __all__ = ["folder"]
 
 WRONG = {**WRONG_FILES, **WRONG_TOOLS}
-CHECK = jsonschema.Draft202012Validator(agent_schema())
+CHECK = jsonschema.Draft202012Validator(build_editor_schema())
 READING_ALONE = {
     "a pattern that is none",
     "more kept than the window holds",
@@ -35,11 +35,11 @@ READING_ALONE = {
 
 
 def accepted(text: str) -> bool:
-    return CHECK.is_valid(document(text.removeprefix("\ufeff")).data)
+    return CHECK.is_valid(parse_yaml_document(text.removeprefix("\ufeff")).data)
 
 
 def test_it_is_a_schema_itself():
-    jsonschema.Draft202012Validator.check_schema(agent_schema())
+    jsonschema.Draft202012Validator.check_schema(build_editor_schema())
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -49,7 +49,7 @@ def test_it_takes_a_good_file(name):
 
 @pytest.mark.parametrize("name", WRONG)
 def test_it_refuses_a_wrong_file_unless_only_reading_can_tell(name):
-    found = document(WRONG[name][0])
+    found = parse_yaml_document(WRONG[name][0])
     if not found.problems:
         assert CHECK.is_valid(found.data) is (name in READING_ALONE)
 
@@ -59,7 +59,7 @@ def test_it_takes_all_that_reading_takes(text, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "agent.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
-        read_agent(path, {"X": "3"})
+        load_agent_spec(path, {"X": "3"})
     except AgentFileError:
         return
     assert accepted(text)
@@ -69,11 +69,11 @@ def test_a_reference_may_stand_for_a_number_a_choice_or_a_truth(folder):
     text = GOOD["numbers and choices from the environment"]
     Path("agent.yaml").write_text(text, encoding="utf-8")
     assert accepted(text)
-    assert read_agent(Path("agent.yaml"), ENVIRON).session.max_tool_iterations == 12
+    assert load_agent_spec(Path("agent.yaml"), ENVIRON).session.max_tool_iterations == 12
 
 
 def test_every_setting_says_what_it_is_for():
-    made = agent_schema()
+    made = build_editor_schema()
     bare = [
         f"{block}.{name}"
         for block, shape in [("the file", made), *made["$defs"].items()]

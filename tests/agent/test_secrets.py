@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from trimtab.agent.secrets import ENVIRON, is_harmless
-from trimtab.providers.choose import PROVIDERS
+from trimtab.agent.environment import ENVIRON, is_non_secret_variable
+from trimtab.providers.factory import ENDPOINT_BY_PROVIDER
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone shows processes so")
 KEY = "sk-ant-0123456789"
@@ -49,11 +49,13 @@ def ran(code: str, **more: str) -> Any:
 def test_what_is_not_listed_leaves_the_environment_and_is_still_known_to_the_agent():
     seen = ran(
         "import ctypes, os, posix\n"
-        "from trimtab.agent.secrets import ENVIRON, protect_secrets, withheld\n"
-        "protect_secrets(); protect_secrets()\n"
+        "from trimtab.agent.environment import (\n"
+        "    ENVIRON, list_withheld_variables, withhold_secrets_from_tools)\n"
+        "withhold_secrets_from_tools(); withhold_secrets_from_tools()\n"
         "c = ctypes.CDLL(None).getenv; c.restype = ctypes.c_char_p\n"
         "print([set(os.environ), {os.fsdecode(n) for n in posix.environ},\n"
-        "       {n for n in ENVIRON if c(os.fsencode(n))}, dict(ENVIRON), withheld()])"
+        "       {n for n in ENVIRON if c(os.fsencode(n))}, dict(ENVIRON),\n"
+        "       list_withheld_variables()])"
     )
     # In Python, in what Python began with, and for the libraries that ask C.
     for names in seen[:3]:
@@ -69,11 +71,11 @@ def test_what_is_not_listed_leaves_the_environment_and_is_still_known_to_the_age
 def test_what_the_kernel_shows_is_overwritten_whatever_python_has_made_of_it_since():
     seen = ran(
         "import os\n"
-        "from trimtab.agent.secrets import is_harmless\n"
-        "from trimtab.agent.seclusion import clear_environment\n"
+        "from trimtab.agent.environment import is_non_secret_variable\n"
+        "from trimtab.agent.memory_protection import overwrite_process_environment\n"
         "os.environ['ANTHROPIC_API_KEY'] = 'another'\n"
         "del os.environ['PGPASSWORD']\n"
-        "clear_environment(is_harmless)\n"
+        "overwrite_process_environment(is_non_secret_variable)\n"
         "print([open('/proc/self/environ', 'rb').read(), os.environ['ANTHROPIC_API_KEY']])"
     )
     shown = dict(entry.split("=", 1) for entry in seen[0].decode().split("\0") if entry)
@@ -87,10 +89,10 @@ def test_what_the_kernel_shows_is_overwritten_whatever_python_has_made_of_it_sin
 def test_programs_cannot_open_the_memory_and_those_of_root_cannot_get_the_right_to():
     seen = ran(
         "import subprocess\n"
-        "from trimtab.agent.seclusion import lock_memory\n"
+        "from trimtab.agent.memory_protection import protect_process_memory\n"
         "look = 'exec 2>&1; (: < /proc/$PPID/mem) && echo open; grep Cap /proc/self/status'\n"
         "say = lambda: subprocess.run(['sh', '-c', look], capture_output=True, text=True).stdout\n"
-        "lock_memory()\n"
+        "protect_process_memory()\n"
         "print([say()])"
     )
     lines = seen[0].splitlines()
@@ -107,8 +109,8 @@ def test_programs_cannot_open_the_memory_and_those_of_root_cannot_get_the_right_
 @pytest.mark.parametrize(
     "name",
     [
-        *(server.key for server in PROVIDERS.values() if server.key),
-        *(server.address for server in PROVIDERS.values() if server.address),
+        *(server.key_variable for server in ENDPOINT_BY_PROVIDER.values() if server.key_variable),
+        *(server.url_variable for server in ENDPOINT_BY_PROVIDER.values() if server.url_variable),
         *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "OPENAI_ADMIN_KEY", "PGPASSWORD"),
         *("DATABASE_URL", "TRIMTAB_STORE", "TRIMTAB_DATABASE", "TELEGRAM_TOKEN", "DISCORD_TOKEN"),
         *("AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "HTTP_PROXY", "https_proxy", "SSLKEYLOGFILE"),
@@ -117,7 +119,7 @@ def test_programs_cannot_open_the_memory_and_those_of_root_cannot_get_the_right_
     ],
 )
 def test_what_may_be_a_secret_is_not_among_what_is_harmless(name):
-    assert not is_harmless(name)
+    assert not is_non_secret_variable(name)
 
 
 def test_before_anything_is_withheld_it_is_the_environment(monkeypatch):

@@ -6,13 +6,19 @@ import pytest
 
 from tests.agent.files import DOCUMENT_0, ENVIRON, GOOD, LEAST, folder
 from trimtab import Context
-from trimtab.agent.agent import Agent, context_of, options_of
-from trimtab.agent.reading import read_agent
-from trimtab.agent.spec import Spec
-from trimtab.core.policies.knobs import Knobs, SummaryKnobs, ThresholdKnobs, ToolKnobs, knobs_from
-from trimtab.session.tools import Invocation, Tool
+from trimtab.agent.agent import Agent, build_context_options, build_policy_settings
+from trimtab.agent.config.loader import load_agent_spec
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.policy.config import (
+    PolicyConfig,
+    SummaryConfig,
+    ThresholdConfig,
+    ToolResultConfig,
+    parse_policy_config,
+)
+from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.session.turn import MAX_TOOL_ITERATIONS
-from trimtab.testing import Call, MemoryStore, ScriptedProvider
+from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 
 __all__ = ["folder"]
 
@@ -22,20 +28,20 @@ def anyio_backend():
     return "asyncio"
 
 
-def read(text: str) -> Spec:
+def read(text: str) -> AgentSpec:
     Path("agent.yaml").write_text(text, encoding="utf-8")
-    return read_agent(Path("agent.yaml"), ENVIRON)
+    return load_agent_spec(Path("agent.yaml"), ENVIRON)
 
 
 def test_the_example_of_document_0_sets_the_model_and_the_context(folder):
     spec = read(DOCUMENT_0)
-    options = options_of(spec, "", "anthropic")
+    options = build_context_options(spec, "", "anthropic")
     assert {name: options[name] for name in ("model", "max_input_tokens", "max_output_tokens")} == {
         "model": "claude-sonnet-4-20250514",
         "max_input_tokens": 150_000,
         "max_output_tokens": 8192,
     }
-    assert options["context"] == {
+    assert options["limits"] == {
         "max_history_tokens": 20_000,
         "max_tool_result_tokens": 8000,
         "tool_result_truncation": "head",
@@ -55,29 +61,31 @@ def test_the_example_of_document_0_sets_the_model_and_the_context(folder):
 )
 def test_a_server_of_ones_own_may_write_more_than_the_name_tells(folder, more, entry):
     asked = "" if "max_output_tokens" in more else "  max_output_tokens: 50000\n"
-    options = options_of(read(f"model:\n  name: gpt-4o\n{asked}{more}"), "", "openai_chat")
-    assert options["entry"] == entry
+    options = build_context_options(
+        read(f"model:\n  name: gpt-4o\n{asked}{more}"), "", "openai_chat"
+    )
+    assert options["model_info"] == entry
 
 
 def test_a_file_that_says_nothing_of_the_session_has_the_defaults(folder):
     spec = read(LEAST)
-    assert context_of(spec) == {}
+    assert build_policy_settings(spec) == {}
     assert spec.session.max_tool_iterations == MAX_TOOL_ITERATIONS == 25
     assert spec.session.on_disconnect == "pause"
 
 
 def test_every_knob_of_the_file_reaches_the_policy(folder):
     text = GOOD["settings of every policy"].replace("keep: 2}", "keep: 2}\n  policy: rolling", 1)
-    assert knobs_from(context_of(read(text))) == Knobs(
-        tools={"shell": ToolKnobs(exempt=True), "grep": ToolKnobs()},
-        summary=SummaryKnobs(window=4, keep=2, forced=4, max_tokens=60, price=0.0333),
-        thresholds=ThresholdKnobs(summarise=0.1, trim=1, keep=2),
+    assert parse_policy_config(build_policy_settings(read(text))) == PolicyConfig(
+        tools={"shell": ToolResultConfig(exempt=True), "grep": ToolResultConfig()},
+        summary=SummaryConfig(window=4, keep=2, forced=4, max_tokens=60, price=0.0333),
+        thresholds=ThresholdConfig(summarise=0.1, trim=1, keep=2),
     )
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_whatever_is_read_can_be_set(name, folder):
-    options = options_of(read(GOOD[name]), "Be brief.", "openai_chat")
+    options = build_context_options(read(GOOD[name]), "Be brief.", "openai_chat")
     assert Context(**options).window.settings.model == options["model"]
 
 
@@ -86,18 +94,20 @@ def test_whatever_is_read_can_be_set(name, folder):
     [("", 200_000), ("  context_window: 50000\n", 50_000), ("  context_window: 0\n", 200_000)],
 )
 def test_the_window_is_the_files_or_the_catalogs(given, limit, folder):
-    options = options_of(read("model:\n  name: claude-sonnet-4-5\n" + given), "", "anthropic")
+    options = build_context_options(
+        read("model:\n  name: claude-sonnet-4-5\n" + given), "", "anthropic"
+    )
     assert Context(**options).budget().limit == limit
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("most", [2, 5])
 async def test_a_turn_has_as_many_iterations_as_the_file_says(most, folder):
-    async def read_it(asked: Invocation) -> str:
+    async def read_it(asked: ToolInvocation) -> str:
         return "nothing yet"
 
     look = {"name": "look", "description": "Looks.", "input_schema": {"type": "object"}}
-    provider = ScriptedProvider("anthropic", [Call(name="look", arguments={})] * 9)
+    provider = ScriptedProvider("anthropic", [ScriptedCall(name="look", arguments={})] * 9)
     agent = Agent(
         spec=read(LEAST + f"session:\n  max_tool_iterations: {most}\n"),
         system="",
@@ -106,23 +116,23 @@ async def test_a_turn_has_as_many_iterations_as_the_file_says(most, folder):
         tools=[Tool(definition=look, run=read_it)],
         environ={},
     )
-    session = await agent.session("a")
-    ended = await agent.turn(session, {"role": "user", "content": "Look until you see it."})
-    assert (ended.why, ended.calls) == ("iterations", most)
+    session = await agent.open_session("a")
+    ended = await agent.run_turn(session, {"role": "user", "content": "Look until you see it."})
+    assert (ended.reason, ended.calls) == ("iterations", most)
 
 
 def test_a_window_of_messages_is_as_the_file_says(folder):
     spec = read(
         LEAST + "session:\n  policy: rolling\n  summary: {window: 4, keep: 2, by: extract}\n"
     )
-    context = Context(**options_of(spec, "", "anthropic"))
+    context = Context(**build_context_options(spec, "", "anthropic"))
     for number in range(4):
         context.add({"role": "user", "content": f"question {number} " * 40})
         context.add({"role": "assistant", "content": f"answer {number} " * 40})
     context.add({"role": "user", "content": "and now?"})
     context.request()
     assert context.window.summary is not None
-    assert context.window.messages <= 4
+    assert context.window.visible_messages <= 4
 
 
 @pytest.mark.parametrize(
@@ -132,7 +142,7 @@ def test_the_file_says_how_long_the_provider_caches(folder, written, marks):
     """`off` is written without quotes, though YAML takes it for false."""
     line = f"  cache: {written}\n" if written else ""
     spec = read(f"model:\n  name: claude-sonnet-4-5\n{line}")
-    context = Context(**options_of(spec, "You are careful.", "anthropic"))
+    context = Context(**build_context_options(spec, "You are careful.", "anthropic"))
     context.add({"role": "user", "content": "Hello"})
     request = context.request()
     blocks = [*request["system"], *request["messages"][0]["content"]]

@@ -5,20 +5,20 @@ import sys
 from benchmarks import llama_server, real_model
 from benchmarks.llama_server import Running, Seen
 from benchmarks.peers.envs import VARIABLE, Absent
-from trimtab.dialects import dialect
+from trimtab.dialects import get_dialect
 
 CALL = {"id": "call_1_0", "name": "read_file", "arguments": {"path": "1_0.py"}}
 
 
 def test_a_scripted_call_reads_the_same_streamed_and_whole():
-    chat = dialect("openai_chat")
-    gathering = chat.gather()
+    chat = get_dialect("openai_chat")
+    gathering = chat.create_stream_accumulator()
     for event in real_model.scripted(CALL, stream=True):
         gathering.feed(event)
-    streamed = gathering.reply()
+    streamed = gathering.reply_body()
     (whole,) = real_model.scripted(CALL, stream=False)
     assert streamed is not None
-    one, other = chat.read_reply(streamed).message, chat.read_reply(whole).message
+    one, other = chat.parse_reply(streamed).message, chat.parse_reply(whole).message
     assert [(call.id, call.name, call.arguments) for call in one.calls] == [
         ("call_1_0", "read_file", '{"path": "1_0.py"}')
     ]

@@ -1,11 +1,11 @@
 """The counts of the chaos run count what they say: they would see what must not happen."""
 
 from benchmarks.serve_troubles import Asked, Fate, repeated, unrecorded
-from trimtab.testing.server import Record
+from trimtab.testing.server import RecordedRequest
 
 
 def asked(before, reply, fate: Fate = "answered", session="s"):
-    record = Record(number=1, dialect="anthropic", key="", raw=b"", reply={"id": reply})
+    record = RecordedRequest(number=1, dialect="anthropic", key="", raw=b"", reply={"id": reply})
     return Asked(session=session, before=before, fate=fate, record=record)
 
 

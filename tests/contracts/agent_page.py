@@ -6,9 +6,17 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from trimtab.agent.schema import schema_text
-from trimtab.agent.shape import NAME, Shape, kinds, plain, shape_at, whole, words
-from trimtab.agent.spec import Common
+from trimtab.agent.config.schema import (
+    ANY_NAME,
+    SchemaNode,
+    build_spec_schema,
+    describe_expected_value,
+    find_schema_at,
+    format_editor_schema,
+    list_tool_kinds,
+    resolve_schema,
+)
+from trimtab.agent.config.spec import CommonToolSpec
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "agent.md"
@@ -18,34 +26,34 @@ BEGIN = (
 )
 END = "<!-- The end of what is made. -->\n"
 TABLE = "| setting | value | default | meaning |\n|---|---|---|---|\n"
-TOOLS = f"tools.{NAME}"
+TOOLS = f"tools.{ANY_NAME}"
 BLOCKS = (
     "model",
     "session",
     "session.context",
-    f"session.context.tools.{NAME}",
+    f"session.context.tools.{ANY_NAME}",
     "session.summary",
     "session.thresholds",
 )
-DOORS = ("serve", "telegram", "discord", f"schedules.{NAME}")
+DOORS = ("serve", "telegram", "discord", f"schedules.{ANY_NAME}")
 """How it is reached."""
 
 
 def reference() -> str:
     """Every block and every setting."""
-    common = set(Common.model_fields)
-    parts: list[str] = [_section("At the top", whole(), set())]
+    common = set(CommonToolSpec.model_fields)
+    parts: list[str] = [_section("At the top", build_spec_schema(), set())]
     parts += [_section(f"`{path}`", _at(path), set()) for path in BLOCKS]
     tool = _at(TOOLS)
-    some = plain({"$ref": kinds(tool)["shell"]}, None)
+    some = resolve_schema({"$ref": list_tool_kinds(tool)["shell"]}, None)
     own = set(some["properties"]) - common
-    some = {**some, "description": Common.__doc__ or ""}
+    some = {**some, "description": CommonToolSpec.__doc__ or ""}
     parts.append(_section(f"`{TOOLS}` of any kind", some, own))
     for kind in ("shell", "command", "python", "mcp"):
-        shape = plain({"$ref": kinds(tool)[kind]}, None)
+        shape = resolve_schema({"$ref": list_tool_kinds(tool)[kind]}, None)
         parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, common))
     parts += [_section(f"`{path}`", _at(path), set()) for path in DOORS]
-    rule = plain(_at("telegram")["properties"]["rules"]["items"], None)
+    rule = resolve_schema(_at("telegram")["properties"]["rules"]["items"], None)
     parts.insert(-2, _section("`telegram.rules`, each", rule, set()))
     return "\n".join(parts)
 
@@ -57,30 +65,34 @@ def page() -> str:
     return f"{text[:before]}\n{reference()}\n{text[after:]}"
 
 
-def _at(path: str) -> Shape:
-    found = shape_at(tuple(path.split(".")), None)
+def _at(path: str) -> SchemaNode:
+    found = find_schema_at(tuple(path.split(".")), None)
     assert found is not None, path
     return found
 
 
-def _section(title: str, shape: Shape, without: set[str]) -> str:
+def _section(title: str, shape: SchemaNode, without: set[str]) -> str:
     about = f"{_line(shape['description'])}\n\n" if "description" in shape else ""
     rows = "".join(_rows(shape, without))
     return f"### {title}\n\n{about}{TABLE}{rows}"
 
 
-def _rows(shape: Shape, without: set[str]) -> Iterator[str]:
+def _rows(shape: SchemaNode, without: set[str]) -> Iterator[str]:
     required = shape.get("required", ())
     for name, given in shape["properties"].items():
         if name in without:
             continue
-        inner = plain(given, None)
+        inner = resolve_schema(given, None)
         default = "must be given" if name in required else _default(given)
-        value = ", ".join(f"`{one}`" for one in inner["enum"]) if "enum" in inner else words(inner)
+        value = (
+            ", ".join(f"`{one}`" for one in inner["enum"])
+            if "enum" in inner
+            else describe_expected_value(inner)
+        )
         yield f"| `{name}` | {value} | {default} | {_line(given['description'])} |\n"
 
 
-def _default(shape: Shape) -> str:
+def _default(shape: SchemaNode) -> str:
     value = shape.get("default")
     if value is None or value == [] or isinstance(value, dict):
         return ""
@@ -94,5 +106,5 @@ def _line(text: str) -> str:
 
 
 if __name__ == "__main__":
-    SCHEMA.write_text(schema_text(), encoding="utf-8")
+    SCHEMA.write_text(format_editor_schema(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")

@@ -66,7 +66,7 @@ MANY = {"argument": 3, "option": 10}
 
 def leaves(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every command that does something, by its whole name."""
-    command = getattr(command, "loaded", lambda: command)()
+    command = getattr(command, "load_command", lambda: command)()
     for part, child in getattr(command, "commands", {}).items():
         yield from leaves(child, f"{name} {part}")
     if not hasattr(command, "commands"):

@@ -31,7 +31,8 @@ EXAMPLES: dict[str, Any] = {
 
 def verify(dialect: str, request: Mapping[str, Any]) -> None:
     """Refuse what the provider would refuse."""
-    problems = importlib.import_module(f"trimtab.dialects.{dialect}").check(request)
+    codec = importlib.import_module(f"trimtab.dialects.{dialect}.codec")
+    problems = codec.find_request_errors(request)
     if problems:
         raise ValueError(f"{dialect} would refuse this request: {'; '.join(problems)}")
 

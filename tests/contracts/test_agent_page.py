@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.agent_page import DOCS, PAGE, SCHEMA, page
-from trimtab.agent import spec
-from trimtab.agent.problems import AgentFileError
-from trimtab.agent.reading import read_agent
-from trimtab.agent.schema import schema_text
-from trimtab.agent.shape import blocks
-from trimtab.providers.choose import PROVIDERS
+from trimtab.agent.config import spec
+from trimtab.agent.config.agent_file import AgentFileError
+from trimtab.agent.config.loader import load_agent_spec
+from trimtab.agent.config.schema import format_editor_schema, iterate_config_blocks
+from trimtab.providers.factory import ENDPOINT_BY_PROVIDER
 
 YAML = re.compile(r"^```yaml\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -21,7 +20,7 @@ ENVIRON = {"ANTHROPIC_API_KEY": "k", "TICKETS_TOKEN": "t"}
 
 
 def test_the_schema_is_as_the_settings_make_it():
-    assert SCHEMA.read_text(encoding="utf-8") == schema_text(), "run `make agent-docs`"
+    assert SCHEMA.read_text(encoding="utf-8") == format_editor_schema(), "run `make agent-docs`"
 
 
 def test_the_reference_is_as_the_settings_make_it():
@@ -30,7 +29,10 @@ def test_the_reference_is_as_the_settings_make_it():
 
 def test_every_setting_stands_in_the_reference():
     missing = [
-        name for _, shape in blocks() for name in shape["properties"] if f"| `{name}` |" not in TEXT
+        name
+        for _, shape in iterate_config_blocks()
+        for name in shape["properties"]
+        if f"| `{name}` |" not in TEXT
     ]
     assert missing == []
 
@@ -49,18 +51,18 @@ def test_every_field_of_a_block_has_a_docstring():
 
 
 def test_every_provider_stands_in_the_table_with_its_key():
-    for name, server in PROVIDERS.items():
+    for name, server in ENDPOINT_BY_PROVIDER.items():
         row = next(
             line for line in TEXT.splitlines() if line.startswith("|") and f"`{name}`" in line
         )
-        assert server.key is None or f"`{server.key}`" in row
+        assert server.key_variable is None or f"`{server.key_variable}`" in row
 
 
 @pytest.mark.parametrize("text", YAML.findall(TEXT))
 def test_an_example_of_the_page_is_read(text, tmp_path):
     path = tmp_path / "agent.yaml"
     path.write_text(text, encoding="utf-8")
-    assert read_agent(path, ENVIRON).model.name
+    assert load_agent_spec(path, ENVIRON).model.name
 
 
 def test_the_errors_of_the_page_are_those_that_are_told(tmp_path, monkeypatch):
@@ -71,7 +73,7 @@ def test_the_errors_of_the_page_are_those_that_are_told(tmp_path, monkeypatch):
         encoding="utf-8",
     )
     with pytest.raises(AgentFileError) as raised:
-        read_agent(Path("agent.yaml"), {})
+        load_agent_spec(Path("agent.yaml"), {})
     assert f"```text\n{raised.value}\n```" in TEXT
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from trimtab.cli.app import COMMANDS
+from trimtab.cli.app import TRIMTAB_COMMANDS
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -46,16 +46,16 @@ def test_the_compose_file_names_commands_and_services_that_exist():
     services = compose()["services"]
     for name, service in services.items():
         if service["image"] == "trimtab":
-            assert service["command"][0] in COMMANDS, name
+            assert service["command"][0] in TRIMTAB_COMMANDS, name
             assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
         for needed in service.get("depends_on", {}):
             assert needed in services, name
 
 
 def test_containers_have_longer_to_stop_than_turns_have_to_end():
-    from trimtab.agent.doors import Serve
+    from trimtab.agent.config.spec import ServeSpec
 
-    drain = Serve().drain
+    drain = ServeSpec().drain
     for name in ("serve", "worker"):
         grace = compose()["services"][name]["stop_grace_period"]
         assert float(grace.removesuffix("s")) > drain

@@ -9,18 +9,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.worker.served import Served, served
-from trimtab.agent.doors import Discord
-from trimtab.gateways.discord import Pace, door
-from trimtab.session.tools import Invocation, Tool
-from trimtab.stores.store import Store
-from trimtab.testing.discord import Simulator, serve
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.door import Door
-from trimtab.worker.letters import Outbound
-from trimtab.worker.mail import Mail
+from trimtab.agent.config.spec import DiscordSpec
+from trimtab.server.channels.base import Channel
+from trimtab.server.channels.discord import DiscordTiming, create_discord_channel
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.queue.protocol import MessageQueue
+from trimtab.session.tools import Tool, ToolInvocation
+from trimtab.stores.base import Store
+from trimtab.testing.discord import DiscordSimulator, serve_simulated_discord
 
-PACE = Pace(
-    identify=0.01, servers=0.05, again=0.02, longest=0.2, typing=0.05, limited=1.0, keeping=0.01
+PACE = DiscordTiming(
+    identify_interval_s=0.01,
+    guild_ready_timeout_s=0.05,
+    first_reconnect_wait_s=0.02,
+    max_retry_wait_s=0.2,
+    typing_interval_s=0.05,
+    max_rate_limit_wait_s=1.0,
+    first_intake_retry_s=0.01,
 )
 PATIENCE = 10.0
 """Seconds after which something that should have happened has not."""
@@ -42,7 +48,7 @@ class Waiting:
         definition = {"name": "wait", "description": "Wait.", "input_schema": properties}
         self.tool = Tool(definition=definition, run=self._run)
 
-    async def _run(self, asked: Invocation) -> str:
+    async def _run(self, asked: ToolInvocation) -> str:
         self.begun.set()
         await self.go_on.wait()
         return "waited"
@@ -56,13 +62,13 @@ def echo(request: Any) -> str:
 class House:
     """All of it."""
 
-    discord: Simulator
+    discord: DiscordSimulator
     served: Served
-    door: Door
+    door: Channel
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
-    tried: list[Outbound] = field(default_factory=list)
+    tried: list[OutboundMessage] = field(default_factory=list)
 
-    async def deliver(self, reply: Outbound) -> None:
+    async def deliver(self, reply: OutboundMessage) -> None:
         self.tried.append(reply)
         await self.door.deliver(reply)
 
@@ -77,14 +83,14 @@ class House:
 
     async def posted(self, channel: int, count: int = 1) -> list[str]:
         """What the bot says in a channel, when it has said so much."""
-        await until(lambda: len(self.discord.posted(channel)) >= count)
-        return self.discord.posted(channel)
+        await until(lambda: len(self.discord.list_posted_texts(channel)) >= count)
+        return self.discord.list_posted_texts(channel)
 
     async def heard(self, channel: int, user: Any) -> None:
         """Wait until all that was said so far is handled: something behind it is answered."""
-        before = len(self.discord.posted(channel))
-        await self.discord.say(channel, user, "Are you there?")
-        await until(lambda: len(self.discord.posted(channel)) > before)
+        before = len(self.discord.list_posted_texts(channel))
+        await self.discord.post_user_message(channel, user, "Are you there?")
+        await until(lambda: len(self.discord.list_posted_texts(channel)) > before)
 
 
 async def until(condition: Callable[[], Any], patience: float = PATIENCE) -> None:
@@ -101,21 +107,21 @@ async def eventually(condition: Callable[[], Awaitable[Any]], patience: float = 
 
 @asynccontextmanager
 async def living(
-    discord: Simulator,
+    discord: DiscordSimulator,
     *script: Any,
     allow: Any = ("*",),
     deny: Any = (),
     threads: bool = True,
     store: Store | None = None,
-    mail: Mail | None = None,
-    pace: Pace = PACE,
+    mail: MessageQueue | None = None,
+    pace: DiscordTiming = PACE,
     connected: bool = True,
     tools: Any = (),
     **more: Any,
 ) -> AsyncGenerator[House]:
     """A bot that is connected."""
     made = served(*(script or [echo] * 50), store=store, mail=mail, tools=tools)
-    block = Discord.model_validate(
+    block = DiscordSpec.model_validate(
         {
             "token": discord.options.token,
             "allow": [str(one) for one in allow],
@@ -125,11 +131,11 @@ async def living(
             **more,
         }
     )
-    house = House(discord, made, door(made.service, "helper", block, pace=pace))
-    delivery = Delivery(made.service.mail, {"discord": house.deliver})
+    house = House(discord, made, create_discord_channel(made.service, "helper", block, timing=pace))
+    delivery = ReplyDelivery(made.service.queue, {"discord": house.deliver})
     house.tasks = [
         asyncio.create_task(house.door.run()),
-        asyncio.create_task(delivery.run(every=0.01)),
+        asyncio.create_task(delivery.run(poll_s=0.01)),
     ]
     try:
         if connected:
@@ -149,5 +155,5 @@ async def living(
 @asynccontextmanager
 async def at_home(*script: Any, **options: Any) -> AsyncGenerator[House]:
     """A Discord with one bot and nothing special."""
-    async with serve() as discord, living(discord, *script, **options) as house:
+    async with serve_simulated_discord() as discord, living(discord, *script, **options) as house:
         yield house

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.gateways.discord.chunks import LIMIT, chunks
-from trimtab.gateways.utf16 import units
+from trimtab.server.channels.discord.chunking import MAX_MESSAGE_UTF16_UNITS, split_discord_message
+from trimtab.server.channels.utf16 import count_utf16_units
 
 FAMILY = "👨‍👩‍👧‍👦"
 NAMED = ("<@1234567890>", "<@!12>", "<#77>", "<:wave:123456>", "<a:dance:99>", "<t:1700000000:R>")
@@ -48,8 +48,8 @@ def letters(text: str) -> str:
 @given(TEXTS, st.integers(120, 400))
 @settings(max_examples=100, deadline=None)
 def test_all_is_there_in_order_within_the_limit(text, limit):
-    pieces = chunks(text, limit)
-    assert all(0 < units(piece) <= limit for piece in pieces)
+    pieces = split_discord_message(text, limit)
+    assert all(0 < count_utf16_units(piece) <= limit for piece in pieces)
     assert letters("".join(pieces)) == letters(text)
     assert all(piece.count("```") % 2 == 0 for piece in pieces)
 
@@ -57,23 +57,25 @@ def test_all_is_there_in_order_within_the_limit(text, limit):
 @given(TEXTS, st.integers(120, 400))
 @settings(max_examples=100, deadline=None)
 def test_nothing_that_is_one_thing_to_a_reader_is_torn(text, limit):
-    pieces = chunks(text, limit)
+    pieces = split_discord_message(text, limit)
     for one in (*NAMED, FAMILY, "🇨🇭", "👍🏽", "e\u0301"):
         assert sum(piece.count(one) for piece in pieces) == text.count(one)
     for block in re.findall(r"```(?:python)?\n.*?\n```", text, re.DOTALL):
-        if units(block) <= limit:
+        if count_utf16_units(block) <= limit:
             assert any(block in piece for piece in pieces)
 
 
 def test_a_short_reply_is_one_piece_as_it_is():
     text = "Hello.\n\n```python\nprint(1)\n```\n\n- one\n  - two"
-    assert chunks(text) == [text]
-    assert chunks(" \n ") == []
+    assert split_discord_message(text) == [text]
+    assert split_discord_message(" \n ") == []
 
 
 def test_code_that_is_longer_than_a_message_is_closed_and_opened_again_between_lines():
     lines = [f"    line {number}" for number in range(400)]
-    first, *rest = chunks("Look:\n```python\n" + "\n".join(lines) + "\n```\nThat is it.")
+    first, *rest = split_discord_message(
+        "Look:\n```python\n" + "\n".join(lines) + "\n```\nThat is it."
+    )
     assert first == "Look:"
     assert len(rest) == 3
     assert all(piece.startswith("```python\n    line") for piece in rest)
@@ -83,12 +85,16 @@ def test_code_that_is_longer_than_a_message_is_closed_and_opened_again_between_l
 
 
 def test_code_that_was_never_closed_is_closed():
-    assert chunks("So:\n```sh\nls\n") == ["So:\n```sh\nls\n```"]
+    assert split_discord_message("So:\n```sh\nls\n") == ["So:\n```sh\nls\n```"]
 
 
 def test_a_line_of_code_without_end_is_cut_all_the_same():
-    pieces = chunks("```\n" + "x" * 5_000 + "\n```")
-    assert [len(piece) for piece in pieces] == [LIMIT, LIMIT, 5_000 - 2 * (LIMIT - 8) + 8]
+    pieces = split_discord_message("```\n" + "x" * 5_000 + "\n```")
+    assert [len(piece) for piece in pieces] == [
+        MAX_MESSAGE_UTF16_UNITS,
+        MAX_MESSAGE_UTF16_UNITS,
+        5_000 - 2 * (MAX_MESSAGE_UTF16_UNITS - 8) + 8,
+    ]
     assert "".join(piece[4:-4] for piece in pieces) == "x" * 5_000
 
 
@@ -104,4 +110,4 @@ def test_a_line_of_code_without_end_is_cut_all_the_same():
     ],
 )
 def test_a_cut_is_made_where_a_reader_would(text, pieces):
-    assert chunks(text, 60) == pieces
+    assert split_discord_message(text, 60) == pieces

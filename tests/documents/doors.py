@@ -92,16 +92,18 @@ class Server:
 
     async def write(self, text: str) -> None:
         """Say something on Telegram, and wait for the reply."""
-        count = len(self.telegram.texts(ADA))
-        self.telegram.says(ADA, text)
-        await until(lambda: len(self.telegram.texts(ADA)) > count, "a reply on Telegram")
+        count = len(self.telegram.list_bot_texts(ADA))
+        self.telegram.post_user_message(ADA, text)
+        await until(lambda: len(self.telegram.list_bot_texts(ADA)) > count, "a reply on Telegram")
 
     async def post(self, text: str) -> None:
         """Say something on Discord, and wait for the reply."""
-        channel = self.discord.direct(self.ann)
-        count = len(self.discord.posted(channel))
-        await self.discord.say(channel, self.ann, text)
-        await until(lambda: len(self.discord.posted(channel)) > count, "a reply on Discord")
+        channel = self.discord.open_direct_channel(self.ann)
+        count = len(self.discord.list_posted_texts(channel))
+        await self.discord.post_user_message(channel, self.ann, text)
+        await until(
+            lambda: len(self.discord.list_posted_texts(channel)) > count, "a reply on Discord"
+        )
 
     async def replies(self) -> dict[str, list[str]]:
         """What was answered, by the door."""
@@ -109,15 +111,15 @@ class Server:
         return {
             "http": [said["text"] for said in web if said["role"] == "assistant"],
             "schedule": [said["text"] for said in ticks if said["role"] == "assistant"],
-            "telegram": self.telegram.texts(ADA),
-            "discord": self.discord.posted(self.discord.direct(self.ann)),
+            "telegram": self.telegram.list_bot_texts(ADA),
+            "discord": self.discord.list_posted_texts(self.discord.open_direct_channel(self.ann)),
         }
 
     async def picture(self) -> bytes:
         """What `/context` shows on Telegram."""
-        self.telegram.says(ADA, "/context")
-        await until(lambda: self.telegram.calls("sendPhoto"), "a picture")
-        return self.telegram.calls("sendPhoto")[0].given["photo"]
+        self.telegram.post_user_message(ADA, "/context")
+        await until(lambda: self.telegram.list_calls("sendPhoto"), "a picture")
+        return self.telegram.list_calls("sendPhoto")[0].params["photo"]
 
     async def leave_early(self) -> None:
         """Ask for something that takes long, and go while a tool is at work."""
@@ -151,8 +153,8 @@ class Server:
 @asynccontextmanager
 async def served(folder: Path, tick: str, **session: Any) -> AsyncGenerator[Server]:
     """Serve an agent; what its schedule says is due at once."""
-    from trimtab.testing.discord import serve as serve_discord
-    from trimtab.testing.telegram import serve as serve_telegram
+    from trimtab.testing.discord import serve_simulated_discord as serve_discord
+    from trimtab.testing.telegram import serve_simulated_telegram as serve_telegram
 
     async with AsyncExitStack() as held:
         model = held.enter_context(served_model())
@@ -170,7 +172,7 @@ async def served(folder: Path, tick: str, **session: Any) -> AsyncGenerator[Serv
                 "wait": {"kind": "command", "description": "Wait.", "command": ["cat", str(pipe)]}
             },
             telegram={
-                "token": bot_api.api.token,
+                "token": bot_api.simulator.token,
                 "allow": ["*"],
                 "api": bot_api.url,
                 "stream": False,
@@ -190,8 +192,8 @@ async def served(folder: Path, tick: str, **session: Any) -> AsyncGenerator[Serv
         reading = asyncio.create_task(asyncio.to_thread(log.extend, process.stderr))
         try:
             await asyncio.wait_for(discord.gateway.identified.wait(), PATIENCE)
-            ann = discord.user("Ann")
-            yield Server(url, model, bot_api.api, discord, ann, pipe, log)
+            ann = discord.add_user("Ann")
+            yield Server(url, model, bot_api.simulator, discord, ann, pipe, log)
         except AssertionError as error:
             error.add_note("".join(log[-5:]))
             raise

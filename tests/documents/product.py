@@ -28,13 +28,13 @@ from typing import Any, Self
 
 from trimtab import CannotFit as CannotFit
 from trimtab import Context, check, fit
-from trimtab.providers.errors import read_error
-from trimtab.providers.provider import Failure, Provider, ProviderError
+from trimtab.providers.base import Provider, ProviderError, ProviderFailure
+from trimtab.providers.error_parser import parse_error_response
 from trimtab.session import Session
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import Tool
-from trimtab.session.turn import Ended, run_turn
-from trimtab.testing import Call, MemoryStore, ScriptedProvider
+from trimtab.session.turn import TurnFinished, run_turn
+from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 
 LAYERED, COMPACT, ROLLING, THRESHOLDS = "layered", "compact", "rolling", "thresholds"
 AUTO, FULL = "auto", "full"
@@ -162,7 +162,7 @@ def _options(
         "max_input_tokens": limit,
         "context_window": window,
         "max_output_tokens": output,
-        "context": knobs,
+        "limits": knobs,
         "goal": goal,
         "summaries": "manual" if by_hand else None,
         "recall": recall or None,
@@ -181,12 +181,14 @@ class Seen:
     def summary(self) -> str | None:
         """The summary as the model reads it, with the line that frames it."""
         window = self._seen.window
-        return None if window.summary is None else window.framed(window.summary)
+        return (
+            None if window.summary is None else window.conversation.framed_summary(window.summary)
+        )
 
     @property
     def messages(self) -> int:
         """Messages that the model sees."""
-        return self._seen.window.messages
+        return self._seen.window.visible_messages
 
     @property
     def bytes(self) -> int:
@@ -286,7 +288,7 @@ class Talk(Seen):
 
     def refused(self, status: int, body: Mapping[str, Any]) -> str:
         """Let the last call fail with what a provider answered; returns what that was taken for."""
-        found = read_error(status, body)
+        found = parse_error_response(status, body)
         self._held.fail(found.kind, limit=found.limit, input=found.input, requested=found.requested)
         return found.kind
 
@@ -305,7 +307,7 @@ class Talk(Seen):
 
     def wanted(self) -> Any:
         """What should be summarised now, with `prior` and `span`; None for nothing."""
-        return self._held.wanted_summary()
+        return self._held.pending_summary()
 
     def summarise(self, text: str, span: Any = None) -> None:
         self._held.add_summary(text, span=span)
@@ -350,18 +352,18 @@ def script(*replies: Any, wire: str = ANTHROPIC) -> ScriptedProvider:
     return ScriptedProvider(wire, list(replies))
 
 
-def asks(count: int, name: str = "read") -> list[Call]:
+def asks(count: int, name: str = "read") -> list[ScriptedCall]:
     """Replies that call a tool, one call each."""
-    return [Call(name=name, arguments={"path": f"src/f{n}.rs"}) for n in range(count)]
+    return [ScriptedCall(name=name, arguments={"path": f"src/f{n}.rs"}) for n in range(count)]
 
 
-def overflow(message: str = "prompt is too long", limit: int | None = None) -> Failure:
+def overflow(message: str = "prompt is too long", limit: int | None = None) -> ProviderFailure:
     """A refusal for length."""
-    return Failure(kind="overflow", message=message, limit=limit)
+    return ProviderFailure(kind="overflow", message=message, limit=limit)
 
 
-def outage() -> Failure:
-    return Failure(kind="server", message="down")
+def outage() -> ProviderFailure:
+    return ProviderFailure(kind="server", message="down")
 
 
 def cheap(provider: Provider, *, single_results: bool = False) -> Summariser:
@@ -402,35 +404,35 @@ class Model:
 
     def script(self, *steps: Any, otherwise: Any) -> None:
         """Say what it replies next, and what to all else."""
-        self._simulator.script.set(list(steps), otherwise=otherwise)
+        self._simulator.script.set_replies(list(steps), otherwise=otherwise)
 
     def counts(self) -> dict[str, int]:
         """Of requests, by what became of them."""
         return self._simulator.stats()
 
     def requests(self) -> list[dict[str, Any]]:
-        return [record.body for record in self._simulator.records.all]
+        return [record.body for record in self._simulator.records.requests]
 
     def sizes(self) -> list[int]:
         """Tokens of each request, as the server counted them."""
-        return [record.tokens for record in self._simulator.records.all]
+        return [record.tokens for record in self._simulator.records.requests]
 
 
 @contextmanager
 def served_model(**options: Any) -> Generator[Model]:
-    from trimtab.testing.server import serve
+    from trimtab.testing.server import serve_simulated_provider
 
     own: dict[str, Any] = {"tokenizer": "estimate", **options}
-    with serve(**own) as served:
+    with serve_simulated_provider(**own) as served:
         yield Model(served)
 
 
 @asynccontextmanager
 async def asked_by_sdk(model: Model) -> AsyncGenerator[Provider]:
     """The real SDK of Anthropic, which asks the served model."""
-    from trimtab.providers.anthropic import Anthropic
+    from trimtab.providers.anthropic import AnthropicProvider
 
-    provider = Anthropic(base_url=model.url, api_key="any")
+    provider = AnthropicProvider(base_url=model.url, api_key="any")
     try:
         yield provider
     finally:
@@ -496,26 +498,26 @@ class Life(Seen):
         told: list[Any] = []
         hear: Callable[[Any], None] = told.append
         if watched is not None:
-            from trimtab.observe import observed
+            from trimtab.observe import instrument
 
-            hear = observed(told.append, agent=watched)
+            hear = instrument(told.append, agent=watched)
         more: dict[str, Any] = {} if iterations is None else {"max_tool_iterations": iterations}
-        ended: Ended = await run_turn(
+        ended: TurnFinished = await run_turn(
             self._held,
             model,
             tools,
-            says={"role": "user", "content": says},
-            selected=selected,
+            message={"role": "user", "content": says},
+            turn_tools=selected,
             summariser=summariser,
-            tell=hear,
+            on_event=hear,
             **more,
         )
-        notices = [each.text for each in told if type(each).__name__ == "Notice"]
-        return Ending(why=ended.why, calls=ended.calls, notices=notices)
+        notices = [each.text for each in told if type(each).__name__ == "UserNotice"]
+        return Ending(why=ended.reason, calls=ended.calls, notices=notices)
 
     async def settle(self) -> None:
         """Wait for what runs in the background."""
-        await self._held.settle()
+        await self._held.wait_for_background()
 
     async def close(self) -> None:
         await self._held.close()
@@ -523,11 +525,11 @@ class Life(Seen):
     async def call_positions(self) -> list[int]:
         """Where in the log a call was made."""
         events = [event async for event in self._held.store.events(self._held.id)]
-        return [event.seq for event in events if type(event.body).__name__ == "Call"]
+        return [event.seq for event in events if type(event.body).__name__ == "ModelCall"]
 
     async def rebuild(self, call: int) -> dict[str, Any]:
         """The request of a past call, made again from the log."""
-        return await self._held.rebuild(call)
+        return await self._held.rebuild_request(call)
 
 
 def folder_store(folder: Path) -> Any:
@@ -565,9 +567,9 @@ def counting_messages() -> Generator[Callable[[], int]]:
 
 def metrics_page() -> str:
     """What a scraper reads."""
-    from trimtab.observe.prometheus import render
+    from trimtab.observe.prometheus import render_metrics
 
-    return render()[0].decode()
+    return render_metrics()[0].decode()
 
 
 @contextmanager

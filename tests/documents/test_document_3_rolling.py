@@ -67,7 +67,7 @@ class Conversation:
     async def run(self, turns: int, **how: Any) -> Life:
         self.life = await Life.begin(ROLLING, model=self._name, **self._options)
         for number in range(turns):
-            self.model.add(answer(number))
+            self.model.add_replies(answer(number))
             await self.life.turn(self.model, question(number), summariser=cheap(self.small), **how)
             await self.life.settle()
         return self.life

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from trimtab.core.event import (
-    Attempt,
-    Body,
-    Call,
+from trimtab.log.event import (
+    CallOutcome,
     Edit,
-    Erase,
     Event,
+    EventBody,
     Fork,
-    LeftOut,
-    Listed,
-    Outcome,
+    ListedUserPart,
+    MessageAdded,
+    ModelCall,
+    OmittedUserMessages,
+    PayloadErasure,
     Pin,
-    Repair,
-    Retention,
+    RetentionErasure,
     Rewind,
-    Said,
     Settings,
     Size,
-    Turn,
+    SummaryAttempt,
+    ToolResultRepair,
+    TurnStateChange,
     Usage,
 )
-from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult
+from trimtab.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
 
 SIZE = Size(bytes=12, tokens=3)
 EXTRA = {"cache_control": {"type": "ephemeral"}}
@@ -35,11 +35,11 @@ MESSAGE = Message(
         Media(
             kind="image", mime="image/png", data="aGk=", url="https://example.org/a", extra=EXTRA
         ),
-        Opaque(data={"type": "thinking", "signature": "c2ln"}, thinking=True),
+        OpaqueBlock(data={"type": "thinking", "signature": "c2ln"}, thinking=True),
         ToolCall(id="call_1", name="read", arguments='{"path": "ü"}', extra=EXTRA),
         ToolResult(
             call_id="call_0",
-            content=(Text(text="no"), Media(kind="file"), Opaque(data={"type": "x"})),
+            content=(Text(text="no"), Media(kind="file"), OpaqueBlock(data={"type": "x"})),
             is_error=True,
             plain=False,
             extra=EXTRA,
@@ -50,7 +50,7 @@ MESSAGE = Message(
     extra={"name": "ann"},
 )
 
-BODIES: tuple[Body, ...] = (
+BODIES: tuple[EventBody, ...] = (
     Settings(
         model="claude-sonnet-4-5",
         dialect="anthropic",
@@ -67,7 +67,7 @@ BODIES: tuple[Body, ...] = (
         renderer=2,
         head=SIZE,
     ),
-    Said(
+    MessageAdded(
         message=MESSAGE,
         sizes=(SIZE, SIZE, SIZE, SIZE, SIZE),
         counter="bytes/4",
@@ -90,16 +90,20 @@ BODIES: tuple[Body, ...] = (
         prior=1,
         spares=(7,),
         pieces=((0, 12), (40, 52)),
-        listed=(Listed(2, 0), Listed(4, 1, 30, 20), Listed(6, 0, 0, 0, 2, 0)),
+        listed=(
+            ListedUserPart(2, 0),
+            ListedUserPart(4, 1, 30, 20),
+            ListedUserPart(6, 0, 0, 0, 2, 0),
+        ),
         relists=True,
-        left_out=LeftOut(3, 1, 9, 1_700_000_000.5, 1_700_000_100.0),
+        left_out=OmittedUserMessages(3, 1, 9, 1_700_000_000.5, 1_700_000_100.0),
     ),
-    Repair(
+    ToolResultRepair(
         message=Message(role="tool", parts=(ToolResult(call_id="call_1", content=()),)),
         sizes=(SIZE,),
         why="no result came",
     ),
-    Call(
+    ModelCall(
         position=4,
         max_output=8_192,
         hash="ab" * 32,
@@ -113,20 +117,20 @@ BODIES: tuple[Body, ...] = (
         volatile="It is noon.",
         note={"meter": 12.5},
     ),
-    Outcome(
+    CallOutcome(
         call=5,
         status="error",
         usage=Usage(input=100, output=20, cache_read=70, cache_write=10),
         stop="max_tokens",
         error={"kind": "overflow", "limit": 200_000, "input": 213_462, "requested": 8_192},
     ),
-    Turn(state="tool_started", epoch=3, key="call_1"),
+    TurnStateChange(state="tool_started", epoch=3, key="call_1"),
     Pin(first=2, last=4, pinned=False),
     Rewind(to=3),
     Fork(parent="session-1", position=9),
-    Erase(message=2, part=1, why="asked"),
-    Retention(before=2, why="30 days"),
-    Attempt(
+    PayloadErasure(message=2, part=1, why="asked"),
+    RetentionErasure(before=2, why="30 days"),
+    SummaryAttempt(
         first=2,
         last=3,
         part=1,

@@ -14,20 +14,20 @@ from typing import Any
 from tests.conversations import ticking
 from tests.golden.events import EVENTS
 from trimtab import Context
-from trimtab.core.event import (
-    VERSION,
-    Call,
+from trimtab.log.event import (
+    EVENT_FORMAT_VERSION,
     Edit,
     EditKind,
-    LeftOut,
-    Listed,
+    ListedUserPart,
+    ModelCall,
+    OmittedUserMessages,
     Size,
-    canonical,
-    dump,
+    dump_canonical_json,
+    dump_event_line,
 )
-from trimtab.core.message import ToolCall
-from trimtab.core.plan import Span
-from trimtab.core.prompt import RENDERER
+from trimtab.log.message import ToolCall
+from trimtab.policy.plan import MessageSpan
+from trimtab.prompt.render import RENDERER_VERSION
 
 HERE = Path(__file__).parent
 DIALECTS = ("anthropic", "openai_chat", "openai_responses")
@@ -40,14 +40,14 @@ LONG = "A line of a file that is read.\n" * 60
 
 
 def events_file() -> Path:
-    return HERE / f"events_v{VERSION}.jsonl"
+    return HERE / f"events_v{EVENT_FORMAT_VERSION}.jsonl"
 
 
-def log_file(dialect: str, renderer: int = RENDERER) -> Path:
+def log_file(dialect: str, renderer: int = RENDERER_VERSION) -> Path:
     return HERE / f"log_{dialect}_r{renderer}.jsonl"
 
 
-def requests_file(dialect: str, renderer: int = RENDERER) -> Path:
+def requests_file(dialect: str, renderer: int = RENDERER_VERSION) -> Path:
     return HERE / f"requests_{dialect}_r{renderer}.json"
 
 
@@ -65,7 +65,7 @@ def conversation(dialect: str) -> Context:
                 "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
             }
         ],
-        context={
+        limits={
             "max_history_tokens": 300,
             "max_tool_result_tokens": 100,
             "tool_result_keep_first": 0,
@@ -92,7 +92,9 @@ def conversation(dialect: str) -> Context:
     context.add(_result("never", "came late"))
     context.add({"role": "user", "content": "Go on."})
     context.request()
-    context.add_summary("They read a.py, which has sixty lines.", span=Span(first=1, last=36))
+    context.add_summary(
+        "They read a.py, which has sixty lines.", span=MessageSpan(first=1, last=36)
+    )
     context.request()
     _words_stay(context)
     return context
@@ -117,11 +119,15 @@ def _words_stay(context: Context) -> None:
     context.append(
         _edit("truncate", found, found, part=0, text="[shortened]", pieces=((0, 62), (93, 124)))
     )
-    listed = (Listed(users[0], 0), Listed(users[1], 0, 5, 6), Listed(users[2], 0, 0, 0, users[0]))
+    listed = (
+        ListedUserPart(users[0], 0),
+        ListedUserPart(users[1], 0, 5, 6),
+        ListedUserPart(users[2], 0, 0, 0, users[0]),
+    )
     context.append(_edit("drop", users[0], users[0], listed=listed[:1]))
     context.append(_edit("drop", users[1], users[2], listed=listed[1:]))
     context.request()
-    left_out = LeftOut(2, users[0], users[1], 1_700_000_000.0, 1_700_000_060.0)
+    left_out = OmittedUserMessages(2, users[0], users[1], 1_700_000_000.0, 1_700_000_060.0)
     context.append(_edit("drop", 0, 0, listed=listed[2:], relists=True, left_out=left_out))
     context.request()
 
@@ -149,12 +155,12 @@ def _result(call_id: str, text: str) -> dict[str, Any]:
 def requests(log: list[str]) -> list[str]:
     """The canonical request of every call in a log, rendered now."""
     context = Context.load(log)
-    positions = [event.seq for event in context.events if isinstance(event.body, Call)]
-    return [canonical(context.rebuild(seq)) for seq in positions]
+    positions = [event.seq for event in context.events if isinstance(event.body, ModelCall)]
+    return [dump_canonical_json(context.rebuild_request(seq)) for seq in positions]
 
 
 def write() -> None:
-    _write_once(events_file(), [dump(event) for event in EVENTS])
+    _write_once(events_file(), [dump_event_line(event) for event in EVENTS])
     for dialect in DIALECTS:
         _write_once(log_file(dialect), conversation(dialect).dump())
         log = log_file(dialect).read_text(encoding="ascii").splitlines()

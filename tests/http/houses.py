@@ -12,19 +12,23 @@ from typing import Any
 import httpx2
 
 from trimtab.agent.agent import Agent
-from trimtab.agent.doors import Serve
-from trimtab.agent.spec import Spec
-from trimtab.cli.serve.listening import Listening, address, listen, server_of
+from trimtab.agent.config.spec import AgentSpec, ServeSpec
+from trimtab.cli.serve.http_server import (
+    ManagedUvicornServer,
+    build_http_server,
+    build_listener_url,
+    open_listening_socket,
+)
 from trimtab.client import Client, RemoteSession
-from trimtab.gateways.http import KeyFile, Offer, make_app
-from trimtab.gateways.http.keys import new_key, write_keys
+from trimtab.server.channels.http import ApiKeyFile, HttpServerState, create_http_app
+from trimtab.server.channels.http.api_keys import create_api_key, write_key_file
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore, ScriptedProvider
-from trimtab.testing.mail import MemoryMail
-from trimtab.worker.live import LocalLive
-from trimtab.worker.local import LocalTurns
-from trimtab.worker.service import Service
+from trimtab.testing.memory_queue import MemoryQueue
 
 AGENTS = ("helper", "other")
 PATIENCE = 15.0
@@ -37,15 +41,15 @@ class House:
     """A server that runs in this loop."""
 
     url: str
-    offer: Offer
-    service: Service
-    turns: LocalTurns
+    offer: HttpServerState
+    service: AgentService
+    turns: LocalTurnRunner
     provider: Any
     keys: dict[str, str]
     """By their names."""
     own: Client
     """One without a key, for as long as the house stands."""
-    server: Listening
+    server: ManagedUvicornServer
     """What listens."""
 
     def connections(self) -> list[Any]:
@@ -54,8 +58,8 @@ class House:
 
     def leave_unanswered(self) -> None:
         """Let no turn follow what is posted, as if another process ran it."""
-        assert isinstance(self.service.mail, MemoryMail)
-        self.service.mail.due = lambda _: None
+        assert isinstance(self.service.queue, MemoryQueue)
+        self.service.queue.on_posted = lambda _: None
 
     def client(self, key: str | None = None, **options: Any) -> Client:
         return Client(self.url, key=self.keys.get(key or ""), **options)
@@ -71,7 +75,7 @@ class House:
 
 def agent_of(name: str, provider: Any, store: Store, tools: Sequence[Tool], session: Any) -> Agent:
     told = {"name": name, "model": {"name": "claude-sonnet-4-5"}, "session": session}
-    spec = Spec.model_validate(told)
+    spec = AgentSpec.model_validate(told)
     return Agent(spec=spec, system="Help.", store=store, provider=provider, tools=tools, environ={})
 
 
@@ -89,35 +93,40 @@ async def house(
     store: Any = None,
     **offered: Any,
 ) -> AsyncGenerator[House]:
-    """`who` are options of `new_key`, for keys that are kept in the file `keys`, unless that is
+    """`who` are options of `create_api_key`, for keys kept in the file `keys`, unless that is
     `written` already."""
     provider = provider or ScriptedProvider("anthropic", script)
     store = store or MemoryStore()
-    mail = MemoryMail(store)
+    mail = MemoryQueue(store)
     agents = {name: agent_of(name, provider, store, tools, session or {}) for name in AGENTS}
-    live = LocalLive()
-    service = Service(agents=agents, store=store, mail=mail, live=live, max_waiting=max_waiting)
-    turns = LocalTurns(service)
-    mail.due = turns.due
-    made = [new_key(**one) for one in who]
+    live = LocalEventBus()
+    service = AgentService(
+        agents=agents, store=store, queue=mail, event_bus=live, max_waiting=max_waiting
+    )
+    turns = LocalTurnRunner(service)
+    mail.on_posted = turns.request_turn
+    made = [create_api_key(**one) for one in who]
     if keys is not None and not written:
-        write_keys(keys, [kept for _, kept in made])
+        write_key_file(keys, [kept for _, kept in made])
 
     async def due(name: str) -> None:
-        turns.due(name)
+        turns.request_turn(name)
 
-    offer = Offer(
+    offer = HttpServerState(
         service=service,
-        serve=Serve.model_validate(serve or {}),
-        keys=KeyFile(keys) if keys is not None else None,
-        due=due,
+        serve_config=ServeSpec.model_validate(serve or {}),
+        key_file=ApiKeyFile(keys) if keys is not None else None,
+        schedule_turn=due,
         **offered,
     )
-    server, listener = server_of(make_app(offer), drain=1), listen("127.0.0.1", 0)
+    server, listener = (
+        build_http_server(create_http_app(offer), drain_seconds=1),
+        open_listening_socket("127.0.0.1", 0),
+    )
     task = asyncio.create_task(server.serve(sockets=[listener]))
-    await server.up.wait()
+    await server.ready.wait()
     by_name = {kept.name: text for text, kept in made}
-    url = address(listener)
+    url = build_listener_url(listener)
     own = Client(url)
     try:
         yield House(url, offer, service, turns, provider, by_name, own, server)

@@ -11,14 +11,14 @@ import pytest
 from tests.http.houses import MESSAGES, Held, house, until
 from tests.http.test_talking import LOOK
 from tests.worker.mails import give_up
-from trimtab.core.event import Turn
-from trimtab.session.tools import Invocation
-from trimtab.testing import Call
+from trimtab.log.event import TurnStateChange
+from trimtab.session.tools import ToolInvocation
+from trimtab.testing import ScriptedCall
 
 pytestmark = pytest.mark.anyio
 
 SESSION = "default/helper/one"
-SCRIPT = (Call(name="look", arguments={}), "It rains.")
+SCRIPT = (ScriptedCall(name="look", arguments={}), "It rains.")
 
 
 async def leave(served, provider):
@@ -34,7 +34,7 @@ async def ended(served) -> list[str]:
     return [
         event.body.state
         async for event in served.service.store.events(SESSION)
-        if isinstance(event.body, Turn)
+        if isinstance(event.body, TurnStateChange)
     ]
 
 
@@ -42,16 +42,16 @@ async def test_with_pause_the_turn_ends_after_its_step_and_goes_on_when_it_is_re
     provider = Held(*SCRIPT, after=2)
     async with house(provider=provider, tools=[LOOK], session={"on_disconnect": "pause"}) as served:
         await leave(served, provider)
-        turning = served.service._running[SESSION].turning
-        await until(lambda: turning._stop)
+        turning = served.service._running[SESSION].served_turn
+        await until(lambda: turning._stop_requested)
         provider.go_on.set()
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         assert len(provider.requests) == 1
         assert (await ended(served))[-1] == "ended"
         told = [m.role async for m in served.session().history()]
         assert told == ["user", "assistant", "tool"]
         assert await served.session().resume()
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         assert [m.text async for m in served.session().history()][-1] == "It rains."
 
 
@@ -60,9 +60,9 @@ async def test_with_continue_the_turn_is_finished():
     how = {"on_disconnect": "continue"}
     async with house(provider=provider, tools=[LOOK], session=how) as served:
         await leave(served, provider)
-        await until(lambda: not served.offer.tasks)
+        await until(lambda: not served.offer.background_tasks)
         provider.go_on.set()
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         assert len(provider.requests) == 2
         assert [m.text async for m in served.session().history()][-1] == "It rains."
 
@@ -73,10 +73,10 @@ async def test_whoever_only_follows_pauses_nothing():
         session = served.session()
         await session.send("How is the weather?")
         await provider.reached.wait()
-        async with aclosing(session.follow("0")) as events:
+        async with aclosing(session.follow_events("0")) as events:
             await anext(events)
         provider.go_on.set()
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         assert [m.text async for m in session.history()][-1] == "It rains."
 
 
@@ -88,11 +88,11 @@ async def test_a_client_whose_connection_broke_lets_the_paused_turn_go_on():
         async for event in session.stream("How is the weather?"):
             if event.kind == "begin" and not broken:
                 await provider.reached.wait()
-                turning = served.service._running[SESSION].turning
+                turning = served.service._running[SESSION].served_turn
                 for connection in list(served.connections()):
                     connection.transport.abort()
                 broken = True
-                await until(lambda turning=turning: turning._stop)
+                await until(lambda turning=turning: turning._stop_requested)
                 provider.go_on.set()
             pieces += event.data["text"] if event.kind == "piece" else ""
             kind = f"{event.kind} {event.data.get('why')}"
@@ -102,11 +102,11 @@ async def test_a_client_whose_connection_broke_lets_the_paused_turn_go_on():
 
 async def test_a_reader_who_leaves_pauses_his_own_turn_and_nobody_elses():
     """The second message waits behind the first one's turn, whose reader is there."""
-    provider = Held(SCRIPT[0], "One.", Call(name="wait", arguments={}), "Two.", after=2)
+    provider = Held(SCRIPT[0], "One.", ScriptedCall(name="wait", arguments={}), "Two.", after=2)
     how = {"on_disconnect": "pause", "on_message": "queue"}
 
-    async def wait(_: Invocation) -> str:
-        await until(lambda: served.service._running[SESSION].turning._stop)
+    async def wait(_: ToolInvocation) -> str:
+        await until(lambda: served.service._running[SESSION].served_turn._stop_requested)
         return "Stopped."
 
     tools = [LOOK, replace(LOOK, definition={**LOOK.definition, "name": "wait"}, run=wait)]
@@ -116,16 +116,16 @@ async def test_a_reader_who_leaves_pauses_his_own_turn_and_nobody_elses():
         headers = {"Accept": "text/event-stream"}
         async with http.stream("POST", MESSAGES, json={"text": "Second?"}, headers=headers):
             pass
-        looks = counted(served.service.mail, "pending")
+        looks = counted(served.service.queue, "pending")
         await until(lambda: len(looks) >= 2)
-        assert not served.service._running[SESSION].turning._stop
+        assert not served.service._running[SESSION].served_turn._stop_requested
         provider.go_on.set()
         assert await first == "One."
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         told = [(m.role, m.text) async for m in served.session().history()]
         assert told[-3:] == [("user", "Second?"), ("assistant", ""), ("tool", "")]
         assert len(provider.requests) == 3
-        await until(lambda: not served.offer.tasks)
+        await until(lambda: not served.offer.background_tasks)
 
 
 def counted(owner, name):
@@ -148,7 +148,7 @@ async def come_and_go(served, key):
     body = {"text": "How is the weather?", "key": key}
     async with served.http() as http, http.stream("POST", MESSAGES, json=body, headers=headers):
         pass
-    await until(lambda: len(looks) == 2 and not served.offer.tasks)
+    await until(lambda: len(looks) == 2 and not served.offer.background_tasks)
 
 
 async def test_a_reader_of_what_was_answered_pauses_nobodys_turn():
@@ -169,17 +169,17 @@ async def test_a_turn_that_was_resumed_is_paused_again():
     provider = Held(SCRIPT[0], *SCRIPT, after=2)
     async with house(provider=provider, tools=[LOOK]) as served:
         await leave(served, provider)
-        turning = served.service._running[SESSION].turning
-        await until(lambda: turning._stop)
+        turning = served.service._running[SESSION].served_turn
+        await until(lambda: turning._stop_requested)
         provider.go_on.set()
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         provider.reached.clear()
         provider.go_on.clear()
         assert await served.session().resume()
         await provider.reached.wait()
         await come_and_go(served, "k1")
         provider.go_on.set()
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         assert len(provider.requests) == 2
 
 
@@ -189,6 +189,6 @@ async def test_nobody_waits_to_pause_a_turn_that_was_given_up():
         headers = {"Accept": "text/event-stream"}
         async with http.stream("POST", MESSAGES, json={"text": "First?"}, headers=headers):
             pass
-        await until(lambda: served.offer.tasks)
-        await give_up(served.service.mail, SESSION)
-        await until(lambda: not served.offer.tasks)
+        await until(lambda: served.offer.background_tasks)
+        await give_up(served.service.queue, SESSION)
+        await until(lambda: not served.offer.background_tasks)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.houses import Held, house, problem
 from tests.worker.served import letter
-from trimtab.client import Refused
+from trimtab.client import ApiError
 
 pytestmark = pytest.mark.anyio
 
@@ -19,10 +19,10 @@ async def test_an_erased_message_is_nowhere_and_the_same_again_is_answered_the_s
         session = served.session()
         await session.ask("I am Ada.")
         (first, second) = [message async for message in session.history()]
-        done = await session.erase(f"{first.handle}-{second.handle}", why="asked for")
+        done = await session.erase(f"{first.handle}-{second.handle}", reason="asked for")
         assert (done.handles, done.forks) == ([first.handle, second.handle], [])
         assert [message.text async for message in session.history()] == ["[erased]"] * 2
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiError) as refused:
             await session.recall(first.handle)
         assert refused.value.status == 404
         assert "Ada" not in str([event async for event in served.service.store.events(ID)])
@@ -36,7 +36,7 @@ async def test_forks_of_the_same_agent_that_keep_a_copy_are_named():
         session = served.session()
         await session.ask("I am Ada.")
         copy = await session.fork("copy")
-        async with served.service.using(ID) as opened:
+        async with served.service.open_session(ID) as opened:
             await opened.fork("acme/other/copy")
         assert (await session.erase("m2")).forks == ["copy"]
         assert (await copy.erase("m2")).forks == []
@@ -86,6 +86,6 @@ async def test_a_session_of_which_only_a_message_waits_can_be_deleted():
         # As a bot hands it in: there is no log before its first turn.
         await served.service.post(letter("I am Ada.", key="a", session=ID))
         assert (await http.delete("/v1/agents/helper/sessions/one")).status_code == 204
-        assert await served.service.mail.pending(ID) == []
+        assert await served.service.queue.pending(ID) == []
         gone = await http.delete("/v1/agents/helper/sessions/one")
         assert "has no session one" in problem(gone, 404, "not-found")["detail"]

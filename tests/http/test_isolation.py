@@ -16,11 +16,11 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.http.houses import House, house
-from trimtab.gateways.http.openapi import document
-from trimtab.gateways.http.routes import OPERATIONS
-from trimtab.providers.provider import Failure
+from trimtab.providers.base import ProviderFailure
+from trimtab.server.channels.http.openapi import build_openapi_document
+from trimtab.server.channels.http.routes import API_OPERATIONS
 
-DOCUMENT = document(OPERATIONS)
+DOCUMENT = build_openapi_document(API_OPERATIONS)
 ROUTES = sorted(
     (method.upper(), path)
     for path, methods in DOCUMENT["paths"].items()
@@ -31,10 +31,10 @@ WITH_SESSION = [route for route in ROUTES if "{session}" in route[1]]
 SECRET = "the-heron-flies-at-midnight"  # noqa: S105 - what must not be seen
 THEIRS, NOBODYS = "theirs-0123456789", "nobody-0123456789"
 """Of the same length: so are the answers."""
-REFUSED = Failure(kind="auth", message=SECRET)
+REFUSED = ProviderFailure(kind="auth", message=SECRET)
 WHO = (
-    {"name": "a", "tenant": "tenant-a"},
-    {"name": "b", "tenant": "tenant-b"},
+    {"key_name": "a", "tenant": "tenant-a"},
+    {"key_name": "b", "tenant": "tenant-b"},
 )
 MADE = frozenset({"send_message", "create_session"})
 """What begins a session where there is none; under one's own tenant."""
@@ -81,8 +81,8 @@ async def furnish(served: House) -> None:
         assert await session.ask(f"Remember {SECRET}.", key="k1") == f"Noted: {SECRET}."
         assert SECRET in await session.recall("m2")
         await client.session("helper", f"{SECRET}-name").send("?", key=f"{SECRET}-key")
-        await served.turns.idle()
-        assert len(await client.dead()) == 1
+        await served.turns.wait_until_idle()
+        assert len(await client.list_dead_letters()) == 1
 
 
 def in_house(tmp_path, act) -> None:
@@ -138,8 +138,8 @@ def test_it_takes_the_same_steps_in_the_store_and_in_the_mail(tmp_path, monkeypa
         service = served.service
         for name in ("position", "events", "sessions", "find_key", "append", "delete"):
             watch(service.store, name)
-        for name in ("pending", "dead", "depth", "post", "revive", "forget"):
-            watch(service.mail, name)
+        for name in ("pending", "list_dead_letters", "depth", "post", "revive", "forget_session"):
+            watch(service.queue, name)
         async with served.http("a") as http:
             for method, path in WITH_SESSION:
                 if told_of(method, path)["operationId"] in MADE:
@@ -162,7 +162,7 @@ def test_what_begins_a_session_begins_ones_own(tmp_path):
         async with served.client("a") as client:
             accepted = await client.session("helper", THEIRS).send("Hello.", key="k1")
             assert not accepted.known
-            await served.turns.idle()
+            await served.turns.wait_until_idle()
             told = [m.text async for m in client.session("helper", THEIRS).history()]
             assert told[0] == "Hello."
         after = [e async for e in served.service.store.events(f"tenant-b/helper/{THEIRS}")]
@@ -174,8 +174,8 @@ def test_what_begins_a_session_begins_ones_own(tmp_path):
 def test_nothing_of_another_tenant_is_listed_or_counted(tmp_path):
     async def act(served: House) -> None:
         async with served.client("a") as client, served.http("a") as http:
-            assert [each async for each in client.sessions("helper")] == []
-            assert await client.dead() == []
+            assert [each async for each in client.list_sessions("helper")] == []
+            assert await client.list_dead_letters() == []
             for method, path in ROUTES:
                 if "{session}" not in path and method == "GET" and path != "/metrics":
                     answer = await asked(http, method, path, "")
@@ -234,13 +234,13 @@ ASKED = st.fixed_dictionaries(
 
 def test_whatever_a_key_asks_it_sees_and_changes_nothing_of_another_tenant(tmp_path):
     async def act(served: House) -> None:
-        store, mail = served.service.store, served.service.mail
+        store, mail = served.service.store, served.service.queue
         ours = f"tenant-b/helper/{THEIRS}"
 
         async def state() -> Any:
             events = [event async for event in store.events(ours)]
             waiting = await mail.depth("tenant-b/")
-            dead = await mail.dead(prefix="tenant-b/")
+            dead = await mail.list_dead_letters(prefix="tenant-b/")
             return events, waiting, dead
 
         before = await state()

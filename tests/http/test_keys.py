@@ -9,17 +9,22 @@ import logging
 import pytest
 
 from tests.http.houses import house, problem
-from trimtab.gateways.http import keys as module
-from trimtab.gateways.http.keys import KeyFile, digest_of, read_keys, write_keys
-from trimtab.gateways.http.openapi import document
-from trimtab.gateways.http.routes import OPERATIONS
+from trimtab.server.channels.http import api_keys as module
+from trimtab.server.channels.http.api_keys import (
+    ApiKeyFile,
+    hash_api_key,
+    read_key_file,
+    write_key_file,
+)
+from trimtab.server.channels.http.openapi import build_openapi_document
+from trimtab.server.channels.http.routes import API_OPERATIONS
 
 pytestmark = pytest.mark.anyio
 
 WHO = (
-    {"name": "web", "tenant": "acme"},
-    {"name": "narrow", "tenant": "acme", "agents": ("other",)},
-    {"name": "ops", "metrics": True},
+    {"key_name": "web", "tenant": "acme"},
+    {"key_name": "narrow", "tenant": "acme", "agents": ("other",)},
+    {"key_name": "ops", "metrics": True},
 )
 
 
@@ -41,20 +46,20 @@ async def test_without_a_key_that_is_known_nothing_is_answered(given, tmp_path):
 async def test_a_key_opens_its_agents_and_no_others(tmp_path):
     async with house("Hello.", keys=tmp_path / "keys.json", who=WHO) as served:
         async with served.client("narrow") as narrow, served.http("narrow") as http:
-            assert [agent.name for agent in await narrow.agents()] == ["other"]
+            assert [agent.name for agent in await narrow.list_agents()] == ["other"]
             assert await narrow.session("other", "one").ask("Hi.") == "Hello."
             foreign = await http.get("/v1/agents/helper/sessions/one")
             unknown = await http.get("/v1/agents/nobody/sessions/one")
             problem(foreign, 404, "not-found")
             assert foreign.text.replace("helper", "nobody") == unknown.text
         async with served.client("web") as web:
-            assert [each.name async for each in web.sessions("other")] == ["one"]
+            assert [each.name async for each in web.list_sessions("other")] == ["one"]
 
 
 async def test_metrics_are_for_keys_that_may_read_them(tmp_path):
     render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
     async with (
-        house(keys=tmp_path / "keys.json", who=WHO, metrics=render) as served,
+        house(keys=tmp_path / "keys.json", who=WHO, render_metrics=render) as served,
         served.http("web") as web,
         served.client("ops") as ops,
     ):
@@ -65,7 +70,7 @@ async def test_metrics_are_for_keys_that_may_read_them(tmp_path):
 
 def routes_with_a_key():
     """All that the OpenAPI document says needs one, so that a new route cannot be forgotten."""
-    for path, methods in document(OPERATIONS)["paths"].items():
+    for path, methods in build_openapi_document(API_OPERATIONS)["paths"].items():
         for method, told in methods.items():
             if told.get("security") != []:
                 yield method.upper(), path.format(agent="helper", session="one", handle="m2")
@@ -76,7 +81,7 @@ async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):
     routes = set(routes_with_a_key())
     assert len(routes) >= 18
     async with (
-        house("Hello.", keys=tmp_path / "keys.json", who=WHO, metrics=render) as served,
+        house("Hello.", keys=tmp_path / "keys.json", who=WHO, render_metrics=render) as served,
         served.http("ops") as http,
     ):
         # Of the tenant that a key without one belongs to.
@@ -98,10 +103,10 @@ async def test_a_key_for_metrics_of_an_earlier_version_is_narrowed_and_the_log_s
     tmp_path, caplog
 ):
     file, text = tmp_path / "keys.json", "tt_made-long-ago"
-    kept = {"name": "prometheus", "sha256": digest_of(text), "metrics": True, "created": 1.0}
+    kept = {"name": "prometheus", "sha256": hash_api_key(text), "metrics": True, "created": 1.0}
     old = {**kept, "tenant": "acme", "agents": None}
     file.write_text(json.dumps({"v": 1, "keys": [old]}))
-    write_keys(file, read_keys(file))  # what it was is not forgotten when others are added
+    write_key_file(file, read_key_file(file))  # what it was is not forgotten when others are added
     with caplog.at_level(logging.WARNING, "trimtab.http"):
         async with house(keys=file, written=True) as served, served.http() as http:
             headers = {"Authorization": f"Bearer {text}"}
@@ -117,7 +122,7 @@ async def test_a_key_that_is_revoked_is_refused_at_once(tmp_path):
     file = tmp_path / "keys.json"
     async with house(keys=file, who=WHO) as served, served.http("web") as http:
         assert (await http.get("/v1/agents")).status_code == 200
-        write_keys(file, [key for key in read_keys(file) if key.name != "web"])
+        write_key_file(file, [key for key in read_key_file(file) if key.name != "web"])
         problem(await http.get("/v1/agents"), 401, "no-key")
 
 
@@ -129,11 +134,11 @@ async def test_every_key_is_compared_in_constant_time_whichever_was_given(tmp_pa
         return hmac.compare_digest(one, other)
 
     async with house(keys=tmp_path / "keys.json", who=WHO) as served:
-        file = KeyFile(tmp_path / "keys.json")
-        kept = [key.sha256 for key in read_keys(file.path)]
+        file = ApiKeyFile(tmp_path / "keys.json")
+        kept = [key.sha256 for key in read_key_file(file.path)]
         monkeypatch.setattr(module, "hmac", type("Stub", (), {"compare_digest": compare}))
         for given in (*served.keys.values(), "tt_wrong", ""):
             compared.clear()
-            file.caller(given)
+            file.find_caller(given)
             assert [one for one, _ in compared] == kept
             assert {len(other) for _, other in compared} == {64}

@@ -8,8 +8,8 @@ import json
 import pytest
 
 from tests.http.houses import MESSAGES, house, problem
-from trimtab.gateways.http import app
-from trimtab.gateways.http.pace import Pace
+from trimtab.server.channels.http import app
+from trimtab.server.channels.http.rate_limit import CallerRateLimiter
 
 pytestmark = pytest.mark.anyio
 
@@ -62,14 +62,14 @@ async def test_a_refusal_before_the_body_has_come_ends_the_connection():
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for_forever(monkeypatch):
-    monkeypatch.setattr(app, "ARRIVES", 0.05)
+    monkeypatch.setattr(app, "BODY_TIMEOUT_S", 0.05)
     async with house() as served:
         status, body = await exchange(served.url, post("Content-Length: 20", body=b"{"))
         assert (status, json.loads(body)["type"]) == (408, "urn:trimtab:problem:too-slow")
 
 
 async def test_each_key_has_a_pace_of_its_own(tmp_path):
-    who = [{"name": "fast"}, {"name": "slow"}]
+    who = [{"key_name": "fast"}, {"key_name": "slow"}]
     async with (
         house(keys=tmp_path / "keys.json", who=who, serve={"rate": 1}) as served,
         served.http("slow") as slow,
@@ -86,13 +86,13 @@ async def test_each_key_has_a_pace_of_its_own(tmp_path):
 
 def test_a_pace_lets_through_what_it_says_and_no_more():
     now = 0.0
-    pace = Pace(120, clock=lambda: now)
-    assert [pace.wait("a") for _ in range(20)] == [0.0] * 20
-    assert pace.wait("a") == pytest.approx(0.5)
+    pace = CallerRateLimiter(120, clock=lambda: now)
+    assert [pace.take_or_retry_after_s("a") for _ in range(20)] == [0.0] * 20
+    assert pace.take_or_retry_after_s("a") == pytest.approx(0.5)
     taken = 0
     for _ in range(600):
         now += 0.1
-        taken += pace.wait("a") == 0.0
+        taken += pace.take_or_retry_after_s("a") == 0.0
     assert taken == 120
 
 

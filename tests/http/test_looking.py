@@ -8,9 +8,9 @@ import pytest
 
 from tests.http.houses import Held, house, problem
 from tests.worker.mails import give_up
-from trimtab.client import Refused
+from trimtab.client import ApiError
+from trimtab.errors import StaleOwner
 from trimtab.session import Session
-from trimtab.stores.errors import StaleOwner
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ async def test_history_is_read_in_pages_from_either_end():
         session = served.session()
         for number in range(3):
             await session.ask(f"Question {number}.")
-        texts = [m.text async for m in session.history(page=2)]
+        texts = [m.text async for m in session.history(page_size=2)]
         assert texts == [f"{what} {n}." for n in range(3) for what in ("Question", "Answer")]
         backwards, before = list[str](), 10**6
         while before is not None:
@@ -98,7 +98,7 @@ async def test_undo_takes_back_and_history_says_so():
         assert (await session.undo("m2")).messages == 1
         assert (await session.undo()).messages == 1
         assert (await session.undo()).messages == 0
-        with pytest.raises(Refused, match="nothing is called m999"):
+        with pytest.raises(ApiError, match="nothing is called m999"):
             await session.undo("m999")
 
 
@@ -111,12 +111,12 @@ async def test_a_fork_shares_the_past_and_nothing_after():
         await copy.ask("Another second.")
         assert [m.text async for m in session.history()][2:] == ["Second.", "Two."]
         assert [m.text async for m in copy.history()][2:] == ["Another second.", "Other two."]
-        parents = {each.name: each.parent async for each in client.sessions("helper")}
+        parents = {each.name: each.parent async for each in client.list_sessions("helper")}
         assert parents == {"one": None, "copy": "one"}
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(ApiError) as refused:
             await session.fork("copy")
         assert refused.value.status == 409
-        with pytest.raises(Refused, match="positions go from 1 to"):
+        with pytest.raises(ApiError, match="positions go from 1 to"):
             await session.fork(at=10**6)
 
 
@@ -126,7 +126,7 @@ async def test_nothing_is_undone_under_a_turn_that_runs():
         session = served.session()
         answer = asyncio.create_task(session.ask("First."))
         await provider.reached.wait()
-        with pytest.raises(Refused, match="a turn runs in session one") as refused:
+        with pytest.raises(ApiError, match="a turn runs in session one") as refused:
             await session.undo()
         assert refused.value.status == 409
         provider.go_on.set()
@@ -140,18 +140,18 @@ async def elsewhere(served):
     await session.send("First.", key="k1")
     other = await Session.open(store, SESSION)
     await other.add({"role": "user", "content": "First."}, key="k1")
-    await other.claim()
+    await other.claim_turn()
     return other
 
 
 async def test_nothing_is_undone_under_a_turn_that_runs_in_another_process():
     async with house() as served:
         session, other = served.session(), await elsewhere(served)
-        with pytest.raises(Refused, match="a turn runs in session one") as refused:
+        with pytest.raises(ApiError, match="a turn runs in session one") as refused:
             await session.undo()
         assert refused.value.status == 409
         await other.add({"role": "assistant", "content": "One."})
-        await other.end()
+        await other.end_turn()
         assert (await session.undo()).messages == 2
 
 
@@ -159,14 +159,16 @@ async def test_nothing_is_undone_under_a_turn_that_runs_in_another_process():
 async def test_a_turn_that_nobody_goes_on_with_is_undone_and_can_write_no_more(left):
     async with house() as served:
         session, other = served.session(), await elsewhere(served)
-        mail = served.service.mail
+        mail = served.service.queue
         if left == "given up":
             await give_up(mail, SESSION)
         else:
-            await mail.finish(SESSION, 1, [one.number for one in await mail.pending(SESSION)], [])
+            await mail.finish_turn(
+                SESSION, 1, [one.number for one in await mail.pending(SESSION)], []
+            )
         assert (await session.undo()).text == "First."
         with pytest.raises(StaleOwner):
             await other.add({"role": "assistant", "content": "One."})
         assert [(m.text, m.undone) async for m in session.history()] == [("First.", True)]
-        async with served.service.using(SESSION) as opened:
+        async with served.service.open_session(SESSION) as opened:
             assert opened.epoch is None

@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 
 from tests.http.houses import house, problem
-from trimtab.gateways.http.guard import HEADERS
-from trimtab.gateways.http.openapi import document
-from trimtab.gateways.http.routes import OPERATIONS
-from trimtab.stores.errors import StoreUnavailable
+from trimtab.errors import StoreUnavailable
+from trimtab.server.channels.http.middleware import SECURITY_HEADERS
+from trimtab.server.channels.http.openapi import build_openapi_document
+from trimtab.server.channels.http.routes import API_OPERATIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -35,9 +35,9 @@ async def test_it_is_healthy_while_it_runs_and_ready_while_its_store_answers(mon
 
 
 async def test_metrics_count_requests_by_route_and_letters_that_wait():
-    from trimtab.observe.prometheus import render
+    from trimtab.observe.prometheus import render_metrics
 
-    async with house("Hello.", metrics=render) as served, served.client() as client:
+    async with house("Hello.", render_metrics=render_metrics) as served, served.client() as client:
         await served.session("very-own-name").ask("Hi.")
         told = await client.metrics()
         assert 'route="/v1/agents/{agent}/sessions/{session}/messages"' in told
@@ -64,21 +64,21 @@ async def test_every_answer_forbids_a_browser_what_it_need_not_do():
     async with house("Hello.") as served, served.http() as http:
         for path in ("/v1/agents", "/nowhere", "/healthz", "/openapi.json"):
             answer = await http.get(path)
-            assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+            assert {name: answer.headers[name] for name in SECURITY_HEADERS} == SECURITY_HEADERS
             assert "server" not in answer.headers
 
 
 async def test_the_document_describes_every_operation_and_what_it_answers():
     async with house() as served, served.client() as client:
         told = await client.openapi()
-    assert told == document(OPERATIONS)
+    assert told == build_openapi_document(API_OPERATIONS)
     assert told["openapi"] == "3.1.0"
     described = {
         (method.upper(), path) for path, methods in told["paths"].items() for method in methods
     }
-    assert described == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert described == {(operation.method, operation.path) for operation in API_OPERATIONS}
     names = [method["operationId"] for path in told["paths"].values() for method in path.values()]
-    assert len(set(names)) == len(OPERATIONS)
+    assert len(set(names)) == len(API_OPERATIONS)
     for schema in told["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
 

@@ -9,12 +9,12 @@ import pytest
 
 from tests.http.houses import EVENTS, MESSAGES, PATIENCE, Held, house, problem, until
 from tests.http.test_talking import LOOK
-from trimtab.client import Refused, TurnFailed, Unreachable
-from trimtab.core.event import Turn
-from trimtab.gateways.http import following as following_module
-from trimtab.gateways.http.following import Place, frame_of, place_of
+from trimtab.client import ApiError, RemoteTurnFailed, ServerUnreachable
+from trimtab.log.event import TurnStateChange
+from trimtab.server.channels.http import sse as following_module
+from trimtab.server.channels.http.sse import StreamPosition, encode_sse_frame, parse_event_id
 from trimtab.session import Session
-from trimtab.testing import Call
+from trimtab.testing import ScriptedCall
 
 pytestmark = pytest.mark.anyio
 
@@ -31,7 +31,7 @@ def told(event):
 async def seen(session, after):
     """The events behind a place, up to the end of a turn."""
     found = []
-    async with asyncio.timeout(PATIENCE), aclosing(session.follow(after)) as events:
+    async with asyncio.timeout(PATIENCE), aclosing(session.follow_events(after)) as events:
         async for event in events:
             found.append(told(event))
             if event.kind == "end":
@@ -40,7 +40,7 @@ async def seen(session, after):
 
 
 async def test_whoever_comes_back_to_any_place_gets_exactly_what_follows_it():
-    script = [Call(name="look", arguments={}), LONG]
+    script = [ScriptedCall(name="look", arguments={}), LONG]
     async with house(*script, tools=[LOOK]) as served:
         session = served.session()
         async for _ in session.stream("How is the weather?"):
@@ -73,7 +73,7 @@ async def test_a_reply_that_is_being_written_is_taken_up_where_the_connection_br
 
 async def _text(session, after):
     pieces = ""
-    async with asyncio.timeout(PATIENCE), aclosing(session.follow(after)) as events:
+    async with asyncio.timeout(PATIENCE), aclosing(session.follow_events(after)) as events:
         async for event in events:
             if event.kind == "end":
                 return pieces
@@ -99,7 +99,7 @@ async def test_a_place_of_another_session_begins_with_what_comes_next():
     async with house("One.", "Two.") as served:
         session = served.session()
         await session.ask("First.")
-        async with aclosing(session.follow("999")) as events:
+        async with aclosing(session.follow_events("999")) as events:
             waiting = asyncio.create_task(anext(events))
             await until(lambda: served.offer.hubs._hubs)
             await session.send("Second.")
@@ -116,20 +116,20 @@ async def test_what_is_no_place_is_refused(place):
 
 def test_a_place_is_read_as_it_is_written():
     for place in (
-        Place(position=12),
-        Place(position=12, text=57),
-        Place(position=12, text=57, thinking=3),
-        Place(position=0, thinking=3),
+        StreamPosition(log_position=12),
+        StreamPosition(log_position=12, text_chars=57),
+        StreamPosition(log_position=12, text_chars=57, thinking_chars=3),
+        StreamPosition(log_position=0, thinking_chars=3),
     ):
-        assert place_of(str(place)) == place
+        assert parse_event_id(str(place)) == place
 
 
 async def following(served, http):
     """Somebody who follows, when that has begun."""
     hub = served.offer.hubs._hubs["default/helper/one"]
-    before = hub.users
+    before = hub.subscribers
     task = asyncio.create_task(http.get(EVENTS))
-    await until(lambda: hub.users > before)
+    await until(lambda: hub.subscribers > before)
     return task
 
 
@@ -142,7 +142,7 @@ async def test_followers_are_told_when_the_server_stops_and_readers_of_an_answer
         follower = await following(served, http)
         served.offer.drain()
         assert "event: bye" in (await follower).text
-        with pytest.raises(Refused, match="takes in nothing new") as refused:
+        with pytest.raises(ApiError, match="takes in nothing new") as refused:
             await session.send("More?")
         assert (refused.value.status, refused.value.retry_after) == (503, 1)
         provider.go_on.set()
@@ -165,7 +165,7 @@ async def test_an_answer_fails_with_its_session_and_does_not_begin_it_anew():
         answer = asyncio.create_task(session.ask("Well?"))
         await provider.reached.wait()
         await session.delete()
-        with pytest.raises(TurnFailed, match="the session was deleted"):
+        with pytest.raises(RemoteTurnFailed, match="the session was deleted"):
             await answer
         assert await served.service.store.position(SESSION) == 0
         assert len(provider.requests) == 1
@@ -184,11 +184,11 @@ async def test_a_stream_ends_when_another_process_deletes_its_session_or_begins_
     said, monkeypatch
 ):
     """By its name alone it is the same session, however much is said in the new one."""
-    monkeypatch.setattr(following_module, "LOOK", 0.01)
+    monkeypatch.setattr(following_module, "LOG_POLL_INTERVAL_S", 0.01)
     async with house("One.") as served:
         session, store = served.session(), served.service.store
         await session.ask("First.")
-        async with aclosing(session.follow("0")) as events:
+        async with aclosing(session.follow_events("0")) as events:
             before = [await anext(events) for _ in range(await store.position(SESSION) - 2)]
             await store.delete(SESSION)
             if said is not None:
@@ -213,9 +213,9 @@ async def test_a_session_that_is_begun_anew_is_seen_being_written():
         provider.go_on.clear()
         answer = asyncio.create_task(session.ask("Well?"))
         await provider.reached.wait()
-        await until(lambda: served.offer.hubs._hubs[SESSION].draft)
+        await until(lambda: served.offer.hubs._hubs[SESSION].partial_reply)
         await session.delete()
-        with pytest.raises(TurnFailed):
+        with pytest.raises(RemoteTurnFailed):
             await answer
         pieces = ""
         async for event in session.stream("Anew."):
@@ -229,10 +229,10 @@ async def test_a_stream_that_does_nothing_but_end_is_given_up(monkeypatch):
     async def run(self):
         yield b"retry: 1000\n\n"
 
-    monkeypatch.setattr(following_module.Follower, "run", run)
-    async with house("One.") as served, served.client(patience=0.1) as client:
+    monkeypatch.setattr(following_module.SessionEventStream, "iterate_frames", run)
+    async with house("One.") as served, served.client(reconnect_timeout=0.1) as client:
         async with asyncio.timeout(PATIENCE):
-            with pytest.raises(Unreachable, match="ends the stream before its last event"):
+            with pytest.raises(ServerUnreachable, match="ends the stream before its last event"):
                 await client.session("helper", "one").ask("First.")
 
 
@@ -242,10 +242,10 @@ async def test_a_stream_that_says_that_it_is_alive_is_not_given_up(monkeypatch):
     async def run(self):
         yield b": still here\n\n"
         if asyncio.get_running_loop().time() - begun > 2 * patience:
-            yield frame_of(None, "end", {"why": "done"})
+            yield encode_sse_frame(None, "end", {"why": "done"})
 
-    monkeypatch.setattr(following_module.Follower, "run", run)
-    async with house("One.") as served, served.client(patience=patience) as client:
+    monkeypatch.setattr(following_module.SessionEventStream, "iterate_frames", run)
+    async with house("One.") as served, served.client(reconnect_timeout=patience) as client:
         events = [event async for event in client.session("helper", "one").stream("First.")]
         assert [event.kind for event in events] == ["end"]
 
@@ -257,7 +257,7 @@ async def test_an_answer_ends_although_nobody_said_that_its_turn_was_over():
         await session.ask("First.", key="k1")
         store = served.service.store
         events = [event async for event in store.events("default/helper/one")]
-        assert isinstance(events[-1].body, Turn)
+        assert isinstance(events[-1].body, TurnStateChange)
         await session.delete()
         torn = await Session.create(store, "default/helper/one", model="claude-sonnet-4-5")
         await torn.add({"role": "user", "content": "First."}, key="k1")

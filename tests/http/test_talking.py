@@ -9,18 +9,18 @@ import pytest
 from tests.http.houses import MESSAGES, Held, house, problem, until
 from tests.pictures import JPEG_TEXT, PNG_TEXT, WAV_TEXT, png, text
 from tests.worker.mails import give_up, letter, reply
-from trimtab.client import Refused, TurnFailed
-from trimtab.providers.provider import Failure
-from trimtab.session.tools import Invocation, Tool
-from trimtab.testing import Call
+from trimtab.client import ApiError, RemoteTurnFailed
+from trimtab.providers.base import ProviderFailure
+from trimtab.session.tools import Tool, ToolInvocation
+from trimtab.testing import ScriptedCall
 
 pytestmark = pytest.mark.anyio
 
 SESSION = "default/helper/one"
-BROKEN = Failure(kind="auth", message="no such key")
+BROKEN = ProviderFailure(kind="auth", message="no such key")
 
 
-async def look(asked: Invocation) -> str:
+async def look(asked: ToolInvocation) -> str:
     return "It rains."
 
 
@@ -41,7 +41,7 @@ async def test_a_message_is_kept_and_answered():
             "events": "/v1/agents/helper/sessions/one/events",
         }
         assert answer.headers["location"] == "/v1/agents/helper/sessions/one/events?after=1"
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         told = [(m.role, m.text, m.key) async for m in served.session().history()]
         assert told == [("user", "Hi.", "k1"), ("assistant", "Hello.", None)]
 
@@ -63,7 +63,7 @@ async def test_what_is_sent_again_with_its_key_is_not_said_again():
         served.leave_unanswered()
         await session.send("Waits.", key="k2")
         assert (await session.send("Waits.", key="k2")).known
-        with pytest.raises(Refused, match="another message was said under the key k2"):
+        with pytest.raises(ApiError, match="another message was said under the key k2"):
             await session.send("Waits not.", key="k2")
         assert len([m async for m in session.history()]) == 2
         other = {"text": "Hi.", "key": "k2"}
@@ -71,7 +71,7 @@ async def test_what_is_sent_again_with_its_key_is_not_said_again():
 
 
 async def test_a_turn_with_tools_is_seen_as_it_happens():
-    script = [Call(name="look", arguments={}), "It rains, they say."]
+    script = [ScriptedCall(name="look", arguments={}), "It rains, they say."]
     async with house(*script, tools=[LOOK]) as served:
         events = [event async for event in served.session().stream("How is the weather?")]
         kinds = [event.kind for event in events if event.kind not in ("usage", "piece")]
@@ -161,22 +161,22 @@ async def test_a_picture_under_a_wrong_name_is_taken_under_its_own():
         assert block["text"] == "[document, text/plain]\nBuy milk."
 
 
-REJECTED = Failure(kind="rejected", message="Could not process image", status=400)
+REJECTED = ProviderFailure(kind="rejected", message="Could not process image", status=400)
 
 
 async def test_what_the_provider_does_not_take_fails_one_message_and_not_the_session():
     async with house(REJECTED, "A dot.", REJECTED, "Hello.") as served:
         session = served.session()
         picture = {"type": "image", "mime": "image/png", "data": PNG_TEXT}
-        with pytest.raises(TurnFailed, match="rejected: Could not process image"):
+        with pytest.raises(RemoteTurnFailed, match="rejected: Could not process image"):
             await session.ask([{"type": "text", "text": "What is it?"}, picture])
         state = await session.state()
         assert (state.waiting, state.failed) == (0, "rejected: Could not process image")
         assert [len(one.media) async for one in session.history()] == [1]
-        assert await served.own.dead() == []
+        assert await served.own.list_dead_letters() == []
         # Nothing is hidden before something else is said: it can be tried again as it is.
         assert await session.resume()
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         assert (await session.state()).failed is None
         events = [event async for event in session.stream([picture])]
         assert (events[-1].kind, events[-1].data["why"]) == ("end", "rejected")
@@ -193,7 +193,7 @@ async def test_what_the_provider_does_not_take_fails_one_message_and_not_the_ses
 async def test_who_follows_later_sees_the_same_end():
     async with house(REJECTED, "Hello.") as served:
         session = served.session()
-        with pytest.raises(TurnFailed):
+        with pytest.raises(RemoteTurnFailed):
             await session.ask("What is it?", key="k")
         again = [event async for event in session.stream("What is it?", key="k")]
         assert (again[-1].kind, again[-1].data["why"]) == ("end", "rejected")
@@ -211,7 +211,7 @@ async def test_a_message_during_a_turn_is_answered_in_its_order():
         assert (state.running, state.waiting) == (True, 2)
         provider.go_on.set()
         assert await first == "One moment."
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         told = [m.text async for m in session.history()]
         assert told == ["First.", "One moment.", "Second.", "Both done."]
 
@@ -219,32 +219,32 @@ async def test_a_message_during_a_turn_is_answered_in_its_order():
 async def test_a_turn_that_failed_for_good_is_told_listed_and_tried_again():
     async with house(BROKEN, BROKEN, BROKEN, "At last.") as served, served.client() as client:
         session = client.session("helper", "one")
-        with pytest.raises(TurnFailed, match="no such key"):
+        with pytest.raises(RemoteTurnFailed, match="no such key"):
             await session.ask("Hi.")
         assert "no such key" in str((await session.state()).failed)
-        (dead,) = await client.dead()
+        (dead,) = await client.list_dead_letters()
         assert (dead.agent, dead.name, dead.letters) == ("helper", "one", 1)
         async with served.http() as http:
             assert (await http.post("/v1/dead", json={})).json() == {"sessions": 1}
             await until(lambda: len(served.provider.requests) == 2)
-            await served.turns.idle()
+            await served.turns.wait_until_idle()
             assert (await http.post("/v1/dead/helper/one", json={})).status_code == 202
             await until(lambda: len(served.provider.requests) == 3)
-            await served.turns.idle()
+            await served.turns.wait_until_idle()
             assert await session.resume()
-            await served.turns.idle()
+            await served.turns.wait_until_idle()
             problem(await http.post("/v1/dead/helper/one", json={}), 404, "not-found")
         assert [m.text async for m in session.history()] == ["Hi.", "At last."]
-        assert await client.dead() == []
+        assert await client.list_dead_letters() == []
 
 
 async def test_a_reply_that_never_arrived_fails_no_turn():
     provider = Held("Fine.", after=2)
     async with house(provider=provider) as served:
-        session, mail = await served.own.create("helper", "one"), served.service.mail
-        await mail.finish(SESSION, 0, [], [reply("r1")])
-        (lost,) = await mail.outgoing(["phone"], limit=1, lease=60)
-        await mail.refused(lost.number, "the bot was blocked")
+        session, mail = await served.own.create_session("helper", "one"), served.service.queue
+        await mail.finish_turn(SESSION, 0, [], [reply("r1")])
+        (lost,) = await mail.lease_replies(["phone"], limit=1, lease_s=60)
+        await mail.mark_undeliverable(lost.number, "the bot was blocked")
         answer = asyncio.create_task(session.ask("How are you?"))
         await provider.reached.wait()
         assert (await session.state()).failed is None
@@ -254,7 +254,7 @@ async def test_a_reply_that_never_arrived_fails_no_turn():
 
 async def test_a_turn_that_was_given_up_is_told_however_many_sessions_are_called_alike():
     async with house() as served:
-        mail = served.service.mail
+        mail = served.service.queue
         served.leave_unanswered()
         await served.session().send("Hi.")
         for name in (SESSION, *(f"{SESSION}{number}" for number in range(101))):
@@ -264,7 +264,7 @@ async def test_a_turn_that_was_given_up_is_told_however_many_sessions_are_called
 
 
 async def test_a_turn_is_stopped_after_its_step_and_resumed():
-    provider = Held(Call(name="look", arguments={}), "Done.", after=2)
+    provider = Held(ScriptedCall(name="look", arguments={}), "Done.", after=2)
     async with house(provider=provider, tools=[LOOK]) as served:
         session = served.session()
         running = asyncio.create_task(_kinds(session))
@@ -275,7 +275,7 @@ async def test_a_turn_is_stopped_after_its_step_and_resumed():
         assert kinds[-1] == ("end", "stopped")
         assert not await session.stop()
         assert await session.resume()
-        await served.turns.idle()
+        await served.turns.wait_until_idle()
         assert [m.text async for m in session.history()][-1] == "Done."
         assert not await session.resume()
 
@@ -289,7 +289,7 @@ async def test_more_than_may_wait_is_refused_with_how_many():
         session = served.session()
         for number in range(2):
             await session.send(f"{number}")
-        with pytest.raises(Refused, match="2 messages wait and 2 may") as refused:
+        with pytest.raises(ApiError, match="2 messages wait and 2 may") as refused:
             await session.send("One more.")
         assert (refused.value.status, refused.value.retry_after) == (429, 5)
 

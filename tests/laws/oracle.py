@@ -15,40 +15,45 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tests.laws.wires import plain
-from trimtab.core.cutting import joined
-from trimtab.core.edits import ERASED
-from trimtab.core.erase import scrub
-from trimtab.core.event import (
-    Call,
+from trimtab.log.edits import ERASED_PLACEHOLDER
+from trimtab.log.erase import erase_event_payload
+from trimtab.log.event import (
+    CallOutcome,
     Edit,
-    Erase,
     Event,
-    LeftOut,
-    Listed,
-    Outcome,
+    ListedUserPart,
+    MessageAdded,
+    ModelCall,
+    OmittedUserMessages,
+    PayloadErasure,
     Pin,
-    Repair,
-    Retention,
+    RetentionErasure,
     Rewind,
-    Said,
     Settings,
     Size,
+    ToolResultRepair,
 )
-from trimtab.core.message import (
-    SAID_BY,
+from trimtab.log.message import (
+    MODEL_FAMILY_KEY,
     Media,
     Message,
-    Opaque,
+    OpaqueBlock,
     Part,
     Text,
     ToolCall,
     ToolResult,
+    make_text_message,
     message_from_json,
     message_to_json,
-    text_message,
 )
-from trimtab.core.tokens import Counter, size_of, size_of_head, sizes_of
-from trimtab.core.user_words import FRAME
+from trimtab.log.output_shortening import render_kept_pieces
+from trimtab.tokens.counter import (
+    TokenCounter,
+    measure_message_parts,
+    measure_part,
+    measure_request_head,
+)
+from trimtab.window.user_words import USER_WORDS_HEADER
 
 _HALF = re.compile(r"\\ud800")
 """The half of a pair that the lives know."""
@@ -86,8 +91,8 @@ class Told:
     notes: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     """Results that answer nothing."""
     summary: Edit | None = None
-    words: list[tuple[list[Listed], LeftOut | None]] = field(
-        default_factory=list[tuple[list[Listed], LeftOut | None]]
+    words: list[tuple[list[ListedUserPart], OmittedUserMessages | None]] = field(
+        default_factory=list[tuple[list[ListedUserPart], OmittedUserMessages | None]]
     )
     """The blocks of the list of the user's words: what each holds, and what it leaves out."""
     newest_user: int | None = None
@@ -129,10 +134,12 @@ class Told:
 
     def blocks(self, recall: bool) -> list[str]:
         """The blocks of the list of the user's words, as they are read."""
-        made = [[FRAME, *self._lines(*block, recall=recall)] for block in self.words]
+        made = [[USER_WORDS_HEADER, *self._lines(*block, recall=recall)] for block in self.words]
         return ["\n".join(lines) for lines in made if len(lines) > 1]
 
-    def _lines(self, places: list[Listed], left: LeftOut | None, *, recall: bool) -> list[str]:
+    def _lines(
+        self, places: list[ListedUserPart], left: OmittedUserMessages | None, *, recall: bool
+    ) -> list[str]:
         lines: list[str] = []
         if left is not None:
             many = f"{left.messages:,} older user message" + ("s" if left.messages > 1 else "")
@@ -150,19 +157,21 @@ class Told:
                 named = place.seq
         return lines
 
-    def entry(self, place: Listed, *, recall: bool) -> str | None:
+    def entry(self, place: ListedUserPart, *, recall: bool) -> str | None:
         """One part as it stands in the list; None for what was erased."""
         said = self.messages[place.seq].parts[place.part]
         handle = f" · recall m{place.seq}.{place.part}" if recall else ""
         if isinstance(said, Media):
             return f"[{said.kind}{handle}]"
         assert isinstance(said, Text), f"m{place.seq}.{place.part} is no word of a user's"
-        if said.text == ERASED:
+        if said.text == ERASED_PLACEHOLDER:
             return None
         listed = [(other.seq, other.part) for block, _ in self.words for other in block]
         same = (place.same_seq, place.same_part)
         # Where the first that said it was erased, this one says it.
-        gone = same in listed and self.messages[same[0]].parts[same[1]] == Text(text=ERASED)
+        gone = same in listed and self.messages[same[0]].parts[same[1]] == Text(
+            text=ERASED_PLACEHOLDER
+        )
         if place.same_seq and gone:
             return said.text
         if place.same_seq:
@@ -265,10 +274,10 @@ def sendable(message: Message) -> Message:
 
 
 def _cut(text: str, edit: Edit) -> str:
-    if edit.text == ERASED:
-        return ERASED
+    if edit.text == ERASED_PLACEHOLDER:
+        return ERASED_PLACEHOLDER
     if edit.pieces:
-        return edit.text + "\n" + joined(text, edit.pieces)
+        return edit.text + "\n" + render_kept_pieces(text, edit.pieces)
     return text[: edit.head] + edit.text + (text[-edit.tail :] if edit.tail else "")
 
 
@@ -277,10 +286,10 @@ def effective(events: Sequence[Event]) -> list[Event]:
     log: list[Event] = []
     for event in events:
         match event.body:
-            case Erase() as body:
-                log = [scrub(e, body.message, body.message, body.part) for e in log]
-            case Retention() as body:
-                log = [scrub(e, 1, body.before - 1) for e in log]
+            case PayloadErasure() as body:
+                log = [erase_event_payload(e, body.message, body.message, body.part) for e in log]
+            case RetentionErasure() as body:
+                log = [erase_event_payload(e, 1, body.before - 1) for e in log]
             case _:
                 pass
         log.append(event)
@@ -301,10 +310,10 @@ def tell(events: Sequence[Event]) -> Told:
     told = Told()
     for event in effective(events):
         match event.body:
-            case Said() | Repair() as body:
+            case MessageAdded() | ToolResultRepair() as body:
                 _say(told, event.seq, sendable(body.message))
                 told.at[event.seq] = event.at
-                told.paused = isinstance(body, Said) and body.paused
+                told.paused = isinstance(body, MessageAdded) and body.paused
                 told.unfinished |= {event.seq} if told.paused else set()
             case Edit(part=int()) as named:
                 body = replace(named, text=named.text.replace("\ud800", "\ufffd"))
@@ -361,8 +370,8 @@ def _answer(told: Told, round: Round, seq: int, index: int, part: ToolResult) ->
 
 def _new_round(told: Told, message: Message, last: Round | None) -> Round:
     thinks = message.role == "assistant" and (
-        any(isinstance(part, Opaque) and part.thinking for part in message.parts)
-        or SAID_BY in (message.extra or {})  # it has thought, and that was erased
+        any(isinstance(part, OpaqueBlock) and part.thinking for part in message.parts)
+        or MODEL_FAMILY_KEY in (message.extra or {})  # it has thought, and that was erased
     )
     joins = (
         last is not None
@@ -423,52 +432,56 @@ def settings_at(events: Sequence[Event]) -> Settings:
     return next(e.body for e in reversed(events) if isinstance(e.body, Settings))
 
 
-def tokens_of(told: Told, settings: Settings, counter: Counter) -> int:
+def tokens_of(told: Told, settings: Settings, counter: TokenCounter) -> int:
     """Of the messages that are seen, counted anew from their texts."""
     total = 0
     for text in told.front(settings.recall):
-        total += sizes_of(text_message("user", text), counter)[0].tokens
+        total += measure_message_parts(make_text_message("user", text), counter)[0].tokens
     for round in told.visible():
         for seq in round.seqs:
             total += sum(tokens_of_parts(told, seq, counter))
     return total
 
 
-def pictures_of(told: Told, counter: Counter) -> int:
+def pictures_of(told: Told, counter: TokenCounter) -> int:
     """Tokens of the pictures and files that are seen, those in results included."""
     total = 0
     for seq in [seq for round in told.visible() for seq in round.seqs]:
         for index in range(len(told.messages[seq].parts)):
             part = told.shown(seq, index)
             held = part.content if isinstance(part, ToolResult) else (part,)
-            total += sum(size_of(each, counter).tokens for each in held if isinstance(each, Media))
+            total += sum(
+                measure_part(each, counter).tokens for each in held if isinstance(each, Media)
+            )
     return total
 
 
 _taken: dict[tuple[int, str], tuple[Message, tuple[Size, ...]]] = {}
 
 
-def _sizes(message: Message, counter: Counter) -> tuple[Size, ...]:
+def _sizes(message: Message, counter: TokenCounter) -> tuple[Size, ...]:
     """Counting is most of the work, and messages do not change."""
     key = (id(message), counter.name)
     if key not in _taken:
         if len(_taken) > 1_000:
             _taken.clear()
-        _taken[key] = (message, sizes_of(message, counter))
+        _taken[key] = (message, measure_message_parts(message, counter))
         assert all(size.tokens > 0 for size in _taken[key][1]), "something is sent for nothing"
     return _taken[key][1]
 
 
-def tokens_of_parts(told: Told, seq: int, counter: Counter) -> list[int]:
+def tokens_of_parts(told: Told, seq: int, counter: TokenCounter) -> list[int]:
     message = told.messages[seq]
     whole = _sizes(message, counter)
     return [
-        size_of(told.shown(seq, part), counter).tokens if (seq, part) in told.edits else size.tokens
+        measure_part(told.shown(seq, part), counter).tokens
+        if (seq, part) in told.edits
+        else size.tokens
         for part, size in enumerate(whole)
     ]
 
 
-def bound_of(events: Sequence[Event], call: Call, counter: Counter) -> int:
+def bound_of(events: Sequence[Event], call: ModelCall, counter: TokenCounter) -> int:
     """The declared upper bound of a call's input, from the log before it.
 
     The last usage that was reported for a request of which this one is a continuation, and what is
@@ -481,8 +494,8 @@ def bound_of(events: Sequence[Event], call: Call, counter: Counter) -> int:
     messages = tokens_of(told, settings, counter)
     anchor, ratio = anchor_of(before)
     ratio = min(max(ratio, 1.0), 4.0)
-    head = size_of_head(settings.system, settings.tools, counter, settings.params).tokens
-    whole = math.ceil((head + messages + tail) * ratio * (1 + counter.unanchored))
+    head = measure_request_head(settings.system, settings.tools, counter, settings.params).tokens
+    whole = math.ceil((head + messages + tail) * ratio * (1 + counter.unanchored_margin))
     if anchor is None:
         return min(whole, carried_bound(before, told, messages, tail, counter) or whole)
     usage, position, rode = anchor
@@ -492,7 +505,7 @@ def bound_of(events: Sequence[Event], call: Call, counter: Counter) -> int:
 
 
 def carried_bound(
-    events: Sequence[Event], told: Told, messages: int, tail: int, counter: Counter
+    events: Sequence[Event], told: Told, messages: int, tail: int, counter: TokenCounter
 ) -> int | None:
     """What a report tells of a request that was changed since: as many tokens as it had at most
     before the first change, less what has left, plus what has come. Of what left we believe 0.7 of
@@ -506,27 +519,30 @@ def carried_bound(
     then = tokens_of(earlier, settings, counter)
     known = tokens_of(tell(events[: anchor[1]]), settings, counter)
     counted = _above(anchor[0], max(0, then - known) * min(max(learned, 1.0), 4.0), counter)
-    head = size_of_head(settings.system, settings.tools, counter, settings.params).tokens
+    head = measure_request_head(settings.system, settings.tools, counter, settings.params).tokens
     weight = min(max(counted / max(1, head + then), 0.5), 4.0)
     came, new = _since(events[first:], told, counter)
     relisted = any(isinstance(e.body, Edit) and e.body.relists for e in events[first:])
     gone = earlier.blocks(settings.recall) if relisted else []
     before = earlier.front(settings.recall)[len(gone) :]
+    # A summary that was made again is new, even if it happens to say the same.
+    made_again = any(isinstance(e.body, Edit) and e.body.op == "summarise" for e in events[first:])
     for text in told.front(settings.recall):
-        own = sizes_of(text_message("user", text), counter)[0].tokens
-        came += 0 if text in before else own
+        own = measure_message_parts(make_text_message("user", text), counter)[0].tokens
+        is_new = text not in before or (made_again and text.startswith("[Summary of"))
+        came += own if is_new else 0
     left = max(0, then + new + came - messages)
     usage = max(0, math.ceil(counted + weight * (1.3 * came - 0.7 * left)))
     ratio = min(max(anchor_of(events)[1], 1.0), 4.0)
     return _above(usage, (new + tail) * ratio, counter)
 
 
-def _since(events: Sequence[Event], told: Told, counter: Counter) -> tuple[int, int]:
+def _since(events: Sequence[Event], told: Told, counter: TokenCounter) -> tuple[int, int]:
     """Tokens of the words that stand in for others, and of what was said."""
     came = new = 0
     for event in events:
         match event.body:
-            case Said() | Repair() as body:
+            case MessageAdded() | ToolResultRepair() as body:
                 new += sum(size.tokens for size in _sizes(sendable(body.message), counter))
             case Edit(part=int()) as edit if edit.part is not None:
                 came += _brought(told.messages[edit.first].parts[edit.part], edit, counter)
@@ -540,8 +556,10 @@ def _first_change(events: Sequence[Event]) -> int | None:
     edits has changed it since."""
     changes: list[int] = []
     for index, event in enumerate(events):
-        sent = max((e.body.position for e in events[:index] if isinstance(e.body, Call)), default=0)
-        if isinstance(event.body, Outcome) and anchor_of(events[: index + 1])[0] is not None:
+        sent = max(
+            (e.body.position for e in events[:index] if isinstance(e.body, ModelCall)), default=0
+        )
+        if isinstance(event.body, CallOutcome) and anchor_of(events[: index + 1])[0] is not None:
             changes = []
         elif breaks(event, sent):
             edits = isinstance(event.body, Edit) and event.body.op != "reveal"
@@ -550,18 +568,18 @@ def _first_change(events: Sequence[Event]) -> int | None:
     return changes[0] if changes else None
 
 
-def _brought(said: Part, edit: Edit, counter: Counter) -> int:
+def _brought(said: Part, edit: Edit, counter: TokenCounter) -> int:
     """Tokens of the words that an edit puts into a part."""
     if edit.op == "truncate" and not edit.pieces and isinstance(said, Text | ToolResult):
         return counter.count(edit.text) + 2
-    return size_of(under(said, edit), counter).tokens
+    return measure_part(under(said, edit), counter).tokens
 
 
-def _above(usage: int, new: float, counter: Counter) -> int:
+def _above(usage: int, new: float, counter: TokenCounter) -> int:
     """The margin is a share of the whole, at least the larger share of what is new, and never more
     than what is new may be off alone."""
-    margin = max(counter.anchored * (usage + new), counter.unanchored * new)
-    return math.ceil(usage + new + min(margin, counter.single * new))
+    margin = max(counter.anchored_margin * (usage + new), counter.unanchored_margin * new)
+    return math.ceil(usage + new + min(margin, counter.single_message_margin * new))
 
 
 def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int, bool] | None, float]:
@@ -569,16 +587,16 @@ def anchor_of(events: Sequence[Event]) -> tuple[tuple[int, int, bool] | None, fl
     the learned ratio: that of the last call, or of all that came on top of another, older text
     counting for less. What came with a picture says nothing about text."""
     anchor: tuple[int, int, bool] | None = None
-    last: tuple[int, Call] | None = None
+    last: tuple[int, ModelCall] | None = None
     whole = False
     ratio, counter = 1.0, ""
     fresh: list[tuple[float, float]] = []
     standing, pictures, served = 0, 0, ("", "")
     for event in events:
         match event.body:
-            case Call() as body:
+            case ModelCall() as body:
                 last, whole = (event.seq, body), True
-            case Outcome() as body if last is not None and body.call == last[0]:
+            case CallOutcome() as body if last is not None and body.call == last[0]:
                 if counted := counted_by(body, last[1]):
                     call = last[1]
                     ratio = ratio if call.media else (counted + 500) / (call.tokens + 500)
@@ -614,7 +632,7 @@ def weights(fresh: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return heavy, light
 
 
-def counted_by(outcome: Outcome, call: Call) -> int:
+def counted_by(outcome: CallOutcome, call: ModelCall) -> int:
     """The input as the provider counted it, in its usage or in its refusal; 0 where it did not."""
     if outcome.usage is not None:
         return outcome.usage.input
@@ -626,11 +644,12 @@ def counted_by(outcome: Outcome, call: Call) -> int:
 def was_refused(events: Sequence[Event]) -> str:
     """Whether the last outcome was a refusal for length that named a count (`counted`) or no figure
     at all (`unsaid`); other errors aside."""
-    calls = {e.seq: e.body for e in events if isinstance(e.body, Call)}
+    calls = {e.seq: e.body for e in events if isinstance(e.body, ModelCall)}
     ends = [
         e.body
         for e in events
-        if isinstance(e.body, Outcome) and (e.body.error or {}).get("kind") in (None, "overflow")
+        if isinstance(e.body, CallOutcome)
+        and (e.body.error or {}).get("kind") in (None, "overflow")
     ]
     if not ends or ends[-1].error is None:
         return ""
@@ -642,7 +661,7 @@ def was_refused(events: Sequence[Event]) -> str:
 def breaks(event: Event, sent: int) -> bool:
     """Whether the event changes something that was sent."""
     match event.body:
-        case Settings() | Rewind() | Erase() | Retention():
+        case Settings() | Rewind() | PayloadErasure() | RetentionErasure():
             return True
         case Edit() as edit:
             return edit.part is None or edit.op == "reveal" or edit.first <= sent
@@ -671,7 +690,7 @@ def said_as(part: Part, *, note: bool) -> str | None:
         case ToolResult():
             text = plain([inner.text for inner in part.content if isinstance(inner, Text)])
             return f"[late result of call {part.call_id}]\n{part.text}" if note else text
-        case Media() | Opaque():
+        case Media() | OpaqueBlock():
             return None
         case _:
             return part.arguments

@@ -5,46 +5,81 @@ from __future__ import annotations
 from typing import Any
 
 from trimtab.context import Context
-from trimtab.core.edits import shown
-from trimtab.core.message import text_message
-from trimtab.core.rounds import Entry, Group, Pairing
-from trimtab.core.tokens import size_of, sizes_of
-from trimtab.core.window import Window
+from trimtab.log.edits import apply_edit_to_part
+from trimtab.log.message import make_text_message
+from trimtab.tokens.counter import measure_message_parts, measure_part
+from trimtab.window.rounds import CallResultPair, Entry, Group
+from trimtab.window.window import Window
 
-_PLAIN = (
-    *("seq", "version", "sent", "calls", "last_call", "call_version", "awaiting", "last_reply"),
-    *("last_usage", "used", "paid", "ratio", "weighed", "anchor", "learned_limit", "settings"),
-    *("erased", "note", "replied"),
-    *("bytes", "tokens", "messages", "turn_start", "turn_bytes", "turn_tokens"),
-    *("summary", "summary_by", "cold", "epoch", "settings_by", "refused", "carried"),
-)
+
+def _plain(window: Window) -> dict[str, Any]:
+    """What is a plain value already."""
+    accounting, conversation = window.accounting, window.conversation
+    return {
+        "seq": window.seq,
+        "settings": window.settings,
+        "settings_seq": window.settings_seq,
+        "erased_ranges": window.base.erased_ranges,
+        "prefix_version": accounting.prefix_version,
+        "epoch": accounting.epoch,
+        "sent_through_seq": accounting.sent_through_seq,
+        "call_count": accounting.call_count,
+        "last_call": accounting.last_call,
+        "policy_note": accounting.policy_note,
+        "version_at_last_call": accounting.version_at_last_call,
+        "open_call_seq": accounting.open_call_seq,
+        "last_usage": accounting.last_usage,
+        "total_usage": accounting.total_usage,
+        "total_cost_usd": accounting.total_cost_usd,
+        "last_call_ratio": accounting.last_call_ratio,
+        "calibration_sums": accounting.calibration_sums,
+        "usage_anchor": accounting.usage_anchor,
+        "carried_usage": accounting.carried_usage,
+        "learned_limit": accounting.learned_limit,
+        "cache_is_cold": accounting.cache_is_cold,
+        "overflow_without_numbers": accounting.overflow_without_numbers,
+        "last_reply_id": conversation.last_reply_id,
+        "last_assistant_seq": conversation.last_assistant_seq,
+        "bytes": conversation.bytes,
+        "tokens": conversation.tokens,
+        "visible_messages": conversation.visible_messages,
+        "turn_start_group": conversation.turn_start_group,
+        "turn_bytes": conversation.turn_bytes,
+        "turn_tokens": conversation.turn_tokens,
+        "summary": conversation.summary,
+        "summary_seq": conversation.summary_seq,
+    }
 
 
 def picture(window: Window) -> dict[str, Any]:
-    newest = window.newest_user
-    return {name: getattr(window, name) for name in _PLAIN} | {
+    newest = window.newest_user_entry
+    return _plain(window) | {
         "counter": window.counter.name,
         "entries": [_entry(entry) for entry in window.entries.values()],
-        "groups": [_group(group) for group in window.groups],
-        "visible": list(window.visible),
+        "groups": [_group(group) for group in window.conversation.groups],
+        "visible": list(window.visible_groups),
         "results": list(window.results),
         "turn_results": (window.turn_results.first, [*window.turn_results.last]),
         "turn_count": window.turn_results.count,
-        "dropped": window.dropped.messages,
-        "cache": window.cache,
-        "wire_ids": window.wire_ids,
+        "dropped": window.conversation.dropped_groups.message_count,
+        "cache": window.accounting.cache_misses,
+        "wire_ids": window.conversation.visible_wire_ids,
         "newest_user": newest.seq if newest else None,
-        "notice": window.notice(),
-        "words": [(block.places, block.left_out) for block in window.words.blocks],
+        "notice": window.conversation.dropped_notice(),
+        "words": [
+            (block.listed_parts, block.left_out) for block in window.conversation.user_words.blocks
+        ],
     }
 
 
 def outlook(context: Context) -> dict[str, Any]:
     """All that a context does with what it knows: the same, whatever has left its memory."""
     window = context.window
-    newest = window.newest_user
-    visible = window.visible.values()
-    return {name: getattr(window, name) for name in _PLAIN if name != "turn_start"} | {
+    newest = window.newest_user_entry
+    visible = window.visible_groups.values()
+    plain = _plain(window)
+    del plain["turn_start_group"]
+    return plain | {
         "entries": [_entry(entry) for group in visible for entry in group.entries()],
         "calls": [_pair(call) for group in visible for call in group.calls()],
         "groups": [[(e.seq) for e in group.entries()] for group in visible],
@@ -52,13 +87,15 @@ def outlook(context: Context) -> dict[str, Any]:
         "turn_results": (window.turn_results.first, [*window.turn_results.last]),
         "turn_count": window.turn_results.count,
         "newest_user": newest.seq if newest else None,
-        "notice": window.notice(),
-        "words": [(block.places, block.left_out) for block in window.words.blocks],
-        "said": window.said,
-        "cache": window.cache,
-        "wire_ids": window.wire_ids,
+        "notice": window.conversation.dropped_notice(),
+        "words": [
+            (block.listed_parts, block.left_out) for block in window.conversation.user_words.blocks
+        ],
+        "said": window.conversation.total_messages,
+        "cache": window.accounting.cache_misses,
+        "wire_ids": window.conversation.visible_wire_ids,
         "blocks": context.rendering.blocks,
-        "digest": context.rendering.digest({}),
+        "digest": context.rendering.hash_request({}),
         "report": _report(context),
     }
 
@@ -71,20 +108,24 @@ def _report(context: Context) -> dict[str, Any]:
 
 
 def _entry(entry: Entry) -> tuple[Any, ...]:
-    place = (entry.seq, entry.notes, entry.pinned, entry.repair)
+    place = (entry.seq, entry.unpaired_results, entry.pinned, entry.is_repair)
     return (*place, entry.message, entry.sizes, entry.edits)
 
 
 def _group(group: Group) -> tuple[Any, ...]:
     rounds = [
-        ([entry.seq for entry in part.entries], part.waiting, [_pair(each) for each in part.calls])
+        (
+            [entry.seq for entry in part.entries],
+            part.unanswered_calls,
+            [_pair(each) for each in part.calls],
+        )
         for part in group.rounds
     ]
-    sizes = (group.bytes, group.tokens, group.messages)
-    return (group.index, *sizes, group.thinking, group.pinned, group.hidden, rounds)
+    sizes = (group.bytes, group.tokens, group.message_count)
+    return (group.index, *sizes, group.has_thinking, group.pinned, group.hidden, rounds)
 
 
-def _pair(pairing: Pairing) -> tuple[Any, ...]:
+def _pair(pairing: CallResultPair) -> tuple[Any, ...]:
     result = pairing.result
     return (pairing.id, pairing.wire_id, pairing.name, result.key if result else None)
 
@@ -92,7 +133,10 @@ def _pair(pairing: Pairing) -> tuple[Any, ...]:
 def recount(window: Window) -> dict[str, int]:
     """The totals from the entries alone, each of them sized again."""
     bytes_, tokens, messages, turn_bytes, turn_tokens = 0, 0, 0, 0, 0
-    texts = [window.notice(), *window.words.texts(recall=window.settings.recall)]
+    texts = [
+        window.conversation.dropped_notice(),
+        *window.conversation.user_words.render_blocks(show_handles=window.settings.recall),
+    ]
     if window.summary is not None and window.summary.text:
         handle = f" · recall {window.summary.handle}" if window.settings.recall else ""
         texts.append(
@@ -100,17 +144,19 @@ def recount(window: Window) -> dict[str, int]:
             f"{handle}]\n{window.summary.text}"
         )
     for text in filter(None, texts):
-        size = sizes_of(text_message("user", text), window.counter)[0]
+        size = measure_message_parts(make_text_message("user", text), window.counter)[0]
         bytes_, tokens = bytes_ + size.bytes, tokens + size.tokens
-    for group in window.groups:
+    for group in window.conversation.groups:
         if group.hidden is not None:
             continue
         for entry in group.entries():
             size, count = sized(window, entry)
             bytes_, tokens, messages = bytes_ + size, tokens + count, messages + 1
-            if group.index >= window.turn_start:
+            if group.index >= window.turn_start_group:
                 turn_bytes, turn_tokens = turn_bytes + size, turn_tokens + count
-    dropped = [g for g in window.groups if g.hidden is not None and g.hidden.op == "drop"]
+    dropped = [
+        g for g in window.conversation.groups if g.hidden is not None and g.hidden.op == "drop"
+    ]
     return {
         "bytes": bytes_,
         "tokens": tokens,
@@ -124,11 +170,11 @@ def recount(window: Window) -> dict[str, int]:
 def sized(window: Window, entry: Entry) -> tuple[int, int]:
     """Bytes and tokens of a message as the model sees it."""
     bytes_ = tokens = 0
-    for part, whole in enumerate(sizes_of(entry.message, window.counter)):
+    for part, whole in enumerate(measure_message_parts(entry.message, window.counter)):
         edit = entry.edits.get(part)
         if edit is None:
             size = whole
         else:
-            size = size_of(shown(entry.message.parts[part], edit), window.counter)
+            size = measure_part(apply_edit_to_part(entry.message.parts[part], edit), window.counter)
         bytes_, tokens = bytes_ + size.bytes, tokens + size.tokens
     return bytes_, tokens

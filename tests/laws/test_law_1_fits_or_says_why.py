@@ -25,11 +25,16 @@ from tests.laws.wires import said
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
 from trimtab import CannotFit
-from trimtab.core.budget import HIDE_FIRST
-from trimtab.core.event import Call, Edit, Event, Outcome, Settings
-from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult
-from trimtab.core.policies import POLICIES
-from trimtab.core.tokens import Counter, size_of, size_of_head, sizes_of
+from trimtab.log.event import CallOutcome, Edit, Event, ModelCall, Settings
+from trimtab.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
+from trimtab.policy.budget import PRESETS_HIDING_ON_REFUSAL
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.tokens.counter import (
+    TokenCounter,
+    measure_message_parts,
+    measure_part,
+    measure_request_head,
+)
 
 laws = settings(settings.get_profile("laws"))
 
@@ -45,7 +50,7 @@ def limit_of(events: Sequence[Event]) -> int:
             case Settings() as body:
                 taught = taught if same_window(before, body) else own
                 before = body
-            case Outcome(error=dict() as error):
+            case CallOutcome(error=dict() as error):
                 taught = error.get("limit", taught)
             case _:
                 pass
@@ -55,8 +60,8 @@ def limit_of(events: Sequence[Event]) -> int:
 def refused_above(events: Sequence[Event], limit: int) -> bool:
     """Whether a refusal that named no figure taught a limit: no more than what was refused may be,
     and no less than any window is."""
-    calls = {event.seq: event.body for event in events if isinstance(event.body, Call)}
-    ends = [event.body for event in events if isinstance(event.body, Outcome)]
+    calls = {event.seq: event.body for event in events if isinstance(event.body, ModelCall)}
+    ends = [event.body for event in events if isinstance(event.body, CallOutcome)]
     refused = [
         calls[end.call].bound + calls[end.call].max_output
         for end in ends
@@ -85,7 +90,7 @@ def outputs(life: Life) -> tuple[int, int]:
     if refused := was_refused(life.events):
         least = min(own or most, 256 + thinks)
         # The documents' presets hide at once, and ask for less where that changed nothing.
-        hides = now.policy in HIDE_FIRST
+        hides = now.policy in PRESETS_HIDING_ON_REFUSAL
         return least, least if refused == "unsaid" and not hides else own or most
     return (own, own) if own else (min(most, 256 + thinks), most)
 
@@ -107,10 +112,11 @@ def on_the_wire(life: Life, request: dict[str, Any]) -> int:
     count = window.counter.count
     call = life.last_call
     now = window.settings
-    total = size_of_head(now.system, now.tools, window.counter, now.params).tokens
+    total = measure_request_head(now.system, now.tools, window.counter, now.params).tokens
     total += count(call.volatile) if call.volatile else 0
     for piece in said(request, window.settings, call.volatile):
-        total += count(piece.text)
+        # Of an odd text the estimate may be lower with the id of its call before it.
+        total += min(count(piece.text), count(f"{piece.id}\n{piece.text}"))
     return total
 
 
@@ -123,7 +129,7 @@ def may_be_cut(told: Told, seq: int, part: int) -> bool:
     """Results, pictures, older calls; what users said last, older replies and instructions."""
     message = told.messages[seq]
     said = message.parts[part]
-    if seq in told.pinned or isinstance(said, Opaque):
+    if seq in told.pinned or isinstance(said, OpaqueBlock):
         return False
     match message.role:
         case "assistant":
@@ -134,13 +140,13 @@ def may_be_cut(told: Told, seq: int, part: int) -> bool:
             return isinstance(said, Media) or not is_last(told, seq)
 
 
-def uncuttable(told: Told, seq: int, counter: Counter) -> int:
+def uncuttable(told: Told, seq: int, counter: TokenCounter) -> int:
     now = tokens_of_parts(told, seq, counter)
     parts = range(len(told.messages[seq].parts))
     return sum(now[part] for part in parts if not may_be_cut(told, seq, part))
 
 
-def smallest(told: Told, seq: int, counter: Counter) -> int:
+def smallest(told: Told, seq: int, counter: TokenCounter) -> int:
     """Tokens of a message that must stay, with all cut from it that may be cut; what users said
     last stays as it is here."""
     now = tokens_of_parts(told, seq, counter)
@@ -159,7 +165,7 @@ def is_question(told: Told, seq: int, part: int) -> bool:
     return asks and isinstance(message.parts[part], Text)
 
 
-def questions(told: Told, room: int, counter: Counter) -> int:
+def questions(told: Told, room: int, counter: TokenCounter) -> int:
     """Tokens of what users said last that stay, with the sign of what was cut: all of them, or a
     quarter of the room together."""
     sizes = [
@@ -180,18 +186,18 @@ SHORTENED = (
 )
 
 
-def placeholder(message: Message, part: int, counter: Counter) -> int:
+def placeholder(message: Message, part: int, counter: TokenCounter) -> int:
     """Tokens of the part with nothing in it but the words that say so, at their longest."""
     said = message.parts[part]
     if isinstance(said, ToolCall):
         words = "[~100000 tokens of this call are not shown; this line was never sent to the tool"
         edit = Edit(op="truncate", first=0, last=0, head=200, text=f"{words} · recall m100.10]")
-        return size_of(under(said, edit), counter).tokens
+        return measure_part(under(said, edit), counter).tokens
     if isinstance(said, ToolResult):
         words = Text(text=SHORTENED)
         said = ToolResult(call_id=said.call_id, content=(words,), extra=said.extra)
-        return size_of(said, counter).tokens
-    size = sizes_of(Message(role="user", parts=(Text(text=SIGN),)), counter)[0].tokens
+        return measure_part(said, counter).tokens
+    size = measure_message_parts(Message(role="user", parts=(Text(text=SIGN),)), counter)[0].tokens
     kept = {"assistant": REPLY, "system": 40}.get(message.role, 0)
     return size + kept
 
@@ -202,15 +208,15 @@ def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) 
     budget = life.context.budget(volatile)
     assert error.limit == limit_of(events) or refused_above(events, error.limit)
     kept = [seq for g, seqs in enumerate(told.groups) if told.fixed(g) for seq in seqs]
-    head = size_of_head(now.system, now.tools, counter, now.params).tokens
+    head = measure_request_head(now.system, now.tools, counter, now.params).tokens
     least = sum(smallest(told, seq, counter) for seq in kept) + head + budget.volatile
     least += questions(told, replace(budget, max_output=budget.least_output).room, counter)
     ratio = min(max(anchor_of(events)[1], 1.0), 4.0)
-    needed = math.ceil(least * ratio * (1 + counter.unanchored)) + outputs(life)[0]
+    needed = math.ceil(least * ratio * (1 + counter.unanchored_margin)) + outputs(life)[0]
     # The notice and the summary stay, too: they are what tells the model that something is hidden.
     assert error.needed > error.limit
     assert needed + FRONT > error.limit, (needed, error)
-    named_sizes_are_real(told, error, counter, cuts_anything=now.policy not in POLICIES)
+    named_sizes_are_real(told, error, counter, cuts_anything=now.policy not in POLICY_NAMES)
     assert error.parts["system prompt and tools"] == head
     # After a refusal without a figure it tells of what was refused.
     told_of = outputs(life)[0] if error.refusal is None else life.last_call.max_output
@@ -222,7 +228,7 @@ FRONT = 1_000
 
 
 def named_sizes_are_real(
-    told: Told, error: CannotFit, counter: Counter, *, cuts_anything: bool
+    told: Told, error: CannotFit, counter: TokenCounter, *, cuts_anything: bool
 ) -> None:
     """A policy of one's own may have cut on paper what the presets and the guard never cut."""
     for name, size in error.parts.items():

@@ -10,15 +10,15 @@ from tests.laws.oracle import Told, said_as, tell
 from tests.laws.wires import paired, pieces
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
-from trimtab.core.edits import ERASED
-from trimtab.core.message import Message, Text, ToolCall
-from trimtab.dialects import dialect
+from trimtab.dialects import get_dialect
+from trimtab.log.edits import ERASED_PLACEHOLDER
+from trimtab.log.message import Message, Text, ToolCall
 
 laws = settings(settings.get_profile("laws"))
 
 
 def the_provider_takes_it(life: Life, told: Told, request: dict[str, Any]) -> None:
-    problems = dialect(life.dialect).check(request)
+    problems = get_dialect(life.dialect).find_request_errors(request)
     if any(erased(message) for message in told.messages.values()):
         # What a model thought in a loop that is still open is gone by the user's own wish, and
         # Anthropic wants it back: nothing that could be sent would do.
@@ -30,7 +30,7 @@ def the_provider_takes_it(life: Life, told: Told, request: dict[str, Any]) -> No
 
 
 def erased(message: Message) -> bool:
-    return message.role == "assistant" and Text(text=ERASED) in message.parts
+    return message.role == "assistant" and Text(text=ERASED_PLACEHOLDER) in message.parts
 
 
 def expected_pairs(told: Told) -> list[tuple[str, str]]:

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 
 from tests.laws.oracle import Told, had_recall, said_as, tell
 from tests.laws.wires import NOTHING, Piece, pieces
+from tests.laws.wires import said as said_in
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
-from trimtab.core import guard
-from trimtab.core.edits import ERASED
-from trimtab.core.message import Media, Opaque, Part, ToolCall, ToolResult
-from trimtab.core.policies import aggressive
+from trimtab.log.edits import ERASED_PLACEHOLDER
+from trimtab.log.message import Media, OpaqueBlock, Part, ToolCall, ToolResult
+from trimtab.policy import guard, overflow
 
 laws = settings(settings.get_profile("laws"))
 
@@ -31,7 +31,7 @@ SIGN = re.compile(
     re.DOTALL,
 )
 
-MAY_HIDE = (guard.WHY, aggressive.WHY, "wild")
+MAY_HIDE = (guard.OVER_LIMIT_REASON, overflow.OVERFLOW_REASON, "wild")
 """What goes before a wish to see something: the limit, and a policy of one's own."""
 
 
@@ -43,7 +43,7 @@ def kind_of(part: Part, *, note: bool) -> str:
             return "text" if note else "result"
         case Media():
             return "media"
-        case Opaque():
+        case OpaqueBlock():
             return "opaque"
         case _:
             return "text"
@@ -52,13 +52,13 @@ def kind_of(part: Part, *, note: bool) -> str:
 def cuts_have_a_sign(life: Life, told: Told, seq: int) -> None:
     for part, said in enumerate(told.messages[seq].parts):
         edit = told.edits.get((seq, part))
-        if edit is None or edit.text == ERASED:
+        if edit is None or edit.text == ERASED_PLACEHOLDER:
             continue
         sign = SIGN.search(edit.text)
         assert sign is not None, f"{edit.text!r} does not say that m{seq}.{part} was cut"
         if had_recall(life.events, edit):
             assert f" · recall m{seq}.{part}]" in edit.text
-        assert not isinstance(said, ToolCall | Opaque), f"a {type(said).__name__} was cut"
+        assert not isinstance(said, ToolCall | OpaqueBlock), f"a {type(said).__name__} was cut"
 
 
 def is_there(told: Told, seq: int, found: list[Piece]) -> None:
@@ -102,7 +102,8 @@ def newest_is_there(life: Life, request: dict[str, Any]) -> None:
         cuts_have_a_sign(life, told, seq)
         is_there(told, seq, found)
     what_was_revealed_is_there(told)
-    the_rest_is_in_order(told, found, now.recall)
+    whole = said_in(request, now, life.last_call.volatile, told.front(now.recall))
+    the_rest_is_in_order(told, whole, now.recall)
 
 
 def what_was_revealed_is_there(told: Told) -> None:
@@ -113,7 +114,8 @@ def what_was_revealed_is_there(told: Told) -> None:
 
 def the_rest_is_in_order(told: Told, found: list[Piece], recall: bool) -> None:
     """All that is not hidden is said, in the order in which it was said."""
-    tags = [tag for piece in found for tag in re.findall(r"^<\d+>", piece.text)]
+    # Neighbours of one role may share a text: each of them begins behind an empty line.
+    tags = [tag for piece in found for tag in re.findall(r"(?:^|\n\n)(<\d+>)", piece.text)]
     expected = told.front(recall)
     front = [piece.text for piece in found[: len(expected)]]
     assert front == expected

@@ -26,9 +26,9 @@ from tests.strategies.logs import (
     steps,
 )
 from trimtab import CannotFit
-from trimtab.core.event import Edit, Event, canonical
-from trimtab.core.rejected import WHY
-from trimtab.core.tokens import size_of
+from trimtab.log.event import Edit, Event, dump_canonical_json
+from trimtab.policy.provider_rejections import REJECTED_REASON
+from trimtab.tokens.counter import measure_part
 
 
 class Idempotent(RuleBasedStateMachine):
@@ -45,19 +45,19 @@ class Idempotent(RuleBasedStateMachine):
 
     def decides_once(self, life: Life, stream: bool, volatile: str | None) -> None:
         context = life.context
-        context.apply(context.repairs())
-        assert context.repairs() == []
+        context.apply(context.build_repair_events())
+        assert context.build_repair_events() == []
         try:
-            context.apply(context.decide(volatile=volatile))
+            context.apply(context.decide_edits(volatile=volatile))
         except CannotFit:
             return
-        assert context.decide(volatile=volatile) == []
+        assert context.decide_edits(volatile=volatile) == []
 
     def again(self, life: Life, request: dict[str, Any]) -> None:
         edits_shrink(life)
         events, call = list(life.events), life.last_call
         second = life.context.request(stream=call.stream, volatile=call.volatile)
-        assert canonical(second) == canonical(request)
+        assert dump_canonical_json(second) == dump_canonical_json(request)
         assert life.events == events
 
 
@@ -134,14 +134,16 @@ def shrinks(life: Life, told: Told, event: Event) -> None:
     edit = event.body
     assert isinstance(edit, Edit)
     assert edit.part is not None
-    assert edit.first not in told.pinned or edit.why.startswith(WHY), f"m{edit.first} is pinned"
+    assert edit.first not in told.pinned or edit.why.startswith(REJECTED_REASON), (
+        f"m{edit.first} is pinned"
+    )
     place, counter = (edit.first, edit.part), life.context.window.counter
     before = told.edits.get(place)
     assert before is None or before.op != "mask", f"{before} is edited again: {edit}"
     said = told.messages[edit.first].parts[edit.part]
-    old, new = size_of(told.shown(*place), counter), size_of(under(said, edit), counter)
+    old, new = measure_part(told.shown(*place), counter), measure_part(under(said, edit), counter)
     assert edit.size == new
-    if edit.why.startswith(WHY):
+    if edit.why.startswith(REJECTED_REASON):
         told.edits[place] = edit
         return  # no policy's: it is left out however small it is
     assert new.tokens < old.tokens

@@ -13,9 +13,9 @@ from tests.laws.oracle import Told, had_recall, tell
 from tests.laws.wires import pieces
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
-from trimtab.core.event import Erase, Retention, canonical
-from trimtab.core.message import Media, Opaque, Part, ToolCall
-from trimtab.core.recall import Erased
+from trimtab.errors import ErasedError
+from trimtab.log.event import PayloadErasure, RetentionErasure, dump_canonical_json
+from trimtab.log.message import Media, OpaqueBlock, Part, ToolCall
 
 NOTICE = re.compile(
     r"\[conversation truncated — \d+ older messages omitted · recall (?P<handle>\S+)\]"
@@ -30,8 +30,8 @@ def text_of(part: Part) -> str:
             return part.arguments
         case Media():
             return part.data or part.url or ""
-        case Opaque():
-            return canonical(part.data)
+        case OpaqueBlock():
+            return dump_canonical_json(part.data)
         case _:
             return part.text
 
@@ -41,9 +41,9 @@ def took(life: Life, seq: int, part: int) -> set[int]:
     found: set[int] = set()
     for event in life.events:
         match event.body:
-            case Erase() as body if body.message == seq and body.part in (None, part):
+            case PayloadErasure() as body if body.message == seq and body.part in (None, part):
                 found.add(event.seq)
-            case Retention() as body if event.seq > seq and seq < body.before:
+            case RetentionErasure() as body if event.seq > seq and seq < body.before:
                 found.add(event.seq)
             case _:
                 pass
@@ -53,7 +53,7 @@ def took(life: Life, seq: int, part: int) -> set[int]:
 def comes_back(life: Life, seq: int, part: int) -> None:
     handle = f"m{seq}.{part}"
     if by := took(life, seq, part):
-        with pytest.raises(Erased, match=r"event \d+") as caught:
+        with pytest.raises(ErasedError, match=r"event \d+") as caught:
             life.context.recall(handle)
         named = re.search(r"event (\d+)", str(caught.value))
         assert named is not None
@@ -66,7 +66,7 @@ def a_range_comes_back(life: Life, handle: str, seqs: list[int]) -> None:
     places = [(seq, part) for seq in seqs for part in range(max(1, len(life.said[seq].parts)))]
     try:
         text = life.context.recall(handle)
-    except Erased as error:
+    except ErasedError as error:
         named = re.search(r"event (\d+)", str(error))
         assert named is not None
         assert any(int(named[1]) in took(life, *place) for place in places)

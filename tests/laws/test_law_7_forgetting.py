@@ -12,10 +12,10 @@ from tests.laws.picture import outlook
 from tests.strategies.life import Life
 from tests.strategies.logs import Setup, Step, setups, steps
 from trimtab import CannotFit, Context
-from trimtab.core.event import Edit, Event, Settings
-from trimtab.core.forgetting import Forgotten
-from trimtab.core.policies import POLICIES
-from trimtab.core.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
+from trimtab.errors import EvictedError
+from trimtab.log.event import Edit, Event, Settings
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 
 
 class Forgetful(RuleBasedStateMachine):
@@ -49,12 +49,12 @@ class Forgetful(RuleBasedStateMachine):
             self.restart(None)
             return
         new = [e for e in events if e.seq > self.short.window.seq]
-        if any(isinstance(e.body, Settings) and e.body.policy not in POLICIES for e in new):
+        if any(isinstance(e.body, Settings) and e.body.policy not in POLICY_NAMES for e in new):
             self.restart(None)  # a function is not in the log
             return
         try:
             self.short.apply(new)
-        except Forgotten as error:
+        except EvictedError as error:
             self.restart(error.position)
 
     def restart(self, upto: int | None) -> None:
@@ -67,7 +67,7 @@ class Forgetful(RuleBasedStateMachine):
         known = [e for e in self.life.events if e.seq > usable[-1].seq or e.seq in named]
         try:
             self.short = self.life.loaded(known, snapshot=usable[-1])
-        except Forgotten as error:
+        except EvictedError as error:
             self.restart(error.position)
 
 
@@ -83,10 +83,10 @@ def place(event: Event) -> tuple[int, float, type]:
 
 def decided(context: Context) -> list[Edit] | str:
     """What the policy wants now; `auto` looks at words that may have left memory."""
-    if context.window.settings.policy not in set(POLICIES) - {"auto"}:
+    if context.window.settings.policy not in set(POLICY_NAMES) - {"auto"}:
         return ""
     try:
-        return [event.body for event in context.decide() if isinstance(event.body, Edit)]
+        return [event.body for event in context.decide_edits() if isinstance(event.body, Edit)]
     except CannotFit as error:
         return str(error)
 

@@ -12,9 +12,9 @@ from tests.laws.picture import picture, recount
 from tests.strategies.life import Life
 from tests.strategies.logs import Setup, Step, setups, steps
 from trimtab import CannotFit, Context
-from trimtab.core.event import Erase, Retention, canonical
-from trimtab.core.window import Window
-from trimtab.wire import RequestChanged
+from trimtab.errors import RequestChangedError
+from trimtab.log.event import PayloadErasure, RetentionErasure, dump_canonical_json
+from trimtab.window.window import Window
 
 MOST = 8
 """Past requests of one life that are shown again, the latest ones; each costs a whole fold."""
@@ -46,27 +46,27 @@ class Reproducible(RuleBasedStateMachine):
     def keep(self, life: Life, request: dict[str, Any]) -> None:
         sent = life.context.window.last_call
         assert sent is not None
-        self.kept[sent.seq] = canonical(request)
+        self.kept[sent.seq] = dump_canonical_json(request)
 
     def teardown(self) -> None:
         """Every request of this life can be shown again as it was sent."""
         if not hasattr(self, "life"):
             return
         events = self.life.events
-        erased = any(isinstance(event.body, Erase | Retention) for event in events)
+        erased = any(isinstance(event.body, PayloadErasure | RetentionErasure) for event in events)
         for seq, text in list(self.kept.items())[-MOST:]:
             try:
-                shown = self.life.context.rebuild(seq)
-            except RequestChanged:
+                shown = self.life.context.rebuild_request(seq)
+            except RequestChangedError:
                 assert erased, f"the request of call {seq} changed though nothing was erased"
             else:
-                assert canonical(shown) == text
+                assert dump_canonical_json(shown) == text
 
 
 def answer(context: Context) -> str:
     """The next request, or why there is none."""
     try:
-        return canonical(context.request())
+        return dump_canonical_json(context.request())
     except CannotFit as error:
         return str(error)
 
@@ -75,10 +75,10 @@ def totals(window: Window) -> dict[str, int]:
     return {
         "bytes": window.bytes,
         "tokens": window.tokens,
-        "messages": window.messages,
-        "turn_bytes": window.turn_bytes,
-        "turn_tokens": window.turn_tokens,
-        "dropped": window.dropped.messages,
+        "messages": window.visible_messages,
+        "turn_bytes": window.conversation.turn_bytes,
+        "turn_tokens": window.conversation.turn_tokens,
+        "dropped": window.conversation.dropped_groups.message_count,
     }
 
 

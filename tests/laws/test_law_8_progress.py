@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
 from trimtab import CannotFit
-from trimtab.core.event import Edit
-from trimtab.core.plan import Plan
-from trimtab.core.tokens import bytes4, pairs, upper_bound
+from trimtab.log.event import Edit
+from trimtab.policy.plan import Plan
+from trimtab.tokens.counter import (
+    compute_input_upper_bound,
+    estimate_tokens_by_bytes,
+    pair_byte_classes,
+)
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -35,7 +39,7 @@ class Countdown:
         self.left = PATIENCE
 
     def __call__(self, text: str) -> int:
-        return self.limited(bytes4)(text)
+        return self.limited(estimate_tokens_by_bytes)(text)
 
     def limited(self, count: Callable[[S], T]) -> Callable[[S], T]:
         def counted(text: S) -> T:
@@ -50,18 +54,20 @@ def bound(life: Life, volatile: str | None) -> int:
     """Of all that is seen, by the one margin that holds before and after an edit."""
     window, budget = life.context.window, life.context.budget(volatile)
     whole = budget.head.tokens + window.tokens + budget.volatile
-    return upper_bound(counter=window.counter, new=whole, ratio=budget.ratio)
+    return compute_input_upper_bound(
+        counter=window.counter, new_tokens=whole, learned_ratio=budget.ratio
+    )
 
 
 def each_pass_lowers_the_bound(life: Life, stream: bool, volatile: str | None) -> None:
     context = life.context
-    context.apply(context.repairs())
+    context.apply(context.build_repair_events())
     window, budget = context.window, context.budget(volatile)
-    room = replace(budget, max_output=budget.least_output).most_input
+    room = replace(budget, max_output=budget.least_output).max_input_bound
     over = Plan(window, budget).bound() > room
     before = bound(life, volatile)
     try:
-        events = context.decide(volatile=volatile)
+        events = context.decide_edits(volatile=volatile)
     except CannotFit:
         return
     assert events or not over
@@ -95,5 +101,5 @@ def test_every_pass_that_hides_something_lowers_the_bound_and_comes_to_an_end(
 
     rest()
     hooks = {"asking": asking, "asked": rest, "refused": rest}
-    with patch("trimtab.core.tokens.pairs", countdown.limited(pairs)):
+    with patch("trimtab.tokens.counter.pair_byte_classes", countdown.limited(pair_byte_classes)):
         live(story, **hooks, tokenizer=countdown if counted else None)

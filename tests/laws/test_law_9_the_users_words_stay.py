@@ -16,25 +16,25 @@ from tests.laws.oracle import Told, from_client, said_as, settings_at, tell, tok
 from tests.laws.wires import Piece, pieces
 from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, listings
-from trimtab.core.edits import ERASED
-from trimtab.core.event import (
+from trimtab.log.edits import ERASED_PLACEHOLDER
+from trimtab.log.event import (
+    CallOutcome,
     Edit,
-    Erase,
     Event,
     Fork,
-    LeftOut,
-    Listed,
-    Outcome,
-    Retention,
+    ListedUserPart,
+    OmittedUserMessages,
+    PayloadErasure,
+    RetentionErasure,
     Rewind,
     Settings,
-    canonical,
-    dump,
+    dump_canonical_json,
+    dump_event_line,
 )
-from trimtab.core.message import Media, Opaque, Text
-from trimtab.core.policies import aggressive
-from trimtab.core.rejected import WHY as REJECTED
-from trimtab.core.tokens import Counter
+from trimtab.log.message import Media, OpaqueBlock, Text
+from trimtab.policy import overflow
+from trimtab.policy.provider_rejections import REJECTED_REASON as REJECTED
+from trimtab.tokens.counter import TokenCounter
 
 laws = settings(settings.get_profile("laws"))
 
@@ -57,7 +57,7 @@ def sayings(told: Told, seq: int) -> Iterator[int]:
     for part, said in enumerate(message.parts):
         edit = told.edits.get((seq, part))
         rejected = edit is not None and edit.why.startswith(REJECTED)
-        speaks = isinstance(said, Text) and said.text.strip() and said.text != ERASED
+        speaks = isinstance(said, Text) and said.text.strip() and said.text != ERASED_PLACEHOLDER
         if message.role == "user" and not rejected and (speaks or isinstance(said, Media)):
             yield part
 
@@ -68,7 +68,7 @@ def hidden_sayings(told: Told) -> list[Place]:
     return [(seq, part) for seq in hidden for part in sayings(told, seq)]
 
 
-def places_of(told: Told) -> dict[Place, Listed]:
+def places_of(told: Told) -> dict[Place, ListedUserPart]:
     found = [place for block, _ in told.words for place in block]
     assert len({place[:2] for place in found}) == len(found), "something is listed twice"
     return {(place.seq, place.part): place for place in found}
@@ -83,16 +83,16 @@ def is_client(told: Told, place: Place) -> bool:
     return from_client(text_of(told, place))
 
 
-def is_whole(told: Told, place: Listed) -> bool:
+def is_whole(told: Told, place: ListedUserPart) -> bool:
     kept = place.head + place.tail
     return not place.same_seq and (place.head < 0 or kept >= len(text_of(told, place[:2])))
 
 
-def left_out(told: Told) -> LeftOut | None:
+def left_out(told: Told) -> OmittedUserMessages | None:
     return told.words[0][1] if told.words else None
 
 
-def nothing_else_can_go(told: Told, counter: Counter) -> bool:
+def nothing_else_can_go(told: Told, counter: TokenCounter) -> bool:
     """Whether of all that is older only crumbs are seen, words of users aside."""
     rest = 0
     for group, seqs in enumerate(told.groups):
@@ -138,7 +138,11 @@ class Watch:
             self.seq, self.blocks, self.forks = forks[-1][0], [], forks
         new = events[self.seq :]
         changed = max(
-            (e.seq for e in new if isinstance(e.body, Settings | Outcome | Rewind | Erase)),
+            (
+                e.seq
+                for e in new
+                if isinstance(e.body, Settings | CallOutcome | Rewind | PayloadErasure)
+            ),
             default=0,
         )
         before = tell(events[: max(self.seq, changed)])
@@ -161,7 +165,7 @@ def takes_out(event: Event) -> bool:
     match event.body:
         case Edit() as edit:
             return edit.relists or edit.op == "reveal"
-        case Settings() | Rewind() | Erase() | Retention():
+        case Settings() | Rewind() | PayloadErasure() | RetentionErasure():
             return True
         case _:
             return False
@@ -193,7 +197,9 @@ def every_word_is_somewhere(told: Told, found: list[Piece]) -> None:
     references_lead_somewhere(told, listed, gone)
 
 
-def references_lead_somewhere(told: Told, listed: dict[Place, Listed], gone: set[Place]) -> None:
+def references_lead_somewhere(
+    told: Told, listed: dict[Place, ListedUserPart], gone: set[Place]
+) -> None:
     """What a client says again refers to where it is said, and only that does."""
     whole: set[str] = set()
     for place in listed.values():
@@ -203,7 +209,7 @@ def references_lead_somewhere(told: Told, listed: dict[Place, Listed], gone: set
             whole.add(text)
             continue
         first = (place.same_seq, place.same_part)
-        if ERASED in (text, text_of(told, first)):
+        if ERASED_PLACEHOLDER in (text, text_of(told, first)):
             continue
         assert from_client(text)
         assert text_of(told, first) == text, f"{place} refers to something else"
@@ -229,16 +235,16 @@ def thoughts_are_as_they_were(life: Life, told: Told, found: list[Piece]) -> Non
     """What a provider has signed goes back as it came. Of the newest reply nothing is touched where
     it thinks or calls: its provider looks at it as a whole."""
     thoughts = {
-        canonical(part.data)
+        dump_canonical_json(part.data)
         for message in life.said.values()
         for part in message.parts
-        if isinstance(part, Opaque)
+        if isinstance(part, OpaqueBlock)
     }
     for piece in found:
         if piece.kind == "opaque" and "hm <" in piece.text:
             assert any(same_thought(piece.text, said) for said in thoughts), piece.text
     newest = told.messages.get(told.replied)
-    thinks = newest is not None and any(isinstance(part, Opaque) for part in newest.parts)
+    thinks = newest is not None and any(isinstance(part, OpaqueBlock) for part in newest.parts)
     if newest is not None and (thinks or newest.calls):
         assert all(seq != told.replied for seq, _ in told.edits), "the newest reply was changed"
 
@@ -249,7 +255,7 @@ def same_thought(sent: str, said: str) -> bool:
 
 def canonical_text(sent: str) -> str:
     try:
-        return canonical(json.loads(sent))
+        return dump_canonical_json(json.loads(sent))
     except ValueError:
         return ""
 
@@ -263,12 +269,12 @@ def no_text_is_copied(told: Told, events: Sequence[Event], edit: Edit, *, whole:
     prior = events[edit.prior - 1].body if edit.prior else None
     known = set(TAG.findall(prior.text)) if isinstance(prior, Edit) else set[str]()
     written = edit if whole else replace(edit, text="")
-    copied = tags & set(TAG.findall(dump(Event(seq=0, at=0.0, body=written)))) - known
+    copied = tags & set(TAG.findall(dump_event_line(Event(seq=0, at=0.0, body=written)))) - known
     assert not copied, f"what users said is copied into the log: {copied}"
 
 
 def judge(
-    before: Told, events: Sequence[Event], edits: Sequence[Any], room: int, counter: Counter
+    before: Told, events: Sequence[Event], edits: Sequence[Any], room: int, counter: TokenCounter
 ) -> None:
     """What one batch of edits has done to the words of users, given the room that there was."""
     after = tell(events)
@@ -291,7 +297,7 @@ def takes_away(event: Event) -> bool:
     match event.body:
         case Edit() as edit:
             return edit.op == "reveal"
-        case Erase() | Retention():
+        case PayloadErasure() | RetentionErasure():
             return True
         case _:
             return False
@@ -321,7 +327,7 @@ def newest_texts(told: Told) -> list[Place]:
 
 
 def a_quarter_is_left_of_the_newest(
-    before: Told, after: Told, edits: Sequence[Edit], room: int, counter: Counter
+    before: Told, after: Told, edits: Sequence[Edit], room: int, counter: TokenCounter
 ) -> None:
     """The newest user message is cut at last, and never below a quarter of the room."""
     newest = newest_texts(before)
@@ -332,11 +338,11 @@ def a_quarter_is_left_of_the_newest(
     was = sum(tokens_of_parts(before, *place[:1], counter)[place[1]] for place in newest)
     now = sum(tokens_of_parts(after, *place[:1], counter)[place[1]] for place in newest)
     assert now >= min(was, room // 4), f"{now} of {was} tokens are left in a room of {room}"
-    if any(edit.why == aggressive.WHY for edit in cut):
+    if any(edit.why == overflow.OVERFLOW_REASON for edit in cut):
         assert nothing_else_can_go(after, counter), "the newest message is cut before others"
 
 
-def instructions_stay(before: Told, after: Told, room: int, counter: Counter) -> None:
+def instructions_stay(before: Told, after: Told, room: int, counter: TokenCounter) -> None:
     """System messages stay as they are, up to a quarter of the room together."""
     said = [
         (seq, part)
@@ -376,7 +382,7 @@ def cut_now(before: Told, after: Told) -> list[Place]:
     return [place for place in short if place not in listed or not listed[place].same_seq]
 
 
-def within(after: Told, room: int, now: Settings, counter: Counter) -> bool:
+def within(after: Told, room: int, now: Settings, counter: TokenCounter) -> bool:
     """Whether all that users said is within the allowance, the newest message aside."""
     words, instructions, seen = 0, 0, set[str]()
     for seq in after.messages:
@@ -392,7 +398,7 @@ def within(after: Told, room: int, now: Settings, counter: Counter) -> bool:
     return words <= most and instructions <= beside
 
 
-def in_order(before: Told, after: Told, counter: Counter) -> None:
+def in_order(before: Told, after: Told, counter: TokenCounter) -> None:
     """The longest are cut first, then the oldest, then the oldest are left out."""
     listed, earlier = places_of(after), places_of(before)
     gone_before = {place for place in hidden_sayings(before) if place not in earlier}
@@ -406,7 +412,9 @@ def in_order(before: Told, after: Told, counter: Counter) -> None:
         stages(after, kept, gone, counter)
 
 
-def stages(told: Told, kept: list[Listed], gone: list[Place], counter: Counter) -> None:
+def stages(
+    told: Told, kept: list[ListedUserPart], gone: list[Place], counter: TokenCounter
+) -> None:
     sizes = [kept_size(told, place, counter) for place in kept]
     short = [index for index, place in enumerate(kept) if not is_whole(told, place)]
     cut = [sizes[index] for index in short]
@@ -427,7 +435,7 @@ def stages(told: Told, kept: list[Listed], gone: list[Place], counter: Counter) 
         assert most <= level * 1.3 + AROUND, f"not the longest is cut: {sizes}"
 
 
-def kept_size(told: Told, place: Listed, counter: Counter) -> int:
+def kept_size(told: Told, place: ListedUserPart, counter: TokenCounter) -> int:
     text = text_of(told, place[:2])
     if is_whole(told, place):
         return counter.count(text)
@@ -443,7 +451,7 @@ def the_line_counts_right(told: Told) -> None:
         assert line is None
         return
     first, last = gone[0], gone[-1]
-    assert line == LeftOut(len(gone), first, last, told.at[first], told.at[last])
+    assert line == OmittedUserMessages(len(gone), first, last, told.at[first], told.at[last])
 
 
 @laws

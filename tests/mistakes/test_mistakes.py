@@ -21,7 +21,7 @@ from tests.mistakes.places import PLACES
 from tests.mistakes.serving import SERVING
 from tests.mistakes.tools import TOOLS
 from tests.stores import places
-from trimtab.testing.server.serving import Remote, serve_process
+from trimtab.testing.server.local_server import RemoteSimulator, spawn_simulated_provider
 
 EXPECTED = Path(__file__).parent / "expected"
 MISTAKES = {
@@ -46,8 +46,8 @@ UNSEEN = ("Traceback", "0123456789abcdef", "hunter22", "Error(", " at 0x")
 
 
 @pytest.fixture(scope="session")
-def simulator() -> Iterator[Remote]:
-    with serve_process(api_keys=[one.secret for one in MISTAKES.values()]) as remote:
+def simulator() -> Iterator[RemoteSimulator]:
+    with spawn_simulated_provider(api_keys=[one.secret for one in MISTAKES.values()]) as remote:
         yield remote
 
 
@@ -71,7 +71,7 @@ def test_a_mistake_is_met_with_what_to_do_next(name, tmp_path, simulator, dead, 
     mistake = MISTAKES[name]
     folder = tmp_path / "my-agent"
     folder.mkdir()
-    simulator.script(mistake.says, key=mistake.secret)
+    simulator.set_replies(mistake.says, key=mistake.secret)
     with ExitStack() as held:
         database = None
         if mistake.database:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from trimtab.observe import meters
+from trimtab.observe import metrics
 
 PAGE = Path(__file__).parents[2] / "docs" / "observability.md"
 BEGIN = "<!-- metrics: written by `python -m tests.observe.page` -->"
@@ -15,7 +15,7 @@ SUFFIX = {"counter": "_total"}
 
 def own() -> list[Any]:
     """The metrics as they are declared, in that order; their labels stand in no sample yet."""
-    return [each for each in vars(meters).values() if hasattr(each, "_labelnames")]
+    return [each for each in vars(metrics).values() if hasattr(each, "_labelnames")]
 
 
 def exposed(metric: Any) -> str:

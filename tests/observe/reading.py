@@ -11,15 +11,15 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client.parser import text_string_to_metric_families
 
-from trimtab.observe.observed import Heard
-from trimtab.observe.otel import Spans, instruments
-from trimtab.observe.prometheus import render
+from trimtab.observe.instrument import EventFanOut
+from trimtab.observe.otel import TurnSpans, create_instruments
+from trimtab.observe.prometheus import render_metrics
 
 Key = tuple[str, frozenset[tuple[str, str]]]
 
 
 def samples() -> dict[Key, float]:
-    body, content_type = render()
+    body, content_type = render_metrics()
     assert content_type.startswith("text/plain")
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
@@ -57,8 +57,8 @@ class Traced:
         self._reader = InMemoryMetricReader()
         self._meters = MeterProvider(metric_readers=[self._reader])
 
-    def tell(self, agent: str = "helper") -> Heard:
-        return Heard([Spans(instruments(self.tracers, self._meters), agent)])
+    def tell(self, agent: str = "helper") -> EventFanOut:
+        return EventFanOut([TurnSpans(create_instruments(self.tracers, self._meters), agent)])
 
     @property
     def spans(self) -> list[ReadableSpan]:

@@ -4,10 +4,10 @@ import pytest
 
 from tests.conversations import prose
 from tests.turn.acting import act, create, say
-from trimtab.observe import observed
-from trimtab.observe.labels import Bounded
-from trimtab.observe.observed import Heard
-from trimtab.session.happenings import Ended
+from trimtab.observe import instrument
+from trimtab.observe.instrument import EventFanOut
+from trimtab.observe.label_limiter import LabelLimiter
+from trimtab.session.events import TurnFinished
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedProvider
 
@@ -20,7 +20,7 @@ def claude(*replies):
 
 async def test_a_turn_that_is_observed_twice_is_counted_once(memory, counted):
     session = await create(memory)
-    await run_turn(session, claude("Hm."), says=say(), tell=observed(observed()))
+    await run_turn(session, claude("Hm."), message=say(), on_event=instrument(instrument()))
     assert counted("trimtab_turns_total", outcome="done") == 1
 
 
@@ -35,8 +35,10 @@ async def test_a_watcher_that_fails_costs_nobody_the_answer(memory, caplog):
 
     clumsy, told = Clumsy(), []
     session = await create(memory)
-    await run_turn(session, claude("Hm."), says=say(), tell=Heard([clumsy], told.append))
-    assert isinstance(told[-1], Ended)
+    await run_turn(
+        session, claude("Hm."), message=say(), on_event=EventFanOut([clumsy], told.append)
+    )
+    assert isinstance(told[-1], TurnFinished)
     assert clumsy.heard == 1
     assert "Clumsy is left out for this turn" in caplog.messages
 
@@ -45,11 +47,11 @@ async def test_whoever_listens_hears_every_piece(memory):
     session = await create(memory)
     plain = await act(session, claude(prose(900)), says="One.")
     told = []
-    tell = observed(told.append)
-    await run_turn(session, claude(prose(900)), says=say("Two."), tell=tell)
+    tell = instrument(told.append)
+    await run_turn(session, claude(prose(900)), message=say("Two."), on_event=tell)
     assert [type(each) for each in told] == [type(each) for each in plain]
 
 
 def test_labels_beyond_the_most_are_one():
-    tools = Bounded(2)
+    tools = LabelLimiter(2)
     assert [tools(name) for name in ("a", "b", "c", "a", "d")] == ["a", "b", "other", "a", "other"]

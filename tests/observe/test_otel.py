@@ -9,11 +9,11 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.conversations import prose
 from tests.session.summarising import GOOD, writer
 from tests.turn.acting import Hand, create, found, say
-from trimtab.core.event import Call as Sent
-from trimtab.core.event import Usage
-from trimtab.providers.provider import Failure, ProviderError
+from trimtab.log.event import ModelCall as Sent
+from trimtab.log.event import Usage
+from trimtab.providers.base import ProviderError, ProviderFailure
 from trimtab.session.turn import run_turn
-from trimtab.testing import Answer, Call, ScriptedProvider
+from trimtab.testing import ScriptedCall, ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ def claude(*replies):
 
 async def turn(session, provider, tools, traced, says="Go."):
     made = [hand.tool for hand in tools]
-    await run_turn(session, provider, made, says=say(says), tell=traced.tell())
+    await run_turn(session, provider, made, message=say(says), on_event=traced.tell())
 
 
 def within(span):
@@ -45,7 +45,9 @@ def seconds(span):
 
 async def test_calls_and_tools_are_spans_within_the_turn(memory, traced):
     session = await create(memory)
-    provider = claude(Answer(calls=(Call(name="read", id="c1"),), usage=USED), "Done.")
+    provider = claude(
+        ScriptedReply(calls=(ScriptedCall(name="read", id="c1"),), usage=USED), "Done."
+    )
     await turn(session, provider, [Hand()], traced)
     names = [span.name for span in traced.spans]
     assert names == ["invoke_agent helper", f"chat {MODEL}", "execute_tool read", f"chat {MODEL}"]
@@ -100,7 +102,7 @@ async def test_parallel_tools_overlap_and_hold_what_is_traced_in_them(memory, tr
         return "done"
 
     session = await create(memory)
-    provider = claude([Call(name="left"), Call(name="right")], "Done.")
+    provider = claude([ScriptedCall(name="left"), ScriptedCall(name="right")], "Done.")
     await turn(session, provider, [Hand("left", inside), Hand("right", inside)], traced)
     (whole,) = traced.named("invoke_agent")
     tools = {span.name: span for span in traced.named("execute_tool")}
@@ -115,7 +117,7 @@ async def test_parallel_tools_overlap_and_hold_what_is_traced_in_them(memory, tr
 async def test_a_turn_is_within_the_callers_span_and_gives_it_back(memory, traced):
     session = await create(memory)
     with traced.tracers.get_tracer("own").start_as_current_span("request") as outer:
-        await turn(session, claude(Call(name="read"), "Done."), [Hand()], traced)
+        await turn(session, claude(ScriptedCall(name="read"), "Done."), [Hand()], traced)
         assert trace.get_current_span() is outer
     (whole,) = traced.named("invoke_agent")
     assert within(whole) == outer.get_span_context().span_id
@@ -152,7 +154,7 @@ async def test_a_call_that_is_made_again_is_two_spans_of_which_one_failed(memory
     for number in range(20):
         role = "assistant" if number % 2 else "user"
         await session.add({"role": role, "content": prose(2_000, f"message {number}")})
-    refused = Failure(kind="overflow", message="zanzibar is too long", limit=6_000)
+    refused = ProviderFailure(kind="overflow", message="zanzibar is too long", limit=6_000)
     await turn(session, claude(refused, "Fine."), [], traced)
     first, second = traced.named("chat")
     assert first.status.status_code is StatusCode.ERROR
@@ -170,7 +172,7 @@ async def test_a_call_that_is_made_again_is_two_spans_of_which_one_failed(memory
 async def test_a_turn_that_fails_is_a_span_that_failed(memory, traced):
     session = await create(memory)
     with pytest.raises(ProviderError):
-        await turn(session, claude(Failure(kind="auth", message="no")), [], traced)
+        await turn(session, claude(ProviderFailure(kind="auth", message="no")), [], traced)
     (whole,), (chat,) = traced.named("invoke_agent"), traced.named("chat")
     assert chat.attributes["error.type"] == "auth"
     assert whole.attributes["error.type"] == "ProviderError"
@@ -183,7 +185,9 @@ async def test_a_tool_that_fails_is_a_span_that_failed_in_a_turn_that_did_not(me
     async def fails(_):
         raise ValueError("zanzibar")
 
-    await turn(await create(memory), claude(Call(name="read"), "Oh."), [Hand(gives=fails)], traced)
+    await turn(
+        await create(memory), claude(ScriptedCall(name="read"), "Oh."), [Hand(gives=fails)], traced
+    )
     (whole,), (tool,) = traced.named("invoke_agent"), traced.named("execute_tool")
     assert tool.attributes["error.type"] == "tool_error"
     assert whole.status.status_code is StatusCode.UNSET
@@ -197,7 +201,7 @@ async def test_spans_of_a_turn_that_is_cancelled_end_with_it(memory, traced):
         await asyncio.Event().wait()
 
     session = await create(memory)
-    both = claude([Call(name="read"), Call(name="stuck")])
+    both = claude([ScriptedCall(name="read"), ScriptedCall(name="stuck")])
     running = asyncio.create_task(turn(session, both, [Hand(), Hand("stuck", waits)], traced))
     await began.wait()
     running.cancel()
@@ -233,7 +237,7 @@ async def test_a_call_that_is_cancelled_ends_with_the_turn(memory, traced):
 
 
 async def test_tokens_and_durations_are_measured_by_their_conventional_names(memory, traced):
-    answer = Answer(text="Hm.", usage=USED)
+    answer = ScriptedReply(text="Hm.", usage=USED)
     session = await create(memory)
     await turn(session, claude(answer), [], traced)
     await turn(session, claude(answer), [], traced)
@@ -259,21 +263,24 @@ async def test_a_summary_in_the_background_is_a_span_of_the_turns_trace(memory, 
     for number in range(8):
         words = prose(300, f"question {number} of item_{number}")
         tell = traced.tell()
-        await run_turn(session, provider, says=say(words), summariser=summariser, tell=tell)
-        await session.settle()
+        await run_turn(session, provider, message=say(words), summariser=summariser, on_event=tell)
+        await session.wait_for_background()
     (summary,) = traced.named("summarise")
     turns = {span.context.span_id: span for span in traced.named("invoke_agent")}
     assert within(summary) in turns
     assert summary.start_time >= turns[within(summary)].end_time
     assert summary.attributes["trimtab.summary.outcome"] in ("made", "patched")
-    assert summary.attributes["gen_ai.usage.input_tokens"] == session.window.summaries.usage.input
+    assert (
+        summary.attributes["gen_ai.usage.input_tokens"]
+        == session.window.accounting.summary_stats.usage.input
+    )
     assert summary.attributes["gen_ai.request.model"] == summariser.model
 
 
 async def test_nothing_that_was_said_is_in_a_span(memory, traced):
     session = await create(memory)
-    path = Call(name="read", arguments={"path": "zanzibar"})
-    provider = claude(path, Failure(kind="overflow", message="zanzibar"), "Zanzibar.")
+    path = ScriptedCall(name="read", arguments={"path": "zanzibar"})
+    provider = claude(path, ProviderFailure(kind="overflow", message="zanzibar"), "Zanzibar.")
     await turn(session, provider, [Hand(gives="zanzibar")], traced, says="Zanzibar?")
     assert len(traced.spans) == 5
     assert "zanzibar" not in "".join(span.to_json() for span in traced.spans).lower()

@@ -6,7 +6,7 @@ from pathlib import Path
 import yaml
 
 from tests.observe.page import PAGE, exposed, own, written
-from trimtab.observe.meters import REGISTRY
+from trimtab.observe.metrics import REGISTRY
 
 TEXT = PAGE.read_text(encoding="utf-8")
 ALERTS = re.compile(r"```yaml\n(groups:.*?)```", re.DOTALL)

@@ -11,24 +11,24 @@ from tests.observe.reading import samples
 from tests.session.summarising import GOOD, writer
 from tests.turn.acting import Hand, create, of, say
 from tests.turn.narrow import Narrow
-from trimtab.core.event import Usage
-from trimtab.core.message import ToolCall
-from trimtab.observe import observed
-from trimtab.observe.prometheus import Metered
-from trimtab.providers.provider import Failure, ProviderError
-from trimtab.session.happenings import (
-    BrokeOff,
-    CallBegan,
-    Edited,
-    Ended,
-    Replied,
-    Summarised,
-    ToolEnded,
+from trimtab.errors import StoreUnavailable
+from trimtab.log.event import Usage
+from trimtab.log.message import ToolCall
+from trimtab.observe import instrument
+from trimtab.observe.prometheus import TurnMetrics
+from trimtab.providers.base import ProviderError, ProviderFailure
+from trimtab.session.events import (
+    AssistantReplied,
+    ContextEdited,
+    ModelCallStarted,
+    SummaryFinished,
+    ToolFinished,
+    TurnFailed,
+    TurnFinished,
 )
-from trimtab.session.telling import edited_since
 from trimtab.session.turn import run_turn
-from trimtab.stores.errors import StoreUnavailable
-from trimtab.testing import Answer, Call, MemoryStore, ScriptedProvider
+from trimtab.session.turn_reporting import list_edit_events_since
+from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
@@ -42,16 +42,19 @@ def claude(*replies):
 async def counting(session, provider, tools=(), says: str | None = "Go.", **how):
     """A whole turn that is observed, with what was told of it."""
     told = []
-    tell = observed(told.append, agent="helper")
+    tell = instrument(told.append, agent="helper")
     said = None if says is None else say(says)
-    await run_turn(session, provider, [h.tool for h in tools], says=said, tell=tell, **how)
+    await run_turn(session, provider, [h.tool for h in tools], message=said, on_event=tell, **how)
     return told
 
 
 async def test_a_turn_is_counted_with_its_calls_tokens_and_cost(memory, counted):
     session = await create(memory)
     used = Usage(input=1_000, output=10, cache_read=600, cache_write=300)
-    provider = claude(Answer(calls=(Call(name="read"),), usage=used), Answer(text="Ok", usage=used))
+    provider = claude(
+        ScriptedReply(calls=(ScriptedCall(name="read"),), usage=used),
+        ScriptedReply(text="Ok", usage=used),
+    )
     told = await counting(session, provider, [Hand()])
     assert counted("trimtab_turns_total", agent="helper", outcome="done") == 1
     assert counted("trimtab_turn_seconds_count", agent="helper") == 1
@@ -65,13 +68,13 @@ async def test_a_turn_is_counted_with_its_calls_tokens_and_cost(memory, counted)
     assert counted("trimtab_cost_dollars_total", model=MODEL, use="turn") == round(2 * cost, 9)
     assert counted("trimtab_tools_total", tool="read", outcome="ok") == 1
     assert counted("trimtab_tool_seconds_count", tool="read") == 1
-    assert [each.usage for each in of(Replied, told)] == [used, used]
+    assert [each.usage for each in of(AssistantReplied, told)] == [used, used]
 
 
 async def test_a_prompt_is_counted_by_its_sections_and_its_share_of_the_room(memory, counted):
     session = await create(memory, context_window=5_000, max_output_tokens=1_000)
     told = await counting(session, claude("Hm."), says=prose(2_000))
-    (call,) = of(CallBegan, told)
+    (call,) = of(ModelCallStarted, told)
     assert counted("trimtab_prompt_tokens_sum", model=MODEL) == call.tokens
     assert counted("trimtab_prompt_share_sum", model=MODEL) == round(call.tokens / 4_000, 9)
     assert counted("trimtab_prompt_section_tokens_total", section="head") == call.head > 0
@@ -95,7 +98,7 @@ async def test_the_approach_to_the_limit_is_counted_and_warned_of_once(memory, c
 
 async def test_edits_are_counted_with_what_they_hide(memory, counted):
     session = await create(memory, policy="compact", max_output_tokens=1_000)
-    provider = claude(*[Call(name="read")] * 20, "Done.")
+    provider = claude(*[ScriptedCall(name="read")] * 20, "Done.")
     told = await counting(session, provider, [Hand(gives=prose(3_000))])
     hidden = session.report().hidden
     assert set(hidden) == {"mask"}
@@ -104,8 +107,8 @@ async def test_edits_are_counted_with_what_they_hide(memory, counted):
         counted("trimtab_hidden_tokens_total", op="mask", cause="policy"),
     ) == hidden["mask"]
     # The pass comes before the call that it is for.
-    kinds = [type(each) for each in told if isinstance(each, Edited | CallBegan)]
-    assert kinds[kinds.index(Edited) + 1] is CallBegan
+    kinds = [type(each) for each in told if isinstance(each, ContextEdited | ModelCallStarted)]
+    assert kinds[kinds.index(ContextEdited) + 1] is ModelCallStarted
 
 
 async def test_edits_that_left_memory_meanwhile_are_read_from_the_store(memory):
@@ -115,11 +118,11 @@ async def test_edits_that_left_memory_meanwhile_are_read_from_the_store(memory):
         await session.add({"role": "assistant", "content": prose(900, f"answer {number}")})
     position = session.window.seq
     await session.request()
-    seen = await edited_since(session, position, "policy")
+    seen = await list_edit_events_since(session, position, "policy")
     assert sum(each.count for each in seen) > 10
     await session.checkpoint()
-    assert not session.window.past
-    assert await edited_since(session, position, "policy") == seen
+    assert not session.window.base.events_since_snapshot
+    assert await list_edit_events_since(session, position, "policy") == seen
 
 
 async def test_a_refusal_is_counted_with_what_was_done_about_it(memory, counted):
@@ -132,7 +135,7 @@ async def test_a_refusal_is_counted_with_what_was_done_about_it(memory, counted)
     assert counted("trimtab_calls_total", outcome="ok") == 1
     assert counted("trimtab_recoveries_total", kind="overflow") == 1
     assert counted("trimtab_learned_limits_total", model=MODEL) == 1
-    edits = [each for each in of(Edited, told) if each.cause == "recovery"]
+    edits = [each for each in of(ContextEdited, told) if each.cause == "recovery"]
     assert counted("trimtab_edits_total", cause="recovery") == sum(e.count for e in edits) > 0
     assert counted("trimtab_hidden_tokens_total", cause="recovery") > 0
 
@@ -140,7 +143,7 @@ async def test_a_refusal_is_counted_with_what_was_done_about_it(memory, counted)
 async def test_a_call_that_fails_for_good_ends_the_turn_by_its_kind(memory, counted):
     session = await create(memory)
     with pytest.raises(ProviderError):
-        await counting(session, claude(Failure(kind="auth", message="no")))
+        await counting(session, claude(ProviderFailure(kind="auth", message="no")))
     assert counted("trimtab_calls_total", outcome="auth") == 1
     assert counted("trimtab_turns_total", outcome="auth") == 1
     assert counted("trimtab_turns_running") == 0
@@ -154,7 +157,7 @@ async def test_what_is_cancelled_is_counted_as_such(memory, counted):
         await never.wait()
 
     session = await create(memory)
-    both = claude([Call(name="read"), Call(name="stuck")])
+    both = claude([ScriptedCall(name="read"), ScriptedCall(name="stuck")])
     turn = asyncio.create_task(counting(session, both, [Hand(), Hand("stuck", gives=waits)]))
     await began.wait()
     assert counted("trimtab_turns_running", agent="helper") == 1
@@ -213,7 +216,7 @@ async def test_a_store_that_fails_is_counted(counted):
 
 async def test_a_provider_that_reports_nothing_adds_no_tokens(memory, counted):
     session = await create(memory)
-    silent = Answer(text="Hm.", usage=Usage(input=0))
+    silent = ScriptedReply(text="Hm.", usage=Usage(input=0))
     await counting(session, claude("One.", silent))
     first = counted("trimtab_tokens_total", kind="input")
     assert first > 0
@@ -224,7 +227,7 @@ async def test_a_provider_that_reports_nothing_adds_no_tokens(memory, counted):
 
 async def test_a_name_that_the_model_makes_up_is_no_label(memory, counted):
     session = await create(memory)
-    await counting(session, claude(Call(name="rm_minus_rf"), "Hm."), [Hand()])
+    await counting(session, claude(ScriptedCall(name="rm_minus_rf"), "Hm."), [Hand()])
     assert counted("trimtab_tools_total", tool="other", outcome="not_run") == 1
     assert counted("trimtab_tools_total", tool="rm_minus_rf") == 0
 
@@ -234,9 +237,9 @@ async def test_a_call_that_is_not_allowed_is_counted_under_its_name(memory, coun
         return "not today"
 
     session = await create(memory)
-    await counting(session, claude(Call(name="shy"), "Hm."), [Hand("shy")])
-    refused = Hand("shy", own={"permit": no})
-    await counting(session, claude(Call(name="shy"), "Hm."), [refused])
+    await counting(session, claude(ScriptedCall(name="shy"), "Hm."), [Hand("shy")])
+    refused = Hand("shy", own={"check_permission": no})
+    await counting(session, claude(ScriptedCall(name="shy"), "Hm."), [refused])
     assert counted("trimtab_tools_total", tool="shy", outcome="not_run") == 1
     assert counted("trimtab_tool_seconds_count", tool="shy") == 1
 
@@ -249,9 +252,9 @@ async def test_summaries_are_counted_with_their_size_and_their_own_tokens(memory
     for number in range(12):
         words = prose(300, f"question {number} of item_{number}")
         told += [await counting(session, provider, says=words, summariser=summariser)]
-        await session.settle()
-    tried = [each.attempt for turn in told for each in of(Summarised, turn)]
-    meter = session.window.summaries
+        await session.wait_for_background()
+    tried = [each.attempt for turn in told for each in of(SummaryFinished, turn)]
+    meter = session.window.accounting.summary_stats
     assert meter.made > 0
     stands = counted("trimtab_summaries_total", outcome="made", of="messages") + counted(
         "trimtab_summaries_total", outcome="patched", of="messages"
@@ -271,7 +274,7 @@ async def test_summaries_are_counted_with_their_size_and_their_own_tokens(memory
 
 async def test_no_label_holds_a_session_or_anything_that_was_said(memory):
     session = await create(memory)
-    path = Call(name="read", arguments={"path": "zanzibar"})
+    path = ScriptedCall(name="read", arguments={"path": "zanzibar"})
     await counting(session, claude(path, "Zanzibar."), [Hand(gives="zanzibar")], says="Zanzibar?")
     values = {value.lower() for _, labels in samples() for _, value in labels}
     assert not [value for value in values if "zanzibar" in value]
@@ -279,10 +282,10 @@ async def test_no_label_holds_a_session_or_anything_that_was_said(memory):
 
 
 def test_a_turn_of_which_only_the_end_is_heard_is_not_counted(counted):
-    metered = Metered("late")
-    metered(ToolEnded(call=ToolCall(id="c", name="n", arguments=""), text="", is_error=False))
-    metered(Ended(why="done", calls=0))
-    metered(BrokeOff(why="cancelled", error="CancelledError"))
+    metered = TurnMetrics("late")
+    metered(ToolFinished(call=ToolCall(id="c", name="n", arguments=""), text="", is_error=False))
+    metered(TurnFinished(reason="done", calls=0))
+    metered(TurnFailed(reason="cancelled", error="CancelledError"))
     assert counted("trimtab_turns_total", agent="late") == 0
     assert counted("trimtab_turns_running", agent="late") == 0
 

@@ -7,21 +7,26 @@ import pytest
 
 from tests.session.summarising import GOOD, talk, writer
 from tests.worker.served import SESSION, agent, letter, served, until
-from trimtab.gateways.http.app import Offer, make_app
-from trimtab.observe import serving
-from trimtab.observe.labels import OTHER
-from trimtab.observe.prometheus import render
-from trimtab.providers.provider import Failure
-from trimtab.stores.errors import StoreUnavailable
+from trimtab.errors import StoreUnavailable
+from trimtab.observe import server_metrics
+from trimtab.observe.label_limiter import OTHER_LABEL
+from trimtab.observe.prometheus import render_metrics
+from trimtab.providers.base import ProviderFailure
+from trimtab.server.channels.http.app import HttpServerState, create_http_app
+from trimtab.server.delivery import (
+    MAX_DELIVERY_ATTEMPTS,
+    ReplyDelivery,
+    RetryDelivery,
+    Undeliverable,
+)
+from trimtab.server.postgres.job_queue import SUMMARY_QUEUE, JobPayload
+from trimtab.server.postgres.job_runner import JobRunner
+from trimtab.server.schedules.runner import ScheduleRunner
+from trimtab.server.schedules.store import ScheduleRunFailed
+from trimtab.server.served_turn import ServedTurn
+from trimtab.server.service import QueueFull
 from trimtab.testing import MemoryStore, ScriptedProvider
-from trimtab.testing.mail import MemoryMail
-from trimtab.worker.delivery import TRIES, Delivery, Later, Never
-from trimtab.worker.fleet_jobs import Jobs
-from trimtab.worker.postgres.queue import SUMMARIES, Due
-from trimtab.worker.schedules.door import ScheduleDoor
-from trimtab.worker.schedules.schedules import CannotRun
-from trimtab.worker.service import Crowded
-from trimtab.worker.turns import Turning
+from trimtab.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -30,10 +35,10 @@ async def test_letters_are_counted_by_tenant_and_by_what_became_of_them(counted)
     bot = served("Hm.")
     assert await bot.say("One.", key="k1")
     assert not await bot.say("One.", key="k1")
-    await bot.turns.idle()
+    await bot.turns.wait_until_idle()
     assert not await bot.say("One.", key="k1")
     bot.service.max_waiting = 0
-    with pytest.raises(Crowded):
+    with pytest.raises(QueueFull):
         await bot.say("Two.", key="k2")
     told = {
         outcome: counted("trimtab_letters_total", tenant="default", outcome=outcome)
@@ -43,27 +48,27 @@ async def test_letters_are_counted_by_tenant_and_by_what_became_of_them(counted)
 
 
 async def test_a_letter_takes_from_its_arrival_to_the_end_of_its_turn(memory, counted):
-    mail = MemoryMail(memory)
+    mail = MemoryQueue(memory)
     helper = agent(ScriptedProvider("anthropic", ["Hm."]), memory)
-    session = await helper.session(SESSION)
+    session = await helper.open_session(SESSION)
     for number, ago in enumerate((100.0, 20.0, -5.0)):
         words = letter(f"Word {number}.", key=f"k{number}")
         await mail.post(replace(words, at=time.time() - ago))
-    await Turning(helper, mail, session, tell=lambda _: None).run()
+    await ServedTurn(helper, mail, session, on_event=lambda _: None).run()
     assert counted("trimtab_letter_seconds_count", agent="helper") == 3
     assert 120 <= counted("trimtab_letter_seconds_sum", agent="helper") < 180
 
 
 async def test_a_turn_that_fails_is_counted_until_it_is_given_up(counted):
-    bot = served(Failure(kind="auth", message="no"))
+    bot = served(ProviderFailure(kind="auth", message="no"))
     await bot.say("One.", key="k1")
-    await bot.turns.idle()
+    await bot.turns.wait_until_idle()
     assert counted("trimtab_dead_letters_total") == 1
     assert counted("trimtab_turn_retries_total") == 0
 
 
 async def test_a_turn_that_is_tried_again_is_counted(counted):
-    bot = served(*[Failure(kind="overloaded", message="busy")] * 20)
+    bot = served(*[ProviderFailure(kind="overloaded", message="busy")] * 20)
     await bot.say("One.", key="k1")
     await until(lambda: counted("trimtab_turn_retries_total") == 1)
     assert counted("trimtab_dead_letters_total") == 0
@@ -71,7 +76,7 @@ async def test_a_turn_that_is_tried_again_is_counted(counted):
 
 
 async def test_deliveries_are_counted_by_door_and_by_how_they_ended(counted):
-    ends = [None, Later(0, "wait"), Never("gone"), OSError("who knows")]
+    ends = [None, RetryDelivery(0, "wait"), Undeliverable("gone"), OSError("who knows")]
     bot = served(*["Hm."] * len(ends))
 
     async def deliver(_):
@@ -81,8 +86,8 @@ async def test_deliveries_are_counted_by_door_and_by_how_they_ended(counted):
 
     for number in range(len(ends)):
         await bot.say("Go.", key=f"k{number}", session=f"default/helper/s{number}")
-    await bot.turns.idle()
-    await Delivery(bot.service.mail, {"phone": deliver}).once()
+    await bot.turns.wait_until_idle()
+    await ReplyDelivery(bot.service.queue, {"phone": deliver}).deliver_due()
     told = {
         outcome: counted("trimtab_deliveries_total", door="phone", outcome=outcome)
         for outcome in ("sent", "put_off", "refused", "unknown", "given_up")
@@ -92,22 +97,22 @@ async def test_deliveries_are_counted_by_door_and_by_how_they_ended(counted):
 
 
 async def test_a_reply_that_is_not_tried_again_is_counted(counted, monkeypatch):
-    monkeypatch.setattr("trimtab.worker.delivery.TRIES", 1)
-    assert TRIES > 1
+    monkeypatch.setattr("trimtab.server.delivery.MAX_DELIVERY_ATTEMPTS", 1)
+    assert MAX_DELIVERY_ATTEMPTS > 1
 
     async def deliver(_):
         raise OSError("who knows")
 
     bot = served("Hm.")
     await bot.say("Go.", key="k1")
-    await bot.turns.idle()
-    await Delivery(bot.service.mail, {"phone": deliver}).once()
+    await bot.turns.wait_until_idle()
+    await ReplyDelivery(bot.service.queue, {"phone": deliver}).deliver_due()
     assert counted("trimtab_deliveries_total", door="phone", outcome="given_up") == 1
 
 
 async def test_a_mail_that_cannot_be_reached_by_deliveries_is_counted(counted):
-    class Away(MemoryMail):
-        async def delivered(self, number):
+    class Away(MemoryQueue):
+        async def mark_delivered(self, number):
             raise StoreUnavailable("no disk")
 
     async def deliver(_):
@@ -116,18 +121,18 @@ async def test_a_mail_that_cannot_be_reached_by_deliveries_is_counted(counted):
     store = MemoryStore()
     bot = served("Hm.", store=store, mail=Away(store))
     await bot.say("Go.", key="k1")
-    await bot.turns.idle()
-    await Delivery(bot.service.mail, {"phone": deliver}).once()
+    await bot.turns.wait_until_idle()
+    await ReplyDelivery(bot.service.queue, {"phone": deliver}).deliver_due()
     assert counted("trimtab_store_errors_total", error="StoreUnavailable") == 1
 
 
 async def test_a_summary_that_the_fleet_makes_is_counted(counted):
     bot = served(policy="rolling")
     bot.service.agents["helper"].summariser = writer(*[GOOD] * 3)
-    async with bot.service.using(SESSION) as session:
+    async with bot.service.open_session(SESSION) as session:
         await talk(session, 20)
-    jobs = Jobs(bot.service, mail=None, slots=None)  # pyright: ignore[reportArgumentType]
-    await jobs.summary(Due(session=SESSION, kind=SUMMARIES))
+    jobs = JobRunner(bot.service, queue=None, slots=None)  # pyright: ignore[reportArgumentType]
+    await jobs.run_summary_job(JobPayload(session=SESSION, kind=SUMMARY_QUEUE))
     assert counted("trimtab_summaries_total") == counted("trimtab_summary_tokens_count") == 1
 
 
@@ -135,15 +140,15 @@ class Clockwork:
     """Schedules of which one runs, then one cannot."""
 
     def __init__(self):
-        self._left = [_Due(), CannotRun("daily", StoreUnavailable("no disk"))]
+        self._left = [_Due(), ScheduleRunFailed("daily", StoreUnavailable("no disk"))]
 
-    async def run_next(self, now, agents, *, without=()):
+    async def run_next_due(self, now, agents, *, excluding=()):
         found = self._left.pop(0) if self._left else None
-        if isinstance(found, CannotRun):
+        if isinstance(found, ScheduleRunFailed):
             raise found
         return found
 
-    async def next_due(self, agents, *, without=()):
+    async def next_due(self, agents, *, excluding=()):
         return None
 
 
@@ -152,7 +157,7 @@ class _Due:
 
 
 async def test_schedules_are_counted_by_whether_they_could_be_run(counted):
-    await ScheduleDoor(Clockwork(), ["helper"]).once()  # pyright: ignore[reportArgumentType]
+    await ScheduleRunner(Clockwork(), ["helper"]).run_due()  # pyright: ignore[reportArgumentType]
     assert counted("trimtab_schedules_total", outcome="ran") == 1
     assert counted("trimtab_schedules_total", outcome="failed") == 1
 
@@ -177,31 +182,33 @@ async def asked(app, path):
 
 
 async def test_what_waits_and_what_was_given_up_is_asked_for_when_metrics_are_read(counted):
-    bot = served(Failure(kind="auth", message="no"))
+    bot = served(ProviderFailure(kind="auth", message="no"))
     await bot.say("One.", key="k1")
-    await bot.turns.idle()
+    await bot.turns.wait_until_idle()
     await bot.turns.drain(0)
     await bot.say("Two.", key="k2", session="default/helper/two")
-    app = make_app(Offer(service=bot.service, due=nothing, metrics=render))
+    app = create_http_app(
+        HttpServerState(service=bot.service, schedule_turn=nothing, render_metrics=render_metrics)
+    )
     assert await asked(app, "/metrics") == 200
     assert counted("trimtab_sessions_dead") == 1
     assert counted("trimtab_letters_waiting") >= 1
     assert await asked(app, "/zanzibar") == 404
     assert counted("trimtab_http_requests_total", route="/metrics", status="200") == 1
-    assert counted("trimtab_http_seconds_count", route=OTHER) == 1
+    assert counted("trimtab_http_seconds_count", route=OTHER_LABEL) == 1
 
 
 def test_http_requests_are_counted_by_route_and_never_by_path(counted):
-    serving.http_ended("GET", "/v1/sessions/{id}", 200, 0.01)
-    serving.http_ended("GET", "", 404, 0.01)
-    serving.http_ended("ZANZIBAR", "", 405, 0.01)
+    server_metrics.count_http_request("GET", "/v1/sessions/{id}", 200, 0.01)
+    server_metrics.count_http_request("GET", "", 404, 0.01)
+    server_metrics.count_http_request("ZANZIBAR", "", 405, 0.01)
     assert counted("trimtab_http_requests_total", route="/v1/sessions/{id}", status="200") == 1
-    assert counted("trimtab_http_requests_total", route=OTHER) == 2
-    assert counted("trimtab_http_requests_total", method=OTHER) == 1
+    assert counted("trimtab_http_requests_total", route=OTHER_LABEL) == 2
+    assert counted("trimtab_http_requests_total", method=OTHER_LABEL) == 1
     assert counted("trimtab_http_seconds_count", method="GET") == 2
 
 
 def test_open_streams_are_counted(counted):
-    with serving.streaming(), serving.streaming():
+    with server_metrics.track_open_stream(), server_metrics.track_open_stream():
         assert counted("trimtab_streams_open") == 2
     assert counted("trimtab_streams_open") == 0

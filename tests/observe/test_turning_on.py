@@ -12,11 +12,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.serve.processes import free_port, serving, write_agent
 from tests.turn.acting import Hand, create, say
 from tests.worker.served import agent
-from trimtab.observe import observed
-from trimtab.observe.prometheus import show
-from trimtab.providers.provider import Failure, ProviderError
+from trimtab.observe import instrument
+from trimtab.observe.prometheus import start_metrics_server
+from trimtab.providers.base import ProviderError, ProviderFailure
 from trimtab.session.turn import run_turn
-from trimtab.testing import Call, ScriptedProvider
+from trimtab.testing import ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -32,8 +32,8 @@ def ran(code: str) -> str:
 @pytest.mark.process
 def test_where_nobody_watches_nothing_is_loaded_and_nothing_is_in_between():
     code = (
-        "import sys; from trimtab.observe import when_watched; tell = print;"
-        "assert when_watched(tell, agent='a') is tell;"
+        "import sys; from trimtab.observe import instrument_if_watched; tell = print;"
+        "assert instrument_if_watched(tell, agent='a') is tell;"
         "print([n for n in ('prometheus_client', 'opentelemetry') if n in sys.modules])"
     )
     assert ran(code) == "[]"
@@ -43,7 +43,8 @@ def test_where_nobody_watches_nothing_is_loaded_and_nothing_is_in_between():
 def test_an_opentelemetry_that_nobody_has_set_up_hears_nothing():
     code = (
         "import opentelemetry.trace, opentelemetry.metrics;"
-        "from trimtab.observe import when_watched; print(when_watched(print) is print)"
+        "from trimtab.observe import instrument_if_watched; print(instrument_if_watched(print) "
+        "is print)"
     )
     assert ran(code) == "True"
 
@@ -54,10 +55,10 @@ def test_one_that_is_set_up_hears_turns_by_itself():
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 trace.set_tracer_provider(TracerProvider())
-from trimtab.observe import when_watched
-print([type(each).__name__ for each in when_watched(print)._watchers])
+from trimtab.observe import instrument_if_watched
+print([type(each).__name__ for each in instrument_if_watched(print)._watchers])
 """
-    assert ran(code) == "['Spans']"
+    assert ran(code) == "['TurnSpans']"
 
 
 @pytest.mark.process
@@ -66,10 +67,10 @@ def test_measurements_alone_are_enough():
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 metrics.set_meter_provider(MeterProvider())
-from trimtab.observe import when_watched
-print([type(each).__name__ for each in when_watched(print)._watchers])
+from trimtab.observe import instrument_if_watched
+print([type(each).__name__ for each in instrument_if_watched(print)._watchers])
 """
-    assert ran(code) == "['Spans']"
+    assert ran(code) == "['TurnSpans']"
 
 
 @pytest.mark.process
@@ -83,18 +84,18 @@ class Missing:
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Missing())
 import asyncio
-from trimtab.observe import observed, serving
+from trimtab.observe import instrument, server_metrics
 from trimtab.session import Session
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore, ScriptedProvider
 async def main():
     session = await Session.create(MemoryStore(), "s", model="claude-sonnet-4-5")
-    says = {{"role": "user", "content": "Go."}}
+    message = {{"role": "user", "content": "Go."}}
     provider = ScriptedProvider("anthropic", ["Hm."])
-    return await run_turn(session, provider, says=says, tell=observed())
-serving.letter_posted("default")
-with serving.streaming():
-    print(asyncio.run(main()).why)
+    return await run_turn(session, provider, message=message, on_event=instrument())
+server_metrics.count_inbound_message("default")
+with server_metrics.track_open_stream():
+    print(asyncio.run(main()).reason)
 """
     assert ran(code) == "done"
 
@@ -130,31 +131,31 @@ def test_a_port_that_is_taken_is_named():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(ValueError, match=f"cannot be shown at 127.0.0.1:{port}"):
-            show(port)
+            start_metrics_server(port)
 
 
 async def test_an_agent_is_observed_by_itself_under_its_name(memory, counted):
     helper = agent(ScriptedProvider("anthropic", ["Hm."]), memory)
-    session = await helper.session("default/helper/one")
-    await helper.turn(session, say())
+    session = await helper.open_session("default/helper/one")
+    await helper.run_turn(session, say())
     assert counted("trimtab_turns_total", agent="helper", outcome="done") == 1
 
 
 async def test_a_turn_that_failed_is_a_log_line_that_says_so(memory, caplog):
     session = await create(memory)
-    provider = ScriptedProvider("anthropic", [Failure(kind="auth", message="no")])
+    provider = ScriptedProvider("anthropic", [ProviderFailure(kind="auth", message="no")])
     with caplog.at_level(logging.INFO, "trimtab.calls"), pytest.raises(ProviderError):
-        await run_turn(session, provider, says=say(), tell=observed(agent="helper"))
+        await run_turn(session, provider, message=say(), on_event=instrument(agent="helper"))
     assert caplog.records[-1].getMessage().startswith("Turn failed (auth) in ")
     assert vars(caplog.records[-1])["outcome"] == "auth"
 
 
 async def test_calls_tools_and_turns_are_log_lines_with_flat_fields(memory, caplog):
     session = await create(memory)
-    provider = ScriptedProvider("anthropic", [Call(name="read"), "Zanzibar."])
+    provider = ScriptedProvider("anthropic", [ScriptedCall(name="read"), "Zanzibar."])
     with caplog.at_level(logging.INFO, "trimtab.calls"):
-        tell = observed(agent="helper")
-        await run_turn(session, provider, [Hand().tool], says=say("Zanzibar?"), tell=tell)
+        tell = instrument(agent="helper")
+        await run_turn(session, provider, [Hand().tool], message=say("Zanzibar?"), on_event=tell)
     records = [each for each in caplog.records if each.name == "trimtab.calls"]
     assert [each.getMessage().partition(":")[0] for each in records] == [
         *("Call of claude-sonnet-4-5", "Tool read", "Call of claude-sonnet-4-5"),

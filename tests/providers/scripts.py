@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.providers.canned import sse
-from trimtab.providers.anthropic import Anthropic
-from trimtab.providers.openai import OpenAIChat, OpenAIResponses
-from trimtab.providers.provider import Provider
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.base import Provider
+from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
 
 SAID = [{"role": "user", "content": "Hi."}]
 
@@ -84,7 +84,7 @@ def _chunk(delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any
 
 APIS = {
     "anthropic": Api(
-        make=lambda url: Anthropic(api_key="k", base_url=url, timeout=5.0),
+        make=lambda url: AnthropicProvider(api_key="k", base_url=url, timeout=5.0),
         path="/v1/messages",
         # More than the SDK lets through unstreamed with a timeout of its own.
         request={"model": "m", "max_tokens": 100_000, "messages": SAID},
@@ -123,7 +123,7 @@ APIS = {
         failed={"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}},
     ),
     "openai_chat": Api(
-        make=lambda url: OpenAIChat(api_key="k", base_url=f"{url}/v1", timeout=5.0),
+        make=lambda url: OpenAIChatProvider(api_key="k", base_url=f"{url}/v1", timeout=5.0),
         path="/v1/chat/completions",
         request={"model": "m", "messages": SAID},
         reply={
@@ -151,7 +151,7 @@ APIS = {
         failed={"error": {"message": "The engine is currently overloaded", "type": "server_error"}},
     ),
     "openai_responses": Api(
-        make=lambda url: OpenAIResponses(api_key="k", base_url=f"{url}/v1", timeout=5.0),
+        make=lambda url: OpenAIResponsesProvider(api_key="k", base_url=f"{url}/v1", timeout=5.0),
         path="/v1/responses",
         request={"model": "m", "input": SAID},
         reply=_RESPONSE,

@@ -13,11 +13,11 @@ import pytest
 from tests.lazy import anthropic, openai
 from tests.providers.canned import Answer, serving, sse
 from tests.providers.scripts import APIS
-from trimtab.dialects import dialect
-from trimtab.providers.anthropic import Anthropic
-from trimtab.providers.openai import OpenAIChat
-from trimtab.providers.provider import ProviderError
-from trimtab.providers.retrying import retrying
+from trimtab.dialects import get_dialect
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.base import ProviderError
+from trimtab.providers.openai import OpenAIChatProvider
+from trimtab.providers.retries import with_retries
 
 pytestmark = pytest.mark.anyio
 
@@ -61,10 +61,10 @@ async def test_a_whole_reply_comes_back_as_the_server_sent_it(api):
 async def test_a_stream_comes_back_event_by_event_as_the_server_sent_it(api, name):
     events = await asked(api, Answer(events=api.lines()), stream=True)
     assert events == list(api.events)
-    gathering = dialect(name).gather()
+    gathering = get_dialect(name).create_stream_accumulator()
     for event in events:
         gathering.feed(event)
-    assert gathering.reply() is not None
+    assert gathering.reply_body() is not None
 
 
 async def test_the_request_goes_out_as_it_was_given(api):
@@ -215,7 +215,7 @@ async def test_an_overload_at_the_start_of_a_stream_is_tried_again(api):
 
     broken = Answer(events=(*api.lines(first=1), *sse(api.failed, named=api.named)))
     async with serving(broken, Answer(status=529, body={}), Answer(events=api.lines())) as server:
-        provider = retrying(api.make(server.url), sleep=sleep)
+        provider = with_retries(api.make(server.url), sleep=sleep)
         assert await sent(provider, {**api.request, "stream": True}) == list(api.events)
         await provider.close()
     assert len(waits) == 2
@@ -236,7 +236,7 @@ async def test_a_client_of_the_callers_own_is_used_without_retries_and_left_open
     answers = (Answer(status=500, body={}), Answer(body=APIS["anthropic"].reply))
     async with serving(*answers) as server:
         client = anthropic.AsyncAnthropic(api_key="k", base_url=server.url, max_retries=4)
-        provider = Anthropic(client)
+        provider = AnthropicProvider(client)
         with pytest.raises(ProviderError):
             await sent(provider, APIS["anthropic"].request)
         await provider.close()
@@ -249,7 +249,7 @@ async def test_an_openai_client_of_the_callers_own_is_left_open():
     api = APIS["openai_chat"]
     async with serving(Answer(body=api.reply), Answer(body=api.reply)) as server:
         client = openai.AsyncOpenAI(api_key="k", base_url=f"{server.url}/v1")
-        provider = OpenAIChat(client)
+        provider = OpenAIChatProvider(client)
         for _ in range(2):
             assert await sent(provider, api.request) == [api.reply]
             await provider.close()
@@ -258,7 +258,7 @@ async def test_an_openai_client_of_the_callers_own_is_left_open():
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "module", ["provider", "errors", "retrying", "choose", "anthropic", "openai"]
+    "module", ["base", "error_parser", "retries", "factory", "anthropic", "openai"]
 )
 def test_importing_the_providers_loads_no_sdk(module):
     code = (

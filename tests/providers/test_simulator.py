@@ -6,10 +6,10 @@ import pytest
 
 from tests.providers.scripts import APIS, SAID
 from trimtab.context import Context
-from trimtab.dialects import dialect
-from trimtab.providers.errors import read_stop
-from trimtab.providers.provider import ProviderError
-from trimtab.testing.server import FAULTS, serve
+from trimtab.dialects import get_dialect
+from trimtab.providers.base import ProviderError
+from trimtab.providers.error_parser import parse_stop_failure
+from trimtab.testing.server import PROVIDER_FAULTS, serve_simulated_provider
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ TOLD = {"limit": 8_192, "input": 9_000, "requested": 500}
 
 @pytest.fixture(scope="module")
 def served():
-    with serve() as started:
+    with serve_simulated_provider() as started:
         yield started
 
 
@@ -39,12 +39,12 @@ async def send(served):
     providers = {name: api.make(served.url) for name, api in APIS.items()}
 
     async def sent(name, step, *, stream=False):
-        served.simulator.script.set([step])
+        served.simulator.script.set_replies([step])
         async with asyncio.timeout(20):
             request = request_of(name, stream=stream)
             events = [event async for event in providers[name].send(request)]
         # An answer that was not fetched would be the next request's.
-        assert served.simulator.script.left() == 0
+        assert served.simulator.script.steps_left() == 0
         return events
 
     yield sent
@@ -60,7 +60,7 @@ async def failure(send, name, step, *, stream=False):
 
 @pytest.mark.parametrize("name", APIS)
 async def test_each_fault_is_read_for_what_it_is(send, name):
-    for told, fault in FAULTS.items():
+    for told, fault in PROVIDER_FAULTS.items():
         read = await failure(send, name, {"fault": told, **TOLD})
         assert (read.kind, read.status) == (fault.kind, fault.status), told
         assert read.limit in (None, 8_192), told
@@ -72,7 +72,9 @@ async def test_each_fault_is_read_for_what_it_is(send, name):
 async def test_each_fault_that_has_words_is_read_within_a_stream(send, name):
     # That a model is not found, its status alone says.
     worded = {
-        told: fault for told, fault in FAULTS.items() if fault.message and fault.status != 404
+        told: fault
+        for told, fault in PROVIDER_FAULTS.items()
+        if fault.message and fault.status != 404
     }
     for told, fault in worded.items():
         read = await failure(send, name, {"fault": told, "in_stream": 1, **TOLD}, stream=True)
@@ -92,12 +94,12 @@ async def test_a_reply_that_filled_the_window_comes_whole_and_is_an_overflow(sen
     events = await send(name, step, stream=stream)
     reply = events[0]
     if stream:
-        gathering = dialect(name).gather()
+        gathering = get_dialect(name).create_stream_accumulator()
         for event in events:
             gathering.feed(event)
-        reply = gathering.reply()
+        reply = gathering.reply_body()
     assert reply is not None
-    read = read_stop(reply)
+    read = parse_stop_failure(reply)
     assert read is not None
     assert read.kind == "overflow"
 
@@ -106,9 +108,9 @@ async def test_a_reply_that_filled_the_window_comes_whole_and_is_an_overflow(sen
 async def test_a_request_that_was_cut_in_silence_is_seen_from_its_usage(served, cut):
     context = Context("llama3.1:8b", dialect="openai_chat")
     context.add({"role": "user", "content": "The quick brown fox jumps over the lazy dog. " * 500})
-    served.simulator.script.set([{"text": "Hm.", **({"truncate": 2_048} if cut else {})}])
+    served.simulator.script.set_replies([{"text": "Hm.", **({"truncate": 2_048} if cut else {})}])
     provider = APIS["openai_chat"].make(served.url)
     [reply] = [event async for event in provider.send(context.request())]
     await provider.close()
     context.add(reply)
-    assert context.window.learned_limit == (2_048 if cut else None)
+    assert context.window.accounting.learned_limit == (2_048 if cut else None)

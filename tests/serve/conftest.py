@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from tests.worker.fleet import databases
-from trimtab.testing.server import serve_process
+from trimtab.testing.server import spawn_simulated_provider
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def anyio_backend():
 
 @pytest.fixture(scope="session")
 def shared_simulator():
-    with serve_process(tokenizer="estimate") as remote:
+    with spawn_simulated_provider(tokenizer="estimate") as remote:
         yield remote
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from tests.serve.processes import PATIENCE, serving, write_agent
 from tests.worker.mails import reply
-from trimtab.cli.serve import doors
-from trimtab.cli.serve.doors import delivering
+from trimtab.cli.serve import channels
+from trimtab.cli.serve.channels import map_channel_senders
+from trimtab.server import delivery
+from trimtab.server.delivery import MAX_DELIVERY_ATTEMPTS, RetryDelivery, Undeliverable
+from trimtab.server.queue.messages import OutboundMessage
 from trimtab.testing import discord, telegram
-from trimtab.worker import delivery
-from trimtab.worker.delivery import TRIES, Later, Never
-from trimtab.worker.letters import Outbound
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -29,16 +29,16 @@ async def until(holds: Callable[[], Any]) -> None:
 
 
 async def test_one_command_opens_every_door_of_the_file(tmp_path, simulator):
-    simulator.script(otherwise="At your service.")
-    async with discord.serve() as guild:
-        bob = guild.user("bob")
-        direct = guild.direct(bob)
-        with telegram.serve() as bots:
-            bots.api.chat(ADA, "Ada", username="ada")
+    simulator.set_replies(otherwise="At your service.")
+    async with discord.serve_simulated_discord() as guild:
+        bob = guild.add_user("bob")
+        direct = guild.open_direct_channel(bob)
+        with telegram.serve_simulated_telegram() as bots:
+            bots.simulator.get_or_add_chat(ADA, "Ada", username="ada")
             write_agent(
                 tmp_path,
                 simulator.url,
-                telegram={"token": bots.api.token, "allow": ["*"], "api": bots.url},
+                telegram={"token": bots.simulator.token, "allow": ["*"], "api": bots.url},
                 discord={"token": guild.options.token, "allow": ["*"], "api": guild.url},
                 # Long ago and never done: it is made up for at the start.
                 schedules={"report": {"at": "2026-01-01 08:00", "says": "Report.", "late": 10**9}},
@@ -49,12 +49,12 @@ async def test_one_command_opens_every_door_of_the_file(tmp_path, simulator):
             try:
                 facts = server.heard[-1]
                 assert facts["doors"] == ["telegram", "discord", "schedule"]
-                bots.api.says(ADA, "Hello, helper!")
-                await until(lambda: bots.api.texts(ADA) == ["At your service."])
+                bots.simulator.post_user_message(ADA, "Hello, helper!")
+                await until(lambda: bots.simulator.list_bot_texts(ADA) == ["At your service."])
                 async with asyncio.timeout(PATIENCE):
                     await guild.gateway.identified.wait()
-                await guild.say(direct, bob, "Hello, helper!")
-                await until(lambda: guild.posted(direct) == ["At your service."])
+                await guild.post_user_message(direct, bob, "Hello, helper!")
+                await until(lambda: guild.list_posted_texts(direct) == ["At your service."])
                 async with server.client() as client:
                     assert await client.session("helper", "web").ask("Hi.") == "At your service."
                     report = client.session("helper", "schedule:report")
@@ -77,7 +77,7 @@ class Phone:
     async def run(self) -> None:
         """Nothing comes in."""
 
-    async def deliver(self, reply: Outbound) -> None:
+    async def deliver(self, reply: OutboundMessage) -> None:
         self.sent.append(reply.key)
 
     async def close(self) -> None:
@@ -87,22 +87,22 @@ class Phone:
 async def outcome(deliver, sent):
     try:
         await deliver(sent)
-    except (Later, Never) as error:
+    except (RetryDelivery, Undeliverable) as error:
         return error
     return None
 
 
 async def test_a_reply_goes_through_the_door_of_its_own_agent():
     mine, other = Phone(), Phone()
-    ways = delivering([("helper", mine), ("other", other)], alone=True)
+    ways = map_channel_senders([("helper", mine), ("other", other)], is_only_process=True)
     await ways["phone"](reply("r1"))
     assert (mine.sent, other.sent) == (["r1"], [])
 
 
 async def test_a_reply_whose_door_is_nowhere_is_refused_with_what_to_do():
-    ways = delivering([("other", Phone())], alone=True)
+    ways = map_channel_senders([("other", Phone())], is_only_process=True)
     found = await outcome(ways["phone"], reply("r1"))
-    assert isinstance(found, Never)
+    assert isinstance(found, Undeliverable)
     assert str(found) == (
         "the agent helper has no phone here; name it in the agent's file, start again and revive "
         "the reply"
@@ -110,18 +110,22 @@ async def test_a_reply_whose_door_is_nowhere_is_refused_with_what_to_do():
 
 
 async def test_a_reply_whose_door_other_processes_may_have_is_left_to_them_for_a_while():
-    ways = delivering([("other", Phone())], alone=False)
-    found = [await outcome(ways["phone"], reply("r1")) for _ in range(TRIES)]
-    assert [type(each) for each in found] == [Later] * (TRIES - 1) + [Never]
-    waits = [each.seconds for each in found if isinstance(each, Later)]
-    assert waits == [delivery.FIRST * 2**n for n in range(TRIES - 1)]
-    assert isinstance(await outcome(ways["phone"], reply("r2")), Later)
+    ways = map_channel_senders([("other", Phone())], is_only_process=False)
+    found = [await outcome(ways["phone"], reply("r1")) for _ in range(MAX_DELIVERY_ATTEMPTS)]
+    assert [type(each) for each in found] == [RetryDelivery] * (MAX_DELIVERY_ATTEMPTS - 1) + [
+        Undeliverable
+    ]
+    waits = [each.delay_s for each in found if isinstance(each, RetryDelivery)]
+    assert waits == [
+        delivery.FIRST_DELIVERY_RETRY_S * 2**n for n in range(MAX_DELIVERY_ATTEMPTS - 1)
+    ]
+    assert isinstance(await outcome(ways["phone"], reply("r2")), RetryDelivery)
 
 
 async def test_no_more_replies_for_others_are_counted_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(doors, "MISSED", 1)
-    ways = delivering([("other", Phone())], alone=False)
+    monkeypatch.setattr(channels, "MAX_MISSED_REPLIES", 1)
+    ways = map_channel_senders([("other", Phone())], is_only_process=False)
     for key in ("r1", "r2", "r1"):
         found = await outcome(ways["phone"], reply(key))
-        assert isinstance(found, Later)
-        assert found.seconds == delivery.FIRST
+        assert isinstance(found, RetryDelivery)
+        assert found.delay_s == delivery.FIRST_DELIVERY_RETRY_S

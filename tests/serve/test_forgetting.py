@@ -40,7 +40,7 @@ async def test_what_is_forgotten_while_it_is_served_does_not_come_back(tmp_path,
         session={"debounce": 0},
         schedules={"far": {"at": "2099-01-01 08:00", "says": "It is late."}},
     )
-    simulator.script(otherwise=f"You are {WORD}.")
+    simulator.set_replies(otherwise=f"You are {WORD}.")
     with serving(tmp_path) as server:
         async with server.client() as client:
             for name in ("one", "two", "three", "four"):

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trimtab.cli.app import app
-from trimtab.gateways.http.keys import KeyFile, KeysBroken
+from trimtab.server.channels.http.api_keys import ApiKeyFile, InvalidKeyFile
 
 RUN = CliRunner()
 
@@ -45,7 +45,7 @@ def test_a_key_is_shown_once_and_kept_as_a_hash_that_its_owner_alone_reads(folde
     assert key not in text
     (kept,) = json.loads(text)["keys"]
     assert kept["sha256"] == hashlib.sha256(key.encode()).hexdigest()
-    caller = KeyFile(file).caller(key)
+    caller = ApiKeyFile(file).find_caller(key)
     assert caller is not None
     assert (caller.name, caller.tenant, caller.agents) == ("web", "acme", ("helper", "other"))
     assert (caller.may_use("helper"), caller.may_use("third")) == (True, False)
@@ -100,18 +100,18 @@ def test_the_list_says_which_keys_an_earlier_version_gave_more(folder):
     assert "metrics only" in done.stdout
     assert "ops opened sessions of tenant default as well when it was made" in done.stderr
     assert json.loads(keys("list", "--json").stdout)[0]["narrowed"]
-    caller = KeyFile(file).caller(key)
+    caller = ApiKeyFile(file).find_caller(key)
     assert caller is not None
     assert caller.scope == "metrics"
 
 
 def test_a_revoked_key_opens_nothing_in_a_server_that_runs(folder):
     key, other = create("web"), create("other")
-    file = KeyFile(folder / "keys.json")
-    assert file.caller(key) is not None
+    file = ApiKeyFile(folder / "keys.json")
+    assert file.find_caller(key) is not None
     assert keys("revoke", "web").exit_code == 0
-    assert file.caller(key) is None
-    assert file.caller(other) is not None
+    assert file.find_caller(key) is None
+    assert file.find_caller(other) is not None
     again = keys("revoke", "web")
     assert again.exit_code == 2
     assert "has no key called web; there is other" in again.stderr
@@ -137,10 +137,10 @@ def test_a_name_that_would_not_fit_into_an_address_is_refused(name, folder):
 )
 def test_a_file_that_is_none_is_refused_and_one_that_was_fine_stays_in_force(folder, text):
     key, file = create("web"), folder / "keys.json"
-    opened = KeyFile(file)
+    opened = ApiKeyFile(file)
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(KeysBroken):
-        KeyFile(file)
-    assert opened.caller(key) is not None
+    with pytest.raises(InvalidKeyFile):
+        ApiKeyFile(file)
+    assert opened.find_caller(key) is not None
     file.unlink()
-    assert opened.caller(key) is None
+    assert opened.find_caller(key) is None

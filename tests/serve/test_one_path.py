@@ -17,17 +17,21 @@ import pytest
 
 from tests.http.houses import until
 from tests.serve.processes import write_agent
-from trimtab.agent.doors import Schedule
-from trimtab.cli.serve.crew import crew_of
-from trimtab.cli.serve.house import House, opened
-from trimtab.cli.serve.listening import address, listen, server_of
+from trimtab.agent.config.spec import ScheduleSpec
+from trimtab.cli.serve.agents import load_agent_set
+from trimtab.cli.serve.http_server import (
+    build_http_server,
+    build_listener_url,
+    open_listening_socket,
+)
+from trimtab.cli.serve.runtime import ServerRuntime, open_server_runtime
 from trimtab.client import Client
-from trimtab.core.event import Said
-from trimtab.gateways.http import Offer, make_app
+from trimtab.log.event import MessageAdded
+from trimtab.server.channels.http import HttpServerState, create_http_app
+from trimtab.server.schedules.config_sync import build_schedule_from_config
+from trimtab.server.schedules.runner import ScheduleRunner
+from trimtab.server.schedules.store import ScheduleStore
 from trimtab.testing import discord, server, telegram
-from trimtab.worker.schedules.bring_in import from_file
-from trimtab.worker.schedules.door import ScheduleDoor
-from trimtab.worker.schedules.schedules import Schedules
 
 pytestmark = pytest.mark.process
 
@@ -73,13 +77,13 @@ Say = Callable[[str, str], Awaitable[None]]
 class Doors:
     """All of them, to one agent in one process: each says one thing and waits for the reply."""
 
-    house: House
-    bot_api: telegram.BotApi
-    discord: discord.Simulator
+    house: ServerRuntime
+    bot_api: telegram.TelegramSimulator
+    discord: discord.DiscordSimulator
     ann: dict[str, Any]
     client: Client
-    schedules: Schedules
-    clock: ScheduleDoor
+    schedules: ScheduleStore
+    clock: ScheduleRunner
 
     def ways(self) -> dict[str, Say]:
         """By door, how something is said through it; it waits for the reply."""
@@ -90,21 +94,23 @@ class Doors:
         assert await self.client.session("helper", "one").ask(text) == reply
 
     async def telegram(self, text: str, reply: str) -> None:
-        self.bot_api.says(ADA, text)
-        await until(lambda: self.bot_api.texts(ADA)[-1:] == [reply])
+        self.bot_api.post_user_message(ADA, text)
+        await until(lambda: self.bot_api.list_bot_texts(ADA)[-1:] == [reply])
         await self._over(f"telegram:{ADA}", reply)
 
     async def chat(self, text: str, reply: str) -> None:
-        channel, ann = self.discord.direct(self.ann), self.ann
-        await self.discord.say(channel, ann, text)
-        await until(lambda: self.discord.posted(channel)[-1:] == [reply])
+        channel, ann = self.discord.open_direct_channel(self.ann), self.ann
+        await self.discord.post_user_message(channel, ann, text)
+        await until(lambda: self.discord.list_posted_texts(channel)[-1:] == [reply])
         await self._over(f"discord:{channel}", reply)
 
     async def schedule(self, text: str, reply: str) -> None:
         now = time.time()
         at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(now))
-        block = Schedule(says=text, at=at, session="clock")
-        await self.schedules.keep(from_file("helper", f"s{len(text)}", block, now=now))
+        block = ScheduleSpec(says=text, at=at, session="clock")
+        await self.schedules.upsert(
+            build_schedule_from_config("helper", f"s{len(text)}", block, now=now)
+        )
         self.clock.wake()
         await self._over("clock", reply)
 
@@ -118,9 +124,9 @@ class Doors:
             said = [
                 event.body.message.text
                 async for event in service.store.events(session)
-                if isinstance(event.body, Said)
+                if isinstance(event.body, MessageAdded)
             ]
-            return said[-1:] == [reply] and not await service.mail.pending(session)
+            return said[-1:] == [reply] and not await service.queue.pending(session)
 
         await until(is_over)
 
@@ -131,33 +137,36 @@ async def all_doors(
 ) -> AsyncGenerator[Doors]:
     """What `trimtab serve` opens for a file that names them all."""
     async with AsyncExitStack() as held:
-        bot_api = held.enter_context(telegram.serve())
-        bot_api.api.chat(ADA, "Ada", username="ada")
-        guild = await held.enter_async_context(discord.serve())
+        bot_api = held.enter_context(telegram.serve_simulated_telegram())
+        bot_api.simulator.get_or_add_chat(ADA, "Ada", username="ada")
+        guild = await held.enter_async_context(discord.serve_simulated_discord())
         (folder / "tools.py").write_text(TOOL, encoding="utf-8")
         file = write_agent(
             folder,
             model,
             **blocks,
-            telegram={"token": bot_api.api.token, "allow": [ADA], "api": bot_api.url},
+            telegram={"token": bot_api.simulator.token, "allow": [ADA], "api": bot_api.url},
             discord={"token": guild.options.token, "allow": ["*"], "api": guild.url},
         )
-        house = await held.enter_async_context(opened(crew_of([file], {})))
+        house = await held.enter_async_context(open_server_runtime(load_agent_set([file], {})))
 
         async def due(session: str) -> None:
-            await house.due(session)
+            await house.schedule_turn(session)
 
-        offer = Offer(service=house.service, due=due)
-        listener, http = listen("127.0.0.1", 0), server_of(make_app(offer), drain=1)
-        work = [asyncio.create_task(one()) for one in house.work.values()]
+        offer = HttpServerState(service=house.service, schedule_turn=due)
+        listener, http = (
+            open_listening_socket("127.0.0.1", 0),
+            build_http_server(create_http_app(offer), drain_seconds=1),
+        )
+        work = [asyncio.create_task(one()) for one in house.background_tasks.values()]
         serving = asyncio.create_task(http.serve(sockets=[listener]))
-        await http.up.wait()
-        client = await held.enter_async_context(Client(address(listener)))
+        await http.ready.wait()
+        client = await held.enter_async_context(Client(build_listener_url(listener)))
         await guild.gateway.identified.wait()
-        clock = next(door for _, door in house.doors if isinstance(door, ScheduleDoor))
+        clock = next(door for _, door in house.channels if isinstance(door, ScheduleRunner))
         try:
-            ann = guild.user("Ann")
-            yield Doors(house, bot_api.api, guild, ann, client, clock._schedules, clock)
+            ann = guild.add_user("Ann")
+            yield Doors(house, bot_api.simulator, guild, ann, client, clock._schedules, clock)
         finally:
             http.should_exit = True
             await offer.close()
@@ -173,18 +182,18 @@ def words_of(request: dict[str, Any]) -> list[str]:
 
 
 def test_one_conversation_through_four_doors_makes_the_same_requests_to_the_byte(tmp_path):
-    async def run(model: server.Served) -> dict[str, list[bytes]]:
+    async def run(model: server.ServedSimulator) -> dict[str, list[bytes]]:
         found: dict[str, list[bytes]] = {}
         async with all_doors(tmp_path, model.url) as doors:
             for name, say in doors.ways().items():
                 model.simulator.reset()
-                model.simulator.script.set(list(SCRIPT))
+                model.simulator.script.set_replies(list(SCRIPT))
                 for text, reply in zip(SAID, REPLIES, strict=True):
                     await say(text, reply)
-                found[name] = [record.raw for record in model.simulator.records.all]
+                found[name] = [record.raw for record in model.simulator.records.requests]
         return found
 
-    with server.serve(tokenizer="estimate") as model:
+    with server.serve_simulated_provider(tokenizer="estimate") as model:
         found = asyncio.run(run(model))
     assert len(found["http"]) == len(SCRIPT)
     for name, requests in found.items():
@@ -205,18 +214,18 @@ def test_through_no_door_runs_what_would_be_asked_about_and_the_model_is_told(tm
         WEATHER,
     )
 
-    async def run(model: server.Served) -> dict[str, list[str]]:
+    async def run(model: server.ServedSimulator) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
         async with all_doors(tmp_path, model.url, {"tools": ASKING}) as doors:
             for name, say in doors.ways().items():
                 model.simulator.reset()
-                model.simulator.script.set([{"calls": list(called)}, "I may not."])
+                model.simulator.script.set_replies([{"calls": list(called)}, "I may not."])
                 await say("Do it.", "I may not.")
-                last = json.loads(model.simulator.records.all[-1].raw)["messages"][-1]
+                last = json.loads(model.simulator.records.requests[-1].raw)["messages"][-1]
                 found[name] = [part["content"] for part in last["content"]]
         return found
 
-    with server.serve(tokenizer="estimate") as model:
+    with server.serve_simulated_provider(tokenizer="estimate") as model:
         found = asyncio.run(run(model))
     asks = "asks before it does this, and nobody can be asked here"
     for told in found.values():

@@ -83,7 +83,7 @@ def results(simulator: Any) -> list[str]:
     """What the tools have said, in the order of their calls, as the model got it last."""
     return [
         json.dumps(part["content"])
-        for message in simulator.requests()[-1]["body"]["messages"]
+        for message in simulator.list_requests()[-1]["body"]["messages"]
         for part in message["content"]
         if isinstance(part, dict) and part["type"] == "tool_result"
     ]
@@ -97,14 +97,14 @@ def leaks(texts: list[str], names: list[str], key: str) -> list[str]:
 async def served(folder: Path, simulator: Any, ways: dict[str, str], **how: Any) -> list[str]:
     """The ways by which tools of a server find its key."""
     key = new_key()
-    simulator.call("POST", "options", {"api_keys": [key]})
+    simulator.call_control("POST", "options", {"api_keys": [key]})
     last = call("shell", command="cat trace")
     calls = [*shell(ways), call("look")]
-    simulator.script([{"calls": calls}, {"calls": [last]}, "I have tried everything."])
+    simulator.set_replies([{"calls": calls}, {"calls": [last]}, "I have tried everything."])
     told = {**environ(folder, key), **how.pop("environ", {})}
     with serving(folder, environ=told, inherit=False, **how) as server:
         async with server.client() as client:
-            session = await client.create("helper", "one")
+            session = await client.create_session("helper", "one")
             assert await session.ask("Find the key.") == "I have tried everything."
         assert server.end() == 0
         server.until("stopped")
@@ -116,7 +116,7 @@ async def served(folder: Path, simulator: Any, ways: dict[str, str], **how: Any)
 def strict(simulator):
     """A simulator that looks at keys, until the test is over."""
     yield simulator
-    simulator.call("POST", "options", {"api_keys": []})
+    simulator.call_control("POST", "options", {"api_keys": []})
 
 
 @linux
@@ -130,8 +130,8 @@ def test_no_tool_of_a_chat_reads_its_key(tmp_path, strict):
     agent(tmp_path, strict.url)
     key, other, ways = new_key(), new_key(), {**WAYS, **IN_VAIN}
     given = [call("trusted", command='echo "$ANTHROPIC_API_KEY"'), call("named")]
-    strict.call("POST", "options", {"api_keys": [key]})
-    strict.script([{"calls": [*shell(ways), call("look")]}, {"calls": given}, "Done."])
+    strict.call_control("POST", "options", {"api_keys": [key]})
+    strict.set_replies([{"calls": [*shell(ways), call("look")]}, {"calls": given}, "Done."])
     done = subprocess.run(
         [sys.executable, "-m", "trimtab", "chat", "--json", "Find the key."],
         cwd=tmp_path,
@@ -245,7 +245,7 @@ async def test_a_server_that_is_made_to_crash_leaves_no_core(tmp_path, strict, c
         pytest.skip(f"cores go to {core_pattern} here, and not into the folder")
     agent(tmp_path, strict.url)
     crash = "prlimit --pid $PPID --core=unlimited:unlimited && kill -ABRT $PPID"
-    strict.script([{"calls": [call("shell", command=crash)]}])
+    strict.set_replies([{"calls": [call("shell", command=crash)]}])
     told = environ(tmp_path, new_key())
     with serving(tmp_path, environ=told, inherit=False) as server:
         async with server.client() as client:

@@ -31,11 +31,11 @@ async def said(client: Client, name: str = "one") -> list[tuple[str, str]]:
 )
 async def test_an_agent_is_served_and_ends_when_its_turns_have(tmp_path, simulator, store, number):
     write_agent(tmp_path, simulator.url, session={"store": store})
-    simulator.script(["Good morning."])
+    simulator.set_replies(["Good morning."])
     with serving(tmp_path) as server:
         async with server.client() as client:
             assert await client.ready() == "ok"
-            session = await client.create("helper", "one")
+            session = await client.create_session("helper", "one")
             assert await session.ask("Hello!") == "Good morning."
             pieces, kinds = "", list[str]()
             async for event in session.stream(SLOW):

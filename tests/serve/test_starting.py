@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from tests.serve.processes import write_agent
 from tests.snapshots import snapshot
 from trimtab.cli.app import app
-from trimtab.cli.serve.banner import banner
-from trimtab.cli.serve.crew import crew_of
-from trimtab.cli.serve.listening import keys_for
+from trimtab.cli.serve.agents import load_agent_set
+from trimtab.cli.serve.banner import render_startup_banner
+from trimtab.cli.serve.http_server import load_api_keys
 
 RUN = CliRunner()
 NOWHERE = "http://127.0.0.1:1"
@@ -79,10 +79,15 @@ def test_agents_that_cannot_be_served_together_are_named(folder):
 
 
 def test_the_banner_says_where_it_is_who_answers_and_what_to_try(folder):
-    crew = crew_of([write_agent(folder, NOWHERE)])
-    told = banner(
-        crew, url="http://127.0.0.1:8080", keys=None, doors=(), turns=True, waiting=2
-    ).replace(crew.place, "SESSIONS")
+    crew = load_agent_set([write_agent(folder, NOWHERE)])
+    told = render_startup_banner(
+        crew,
+        url="http://127.0.0.1:8080",
+        keys=None,
+        channels=(),
+        runs_turns=True,
+        resumed_sessions=2,
+    ).replace(crew.store_location, "SESSIONS")
     assert told == snapshot("""\
 Trimtab is serving. Ctrl-C stops it; running turns are finished first.
 
@@ -106,10 +111,12 @@ def test_the_banner_says_which_tools_are_refused_for_nobody_can_be_asked(folder)
         "search": {"kind": "command", "description": "d", "command": ["ls"], "ask": ["*"]},
         "date": {"kind": "command", "description": "d", "command": ["date"]},
     }
-    crew = crew_of([write_agent(folder, NOWHERE, tools=tools)])
+    crew = load_agent_set([write_agent(folder, NOWHERE, tools=tools)])
 
     def told(*, turns: bool) -> str:
-        return banner(crew, url=None, keys=None, doors=(), turns=turns, waiting=0)
+        return render_startup_banner(
+            crew, url=None, keys=None, channels=(), runs_turns=turns, resumed_sessions=0
+        )
 
     refused = "search, where its `ask` matches; shell, unless its `allow` matches"
     assert f"  refused  {refused}: nobody can be asked here" in told(turns=True).splitlines()
@@ -120,8 +127,10 @@ def test_the_banner_says_that_auto_decides_on_masks_in_a_file_that_only_sets_whi
     keeps = {"context": {"tool_result_keep_first": 2, "tool_result_keep_last": 5}}
 
     def told(**session: Any) -> str:
-        crew = crew_of([write_agent(folder, NOWHERE, session=session)])
-        return banner(crew, url=None, keys=None, doors=(), turns=True, waiting=0)
+        crew = load_agent_set([write_agent(folder, NOWHERE, session=session)])
+        return render_startup_banner(
+            crew, url=None, keys=None, channels=(), runs_turns=True, resumed_sessions=0
+        )
 
     [note] = [line for line in told(**keeps).splitlines() if line.startswith("  note ")]
     assert "helper: tool_result_keep_first and tool_result_keep_last are set" in note
@@ -130,9 +139,17 @@ def test_the_banner_says_that_auto_decides_on_masks_in_a_file_that_only_sets_whi
 
 
 def test_the_banner_says_where_the_metrics_are(folder):
-    crew = crew_of([write_agent(folder, NOWHERE)])
+    crew = load_agent_set([write_agent(folder, NOWHERE)])
     place = "http://127.0.0.1:9464/metrics"
-    told = banner(crew, url=None, keys=None, doors=(), turns=True, waiting=0, metrics=place)
+    told = render_startup_banner(
+        crew,
+        url=None,
+        keys=None,
+        channels=(),
+        runs_turns=True,
+        resumed_sessions=0,
+        metrics_url=place,
+    )
     assert f"  metrics  {place}" in told.splitlines()
 
 
@@ -141,14 +158,14 @@ def test_the_banner_says_how_to_make_the_first_key_and_no_password(folder):
     file = write_agent(folder, NOWHERE, session={"store": place}, serve={"keys": "keys.json"})
     RUN.invoke(app, ["keys", "create", "web"])
     RUN.invoke(app, ["keys", "revoke", "web"])
-    crew = crew_of([file])
-    told = banner(
+    crew = load_agent_set([file])
+    told = render_startup_banner(
         crew,
         url="http://127.0.0.1:8080",
-        keys=keys_for(EVERYWHERE, crew.keys),
-        doors=(),
-        turns=False,
-        waiting=0,
+        keys=load_api_keys(EVERYWHERE, crew.key_file),
+        channels=(),
+        runs_turns=False,
+        resumed_sessions=0,
     )
     assert "secret" not in told
     assert "PostgreSQL, shared with other processes" in told

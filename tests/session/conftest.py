@@ -3,7 +3,7 @@
 import pytest
 
 from tests.stores.conftest import anyio_backend, place, store, template
-from trimtab.session import opening
+from trimtab.session import loading
 
 __all__ = ["anyio_backend", "place", "store", "template"]
 
@@ -11,4 +11,4 @@ __all__ = ["anyio_backend", "place", "store", "template"]
 @pytest.fixture
 def often(monkeypatch):
     """Checkpoints come often, so that a short conversation has many behind it."""
-    monkeypatch.setattr(opening, "EVERY", 24)
+    monkeypatch.setattr(loading, "MIN_CHECKPOINT_EVENTS", 24)

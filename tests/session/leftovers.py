@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.stores.places import Files, Place, Postgres
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 
 
 async def places_of(needle: str, place: Place, store: Store) -> list[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tests.conversations import prose, said, user
-from trimtab.core.event import Attempt
+from trimtab.log.event import SummaryAttempt
 from trimtab.session import Session
 from trimtab.session.summariser import Summariser
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 from trimtab.testing import ScriptedProvider
 
 GOOD = """Goal and latest request:
@@ -37,7 +37,12 @@ def requests(summariser: Summariser) -> list[str]:
 
 
 async def rolling(store: Store, name: str = "s", **own: Any) -> Session:
-    options = {"model": "claude-sonnet-4-5", "policy": "rolling", "summaries": "manual", **own}
+    options: dict[str, Any] = {
+        "model": "claude-sonnet-4-5",
+        "policy": "rolling",
+        "summaries": "manual",
+        **own,
+    }
     return await Session.create(store, name, **options)
 
 
@@ -47,6 +52,6 @@ async def talk(session: Session, turns: int, start: int = 0, size: int = 300) ->
         await session.add(said(prose(size, f"answer {number} in src/part_{number}.py")))
 
 
-async def attempts(store: Store, name: str = "s") -> list[Attempt]:
+async def attempts(store: Store, name: str = "s") -> list[SummaryAttempt]:
     events = [event.body async for event in store.events(name)]
-    return [body for body in events if isinstance(body, Attempt)]
+    return [body for body in events if isinstance(body, SummaryAttempt)]

@@ -19,9 +19,16 @@ from tests.session.working import (
     tool_use,
 )
 from tests.session.wrappers import Failing
-from trimtab import RequestChanged, SummaryRefused
-from trimtab.core.event import Pin, Repair, Rewind, Settings, canonical, load
-from trimtab.core.plan import Span
+from trimtab import RequestChangedError, SummaryRefused
+from trimtab.log.event import (
+    Pin,
+    Rewind,
+    Settings,
+    ToolResultRepair,
+    dump_canonical_json,
+    load_event_line,
+)
+from trimtab.policy.plan import MessageSpan
 from trimtab.session import Session
 
 pytestmark = pytest.mark.anyio
@@ -49,14 +56,14 @@ async def eventful(worker: Worker, turn: int) -> None:
         case 200:
             await session.configure(model="gpt-4o", policy="auto")
         case 230:
-            await session.configure(policy="rolling", context={})
+            await session.configure(policy="rolling", limits={})
         case 260:
             await session.rewind(session.window.seq - 400)
         case _ if turn % 50 == 30:
             await reveal_newest(worker)
         case _ if turn % 60 == 20:
-            first = min(group.first for group in session.window.visible.values())
-            span = Span(first=first, last=session.window.seq - 12)
+            first = min(group.first for group in session.window.visible_groups.values())
+            span = MessageSpan(first=first, last=session.window.seq - 12)
             with suppress(SummaryRefused):  # it may be no smaller than what it replaces
                 await session.add_summary(f"All before turn {turn}.", span=span)
         case _:
@@ -76,7 +83,7 @@ async def reveal_newest(worker: Worker) -> None:
 async def many_turns(store, step: int) -> Worker:
     given = options(
         policy="layered",
-        context={
+        limits={
             "max_history_tokens": 900,
             "max_tool_result_tokens": 60,
             "tool_result_keep_first": 0,
@@ -103,7 +110,7 @@ async def test_every_call_of_hundreds_of_turns_is_shown_as_it_was_sent(place, st
     kinds = {edit.op for edit in await edits(store, "s")}
     assert kinds == {"truncate", "mask", "summarise", "drop", "reveal"}
     happened = {type(event.body) async for event in store.events("s")}
-    assert {Pin, Repair, Rewind, Settings} <= happened
+    assert {Pin, ToolResultRepair, Rewind, Settings} <= happened
     at = sorted(worker.sent)[200 // step]
     twin = Worker(await worker.session.fork("t", at=at))
     twin.sent = {seq: sent for seq, sent in worker.sent.items() if seq <= at}
@@ -118,7 +125,7 @@ async def test_every_call_of_hundreds_of_turns_is_shown_as_it_was_sent(place, st
         session = await Session.open(again, name)
         assert await call_positions(again, name) == sorted(sent)
         for seq, request in sent.items():
-            assert canonical(await session.rebuild(seq)) == request
+            assert dump_canonical_json(await session.rebuild_request(seq)) == request
     assert len(worker.sent) > 600 // step
     await again.close()
 
@@ -129,14 +136,14 @@ async def test_golden_logs_of_earlier_formats_give_their_requests_from_every_sto
     assert logs
     for path in logs:
         lines = path.read_text(encoding="ascii").splitlines()
-        await store.append(path.name, [load(line) for line in lines])
+        await store.append(path.name, [load_event_line(line) for line in lines])
         requests = json.loads(golden_requests(path).read_text(encoding="ascii"))
         session = await Session.open(store, path.name, clock=Clock())
         seqs = await call_positions(store, path.name)
-        rebuilt = [canonical(await session.rebuild(seq)) for seq in seqs]
-        assert rebuilt == [canonical(request) for request in requests]
+        rebuilt = [dump_canonical_json(await session.rebuild_request(seq)) for seq in seqs]
+        assert rebuilt == [dump_canonical_json(request) for request in requests]
         await session.checkpoint()
-        assert [canonical(await session.rebuild(seq)) for seq in seqs] == rebuilt
+        assert [dump_canonical_json(await session.rebuild_request(seq)) for seq in seqs] == rebuilt
 
 
 def golden_requests(log: Path) -> Path:
@@ -148,7 +155,7 @@ async def test_what_is_no_call_cannot_be_shown_as_one(store):
     await worker.say("Hi.")
     for seq in (0, 1, 2, 99):
         with pytest.raises(LookupError, match=f"event {seq} is not a call"):
-            await worker.session.rebuild(seq)
+            await worker.session.rebuild_request(seq)
 
 
 async def test_a_call_whose_message_was_erased_is_not_shown_as_if_it_had_been_so(store):
@@ -158,10 +165,10 @@ async def test_a_call_whose_message_was_erased_is_not_shown_as_if_it_had_been_so
     call = worker.session.window.seq
     await worker.answer(text("Thank you."))
     await worker.session.erase(handle)
-    with pytest.raises(RequestChanged, match="something it held was erased"):
-        await worker.session.rebuild(call)
+    with pytest.raises(RequestChangedError, match="something it held was erased"):
+        await worker.session.rebuild_request(call)
     await worker.ask()
-    assert canonical(await worker.session.rebuild(worker.session.window.seq))
+    assert dump_canonical_json(await worker.session.rebuild_request(worker.session.window.seq))
 
 
 @pytest.mark.usefixtures("often")
@@ -182,5 +189,5 @@ async def test_a_rewind_behind_the_newest_snapshot_is_folded_from_an_older_one(s
     assert back < newest.seq < await store.position("s") - 2
     again = await Session.open(store, "s", clock=Clock())
     sent = worker.sent[max(worker.sent)]
-    assert canonical(await again.request()) == sent
-    assert canonical(await again.rebuild(max(worker.sent))) == sent
+    assert dump_canonical_json(await again.request()) == sent
+    assert dump_canonical_json(await again.rebuild_request(max(worker.sent))) == sent

@@ -5,11 +5,11 @@ import pytest
 from tests.conversations import prose, user
 from tests.session.leftovers import places_of
 from tests.session.working import Worker, bodies, options, text, tool_use
-from trimtab import Erased
-from trimtab.core.event import Edit, Erase, canonical
-from trimtab.core.plan import Span
+from trimtab import ErasedError
+from trimtab.errors import SessionNotFound, StaleOwner
+from trimtab.log.event import Edit, PayloadErasure, dump_canonical_json
+from trimtab.policy.plan import MessageSpan
 from trimtab.session import Session
-from trimtab.stores.errors import NoSession, StaleOwner
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 
@@ -19,7 +19,7 @@ LARGE = f"{NEEDLE} and its brother {NEEDLE}2 were seen by the herons.\n" + prose
 
 async def spread(store) -> tuple[Worker, str]:
     """A session in which a large text has been copied to wherever texts are copied to."""
-    given = options(policy="layered", context_window=200_000, context={"max_history_tokens": 700})
+    given = options(policy="layered", context_window=200_000, limits={"max_history_tokens": 700})
     worker = Worker(await Session.create(store, "s", **given))
     session = worker.session
     await worker.turn()
@@ -28,7 +28,7 @@ async def spread(store) -> tuple[Worker, str]:
     await worker.ask()
     handle = await worker.use(LARGE)
     part = int(handle[1:])
-    await session._note(
+    await session._append_body(
         Edit(op="mask", first=part, last=part, part=0, text=f"[Previously viewed: {NEEDLE}]")
     )
     await worker.answer(
@@ -41,11 +41,13 @@ async def spread(store) -> tuple[Worker, str]:
     await worker.answer(text("I see."))
     await worker.turn()
     last = session.window.seq - 10
-    await session.add_summary(f"They saw {NEEDLE}.", span=Span(first=first, last=last))
+    await session.add_summary(f"They saw {NEEDLE}.", span=MessageSpan(first=first, last=last))
     await session.checkpoint()
     await worker.turn()
     after = session.window.seq - 6
-    await session.add_summary(f"First {NEEDLE}; then more.", span=Span(first=last, last=after))
+    await session.add_summary(
+        f"First {NEEDLE}; then more.", span=MessageSpan(first=last, last=after)
+    )
     for _ in range(5):
         await worker.turn(rounds=2)
     await session.checkpoint()
@@ -70,13 +72,13 @@ async def test_an_erased_text_is_nowhere(place):
     copies = [b for b in await bodies(store, "s") if NEEDLE in str(b)]
     assert len(copies) == 6  # said, masked, recalled, found, summarised twice
 
-    assert await worker.session.erase(handle, why="asked by the user") == []
+    assert await worker.session.erase(handle, reason="asked by the user") == []
     assert await places_of(NEEDLE, place, store) == []
     assert NEEDLE not in repr(worker.session._context.events)
-    assert NEEDLE not in str(worker.session.window.kept)
-    sent = canonical(await worker.ask())
+    assert NEEDLE not in str(worker.session.window.base.snapshot_events)
+    sent = dump_canonical_json(await worker.ask())
     assert NEEDLE not in sent
-    erased = [b for b in await bodies(store, "s") if isinstance(b, Erase)]
+    erased = [b for b in await bodies(store, "s") if isinstance(b, PayloadErasure)]
     assert erased[0].message == int(handle[1:])
     assert [b.why for b in erased] == [
         "asked by the user",
@@ -87,14 +89,14 @@ async def test_an_erased_text_is_nowhere(place):
 
     again = await Session.open(await place.open(), "s")
     log = [event async for event in again.store.events("s")]
-    by = next(event.seq for event in log if isinstance(event.body, Erase))
+    by = next(event.seq for event in log if isinstance(event.body, PayloadErasure))
     for named in (handle, f"{handle}.0"):
-        with pytest.raises(Erased, match=f"{handle} was erased by event {by} and cannot be"):
+        with pytest.raises(ErasedError, match=f"{handle} was erased by event {by} and cannot be"):
             await again.recall(named)
     assert await again.search("herons brother") == "(nothing found)"
     why = await again.why(handle)
     assert (why.state, why.event, why.why, why.text) == ("erased", by, "asked by the user", "")
-    assert canonical(await again.request()) == sent
+    assert dump_canonical_json(await again.request()) == sent
     assert await places_of(NEEDLE, place, again.store) == []
     await again.store.close()
 
@@ -119,7 +121,7 @@ async def test_a_fork_of_the_time_before_an_erasure_says_what_is_missing(store):
     at = worker.session.window.seq
     await worker.session.erase(handle)
     twin = await worker.session.fork("t", at=at)
-    with pytest.raises(Erased):
+    with pytest.raises(ErasedError):
         await twin.recall(handle)
 
 
@@ -129,7 +131,7 @@ async def test_one_part_is_erased_and_the_others_stay(store):
     handle = await session.add({"role": "user", "content": content})
     await session.erase(f"{handle}.1")
     assert await session.recall(f"{handle}.0") == "Keep this."
-    with pytest.raises(Erased):
+    with pytest.raises(ErasedError):
         await session.recall(f"{handle}.1")
     assert "Destroy" not in str(await bodies(store, "s"))
     assert "Destroy" not in repr(session._context.events)
@@ -205,7 +207,7 @@ async def test_a_deleted_session_leaves_nothing(place):
     await store.delete("s")
     assert await places_of(NEEDLE, place, store) == []
     assert await places_of("value_", place, store) == []
-    with pytest.raises(NoSession):
+    with pytest.raises(SessionNotFound):
         await Session.open(store, "s")
     assert [found.session for found in await store.sessions()] == ["other"]
     await store.close()
@@ -224,9 +226,9 @@ async def test_an_erasure_that_is_to_be_alone_ends_a_turn_that_another_runs(stor
     """What that one has in memory, it can write no more."""
     working = await Session.create(store, "s", **options())
     handle = await working.add(user("My secret."))
-    await working.claim()
+    await working.claim_turn()
     other = await Session.open(store, "s")
-    await other.erase(handle, alone=True)
+    await other.erase(handle, fence_open_turn=True)
     with pytest.raises(StaleOwner):
         await working.add(user("You said: My secret."))
     assert "secret" not in str(await bodies(store, "s"))
@@ -238,10 +240,10 @@ async def test_an_erasure_that_is_to_be_alone_ends_a_turn_that_another_runs(stor
 async def test_a_session_in_which_nothing_runs_is_not_claimed_for_an_erasure(store):
     session = await Session.create(store, "s", **options())
     handle = await session.add(user("My secret."))
-    async with session.owned():
+    async with session.hold_turn():
         pass
-    await session.erase(handle, alone=True)
-    assert session.window.epoch == 1
+    await session.erase(handle, fence_open_turn=True)
+    assert session.window.accounting.epoch == 1
 
 
 async def test_what_is_to_go_is_told_before_it_does(store):
@@ -251,8 +253,8 @@ async def test_what_is_to_go_is_told_before_it_does(store):
 
     async def first(found):
         kept = str(await bodies(store, "s"))
-        told.append((found.said, found.keys, "My secret." in kept))
+        told.append((found.user_texts, found.message_keys, "My secret." in kept))
 
-    await session.erase(handle, first=first)
-    await session.erase(handle, first=first)
+    await session.erase(handle, before_rewrite=first)
+    await session.erase(handle, before_rewrite=first)
     assert told == [(["My secret."], {"k"}, True), (["[erased]"], {"k"}, False)]

@@ -11,18 +11,23 @@ from tests.conversations import user
 from tests.laws.picture import outlook
 from tests.session.working import Worker, bodies, options, text
 from tests.session.wrappers import Failing, Forgetful, Wrapped
-from trimtab.core.event import Call, Erase, Said, Turn, canonical
-from trimtab.core.policies import POLICIES
-from trimtab.core.snapshot import (
-    VERSION,
-    NewerSnapshot,
+from trimtab.errors import NewerSnapshotError, SessionNotFound, StoreUnavailable
+from trimtab.log.event import (
+    MessageAdded,
+    ModelCall,
+    PayloadErasure,
+    TurnStateChange,
+    dump_canonical_json,
+)
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.session import Session
+from trimtab.stores.files import FileStore
+from trimtab.window.checkpoint import (
+    SNAPSHOT_VERSION,
     Snapshot,
     snapshot_from_json,
     snapshot_to_json,
 )
-from trimtab.session import Session
-from trimtab.stores.errors import NoSession, StoreUnavailable
-from trimtab.stores.files import FileStore
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +42,9 @@ async def started(store) -> tuple[Worker, Failing]:
 
 
 async def said(store) -> list[str]:
-    return [body.message.text for body in await bodies(store, "s") if isinstance(body, Said)]
+    return [
+        body.message.text for body in await bodies(store, "s") if isinstance(body, MessageAdded)
+    ]
 
 
 @pytest.mark.parametrize("when", WHEN)
@@ -82,24 +89,26 @@ async def test_a_request_that_was_cut_off_at_any_step_is_asked_for_again(store, 
     else:
         raise AssertionError("it was never answered")
     steady = await Session.open(store, "s", clock=Clock())
-    assert canonical(await steady.request()) == canonical(request)
+    assert dump_canonical_json(await steady.request()) == dump_canonical_json(request)
     log = [event async for event in store.events("s")]
     assert [event.seq for event in log] == list(range(1, len(log) + 1))
-    asked = [event for event in log if isinstance(event.body, Call)]
-    assert canonical(await steady.rebuild(asked[-1].seq)) == canonical(request)
+    asked = [event for event in log if isinstance(event.body, ModelCall)]
+    assert dump_canonical_json(await steady.rebuild_request(asked[-1].seq)) == dump_canonical_json(
+        request
+    )
 
 
 @pytest.mark.parametrize("when", WHEN)
 async def test_a_claim_that_was_cut_off_can_be_made_again(store, when):
     worker, failing = await started(store)
-    assert await worker.session.claim() == 1
+    assert await worker.session.claim_turn() == 1
     failing.fail("append", when)
     with pytest.raises(StoreUnavailable):
-        await worker.session.claim()
-    epoch = await worker.session.claim()
+        await worker.session.claim_turn()
+    epoch = await worker.session.claim_turn()
     assert epoch == (3 if when == "after" else 2)
     await worker.say("Still here.")
-    turns = [body.epoch for body in await bodies(store, "s") if isinstance(body, Turn)]
+    turns = [body.epoch for body in await bodies(store, "s") if isinstance(body, TurnStateChange)]
     assert turns == list(range(1, epoch + 1))
 
 
@@ -112,7 +121,7 @@ async def test_an_erasure_that_was_cut_off_can_be_made_again(store, when):
     await worker.session.erase("m2")
     await worker.say("Go on.")
     assert await said(store) == ["[erased]", "Go on."]
-    erased = [body for body in await bodies(store, "s") if isinstance(body, Erase)]
+    erased = [body for body in await bodies(store, "s") if isinstance(body, PayloadErasure)]
     # Where the first one reached the store, nothing is left to be erased.
     assert len(erased) == 1
 
@@ -123,7 +132,7 @@ async def test_whoever_is_cancelled_in_the_middle_of_a_write_looks_before_the_ne
     class Slow(Wrapped):
         async def append(self, session, events, *, epoch=None):
             await super().append(session, events, epoch=epoch)
-            if not landed.is_set() and any(isinstance(e.body, Said) for e in events):
+            if not landed.is_set() and any(isinstance(e.body, MessageAdded) for e in events):
                 landed.set()
                 await waiting.wait()
 
@@ -151,11 +160,11 @@ async def test_a_checkpoint_that_fails_is_a_warning_and_costs_only_reading(store
     assert "session s: no snapshot at" in warned[0].getMessage()
     await worker.say("And now?")
     again = await Session.open(store, "s", clock=Clock())
-    assert canonical(await again.request()) == canonical(await worker.ask())
+    assert dump_canonical_json(await again.request()) == dump_canonical_json(await worker.ask())
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 async def test_without_its_snapshots_a_session_has_the_same_window(store, policy):
     worker = Worker(await Session.create(store, "s", **options(policy=policy)))
     for _ in range(12):
@@ -190,7 +199,7 @@ async def snapshotted(store) -> Worker:
 async def test_a_snapshot_of_a_later_release_is_refused_with_what_to_do(store):
     await snapshotted(store)
     position = await store.position("s")
-    with pytest.raises(NewerSnapshot, match="format version 99; this release reads up to"):
+    with pytest.raises(NewerSnapshotError, match="format version 99; this release reads up to"):
         await Session.open(Changed(store, 99), "s")
     assert await store.position("s") == position
 
@@ -199,10 +208,10 @@ async def test_a_snapshot_of_a_later_release_is_refused_with_what_to_do(store):
 async def test_a_snapshot_of_an_earlier_or_unknown_shape_is_left_unused(store, version):
     worker = await snapshotted(store)
     again = await Session.open(Changed(store, version), "s", clock=Clock())
-    assert again.window.base.seq == 0
+    assert again.window.base.snapshot.seq == 0
     await worker.say("And now?")
     await again.refresh()
-    assert canonical(await again.request()) == canonical(await worker.ask())
+    assert dump_canonical_json(await again.request()) == dump_canonical_json(await worker.ask())
 
 
 async def test_a_newer_snapshot_on_files_is_refused_and_stays(tmp_path):
@@ -210,9 +219,9 @@ async def test_a_newer_snapshot_on_files_is_refused_and_stays(tmp_path):
     await snapshotted(store)
     await store.close()
     state = tmp_path / "s" / "state.yaml"
-    newer = state.read_text().replace(f"v: {VERSION}\n", "v: 99\n")
+    newer = state.read_text().replace(f"v: {SNAPSHOT_VERSION}\n", "v: 99\n")
     state.write_text(newer)
-    with pytest.raises(NewerSnapshot):
+    with pytest.raises(NewerSnapshotError):
         await Session.open(FileStore(tmp_path), "s")
     assert state.read_text() == newer
 
@@ -231,15 +240,15 @@ async def test_a_window_is_never_ahead_of_the_store(store):
 
 @pytest.mark.parametrize("length", [1, 2, 6])
 async def test_whoever_writes_to_a_log_that_was_deleted_and_begun_anew_is_told(store, length):
-    session = await Session.create(store, "s", **{**options(), "clock": time.time})
+    session = await Session.create(store, "s", **options(clock=time.time))
     for number in range(3):
         await session.add(user(f"Old {number}."))
     await store.delete("s")
-    other = await Session.create(store, "s", **{**options(), "clock": time.time})
+    other = await Session.create(store, "s", **options(clock=time.time))
     for number in range(length - 1):
         await other.add(user(f"New {number}."))
-    for verb in (session.claim, session.refresh, session.request):
-        with pytest.raises(NoSession):
+    for verb in (session.claim_turn, session.refresh, session.request):
+        with pytest.raises(SessionNotFound):
             async with asyncio.timeout(20):
                 await verb()
     assert await said(store) == [f"New {number}." for number in range(length - 1)]

@@ -5,8 +5,8 @@ import pytest
 from tests.conversations import prose, user
 from tests.session.working import Worker, bodies, edits, options, text, tool_use
 from trimtab import SummaryRefused
-from trimtab.core.event import Edit, Pin, Rewind, Said, canonical
-from trimtab.core.message import ToolCall
+from trimtab.log.event import Edit, MessageAdded, Pin, Rewind, dump_canonical_json
+from trimtab.log.message import ToolCall
 from trimtab.session import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
@@ -16,7 +16,7 @@ NEEDLE = "The vault opens at dawn with the word xylophone."
 
 async def long_ago(store, **own) -> tuple[Worker, str]:
     """A session in which something was said that has left memory since; its handle."""
-    given = options(policy="layered", context={"max_history_tokens": 400}, **own)
+    given = options(policy="layered", limits={"max_history_tokens": 400}, **own)
     worker = Worker(await Session.create(store, "s", **given))
     await worker.turn()
     handle = await worker.say(NEEDLE)
@@ -25,7 +25,7 @@ async def long_ago(store, **own) -> tuple[Worker, str]:
     for _ in range(10):
         await worker.turn(rounds=2)
     window = worker.session.window
-    assert int(handle[1:]) <= window.gone_last
+    assert int(handle[1:]) <= window.base.last_evicted_seq
     assert int(handle[1:]) not in window.entries
     return worker, handle
 
@@ -43,9 +43,9 @@ async def test_what_left_memory_is_recalled_as_it_was_said(store):
 
 
 async def test_a_range_too_long_for_one_answer_says_where_to_go_on(store, monkeypatch):
-    from trimtab.session import lookup
+    from trimtab.session import store_recall
 
-    monkeypatch.setattr(lookup, "MOST", 20)
+    monkeypatch.setattr(store_recall, "MAX_RECALL_POSITIONS", 20)
     worker, _ = await long_ago(store)
     assert (await worker.session.recall("m2-m90")).endswith("[69 more positions; ask for m22-m90]")
 
@@ -81,9 +81,9 @@ async def test_the_recall_tools_answer_from_the_store_and_the_answer_is_marked(s
     assert told[0] == NEEDLE
     assert told[1] == f"{handle}.0: {NEEDLE}"
     assert told[2].startswith("[nothing is called m9999; positions go up to m")
-    said = [body for body in await bodies(store, "s") if isinstance(body, Said)]
+    said = [body for body in await bodies(store, "s") if isinstance(body, MessageAdded)]
     assert [body.recalled for body in said[-4:]] == [False, True, True, True]
-    request = canonical(await worker.ask())
+    request = dump_canonical_json(await worker.ask())
     assert request.count(NEEDLE) == 2
     # What the answers repeat is found where it was said, and there alone.
     assert await session.search("xylophone") == f"{handle}.0: {NEEDLE}"
@@ -98,7 +98,7 @@ async def test_what_was_undone_is_neither_recalled_nor_found(store):
         await session.recall(handle)
     for _ in range(6):
         await worker.turn(rounds=2)
-    assert session.window.gone_last > int(handle[1:])
+    assert session.window.base.last_evicted_seq > int(handle[1:])
     with pytest.raises(LookupError, match="nothing is called"):
         await session.recall(f"{handle}.0")
     again = await Session.open(store, "s")
@@ -137,19 +137,22 @@ async def test_what_was_hidden_is_revealed_near_and_far_back(store, far):
         handle = next(
             f"m{edit.first}"
             for edit in reversed(await edits(store, "s"))
-            if edit.op == "drop" and edit.first > session.window.gone_last
+            if edit.op == "drop" and edit.first > session.window.base.last_evicted_seq
         )
-    before = session.window.dropped.messages
+    before = session.window.conversation.dropped_groups.message_count
     await session.reveal(handle)
     revealed = session.window.entries[int(handle[1:])]
     assert revealed.round.group.hidden is None
-    assert session.window.dropped.messages < before
+    assert session.window.conversation.dropped_groups.message_count < before
     assert ((await bodies(store, "s"))[-1]) == Edit(
         op="reveal", first=revealed.seq, last=revealed.seq, why="asked"
     )
     again = await Session.open(store, "s")
     assert again.window.entries[revealed.seq].round.group.hidden is None
-    assert again.window.dropped.messages == session.window.dropped.messages
+    assert (
+        again.window.conversation.dropped_groups.message_count
+        == session.window.conversation.dropped_groups.message_count
+    )
 
 
 async def test_a_pin_far_back_holds_what_is_revealed_with_it(store):
@@ -158,20 +161,20 @@ async def test_a_pin_far_back_holds_what_is_revealed_with_it(store):
     await worker.session.reveal(handle)
     for _ in range(6):
         await worker.turn(rounds=2)
-    assert NEEDLE in canonical(await worker.ask())
+    assert NEEDLE in dump_canonical_json(await worker.ask())
     again = Worker(await Session.open(store, "s"))
     again.count = worker.count
     assert again.session.window.entries[int(handle[1:])].pinned
     await again.session.pin(handle, pinned=False)
     for _ in range(6):
         await again.turn(rounds=2)
-    assert NEEDLE not in canonical(await again.ask())
+    assert NEEDLE not in dump_canonical_json(await again.ask())
     pins = [body for body in await bodies(store, "s") if isinstance(body, Pin)]
     assert [pin.pinned for pin in pins] == [True, False]
 
 
 async def test_a_rewind_behind_checkpoints_gives_the_window_of_that_time(store):
-    given = options(policy="layered", context={"max_history_tokens": 400})
+    given = options(policy="layered", limits={"max_history_tokens": 400})
     worker = Worker(await Session.create(store, "s", **given))
     for _ in range(5):
         await worker.turn(rounds=2)
@@ -179,7 +182,7 @@ async def test_a_rewind_behind_checkpoints_gives_the_window_of_that_time(store):
     back, messages = worker.session.window.seq, contents(worker)
     for _ in range(10):
         await worker.turn(rounds=2)
-    assert worker.session.window.base.seq > back
+    assert worker.session.window.base.snapshot.seq > back
     await worker.session.rewind(back)
     assert contents(worker) == messages
     again = await Session.open(store, "s")
@@ -191,7 +194,7 @@ async def test_a_rewind_behind_checkpoints_gives_the_window_of_that_time(store):
 
 def contents(worker: Worker) -> list[str]:
     window = worker.session.window
-    shown = [group for group in window.groups if group.hidden is None]
+    shown = [group for group in window.conversation.groups if group.hidden is None]
     return [str(entry.message) for group in shown for entry in group.entries()]
 
 
@@ -227,12 +230,12 @@ async def test_a_fork_of_the_past_has_the_policy_of_that_time(store):
 
 async def test_what_is_said_while_a_summary_is_made_stays(store):
     worker = await asked_for_a_summary(store)
-    wanted = worker.session.wanted_summary()
+    wanted = worker.session.pending_summary()
     assert wanted is not None
     other = Worker(await Session.open(store, "s"))
     await other.say("Meanwhile, something new.")
     await worker.session.add_summary("They talked.", span=wanted.span)
-    request = canonical(await worker.ask())
+    request = dump_canonical_json(await worker.ask())
     assert "They talked." in request
     assert "Meanwhile, something new." in request
     assert not any(message.text in request for message in wanted.messages if message.text)
@@ -241,7 +244,7 @@ async def test_what_is_said_while_a_summary_is_made_stays(store):
 @pytest.mark.parametrize("what", ["rewind", "erase"])
 async def test_a_summary_of_what_was_undone_or_erased_meanwhile_is_refused(store, what):
     worker = await asked_for_a_summary(store)
-    wanted = worker.session.wanted_summary()
+    wanted = worker.session.pending_summary()
     assert wanted is not None
     other = await Session.open(store, "s")
     if what == "rewind":
@@ -261,7 +264,7 @@ async def asked_for_a_summary(store) -> Worker:
         await worker.say(prose(200, f"question {number}"))
         await worker.ask()
         await worker.answer(text(prose(200, f"answer {number}")))
-        if worker.session.wanted_summary() is not None:
+        if worker.session.pending_summary() is not None:
             return worker
     raise AssertionError("no summary was ever asked for")
 
@@ -274,4 +277,4 @@ async def test_a_rewind_far_back_by_another_writer_brings_the_policy_it_set_afte
     await worker.session.refresh()
     assert worker.session.window.seq == other.window.seq
     assert worker.session._context.options.policy == "full"
-    assert canonical(await worker.ask()) == canonical(await other.request())
+    assert dump_canonical_json(await worker.ask()) == dump_canonical_json(await other.request())

@@ -1,6 +1,7 @@
 """What must not be kept is taken out before it is an event: the model does not see it either."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.replies import DIALECTS, MODELS, REPLY, stream
 from tests.session.leftovers import places_of
 from tests.session.working import Worker, bodies, options, reply, text, tool_result, tool_use
 from trimtab import Context
-from trimtab.core.event import Rewind, Said, canonical
+from trimtab.log.event import MessageAdded, Rewind, dump_canonical_json
 from trimtab.redaction import redactor
 from trimtab.session import Session
 
@@ -30,9 +31,9 @@ async def test_what_is_redacted_is_in_no_store_and_the_model_does_not_see_it(pla
     await session.add(tool_result("c1", f"sent to {EMAIL}"))
     second = await worker.ask()
     for request in (first, second):
-        assert EMAIL not in canonical(request)
-        assert ACCOUNT not in canonical(request)
-    assert "Write to [redacted: email] about [redacted]." in canonical(first)
+        assert EMAIL not in dump_canonical_json(request)
+        assert ACCOUNT not in dump_canonical_json(request)
+    assert "Write to [redacted: email] about [redacted]." in dump_canonical_json(first)
     blocks = second["messages"][1]["content"]
     assert blocks[0]["text"] == "To [redacted: email]:"
     assert blocks[1]["input"] == {"to": "[redacted: email]", "about": ["[redacted]", 5]}
@@ -65,26 +66,26 @@ async def test_a_streamed_reply_is_redacted_though_it_came_in_pieces(store, dial
         for event in stream(dialect, f"Ask {EMAIL} now."):
             yield event
 
-    given = {"model": MODELS[dialect], "dialect": dialect, "redact": REDACT}
+    given: dict[str, Any] = {"model": MODELS[dialect], "dialect": dialect, "redact": REDACT}
     session = await Session.create(store, "s", **given)
     await session.add(user("Whom?"))
     await session.request(stream=True)
     async for _ in session.watch(sent()):
         pass
-    said = [body for body in await bodies(store, "s") if isinstance(body, Said)]
+    said = [body for body in await bodies(store, "s") if isinstance(body, MessageAdded)]
     assert said[-1].message.text == "Ask [redacted: email] now."
     assert EMAIL not in str(said)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_reply_of_an_sdk_is_redacted_in_every_dialect(store, dialect):
-    given = {"model": MODELS[dialect], "dialect": dialect, "redact": REDACT}
+    given: dict[str, Any] = {"model": MODELS[dialect], "dialect": dialect, "redact": REDACT}
     session = await Session.create(store, "s", **given)
     await session.add(user("Whom?"))
     await session.request()
     await session.add(REPLY[dialect](f"Ask {EMAIL}.", calls=("c1",)))
     assert EMAIL not in str(await bodies(store, "s"))
-    assert EMAIL not in canonical(await session.request())
+    assert EMAIL not in dump_canonical_json(await session.request())
 
 
 def test_a_history_that_comes_again_is_matched_though_it_was_redacted():
@@ -97,7 +98,7 @@ def test_a_history_that_comes_again_is_matched_though_it_was_redacted():
     context.sync([*history, {"role": "user", "content": "Who am I?"}])
     bodies = [event.body for event in context.events]
     assert not [body for body in bodies if isinstance(body, Rewind)]
-    assert [body.message.text for body in bodies if isinstance(body, Said)] == [
+    assert [body.message.text for body in bodies if isinstance(body, MessageAdded)] == [
         *("I am [redacted: email].", "Hello.", "Who am I?")
     ]
 
@@ -117,7 +118,7 @@ def test_a_hook_is_asked_last_and_once_for_each_text():
         "[name] is [redacted: email]."
     )
     context.sync(history)
-    assert [type(event.body) for event in context.events].count(Said) == 1
+    assert [type(event.body) for event in context.events].count(MessageAdded) == 1
 
 
 def test_what_a_history_adds_is_redacted_once():
@@ -125,5 +126,5 @@ def test_what_a_history_adds_is_redacted_once():
     for _ in range(2):
         context.sync([{"role": "user", "content": "Hello."}])
     bodies = [event.body for event in context.events]
-    assert [body.message.text for body in bodies if isinstance(body, Said)] == ["<Hello.>"]
+    assert [body.message.text for body in bodies if isinstance(body, MessageAdded)] == ["<Hello.>"]
     assert not [body for body in bodies if isinstance(body, Rewind)]

@@ -1,5 +1,7 @@
 """A session that was closed goes on as if it had not been."""
 
+from typing import Any
+
 import pytest
 
 from tests.agents import Clock
@@ -9,11 +11,11 @@ from tests.replies import DIALECTS, MODELS, REPLY, result, stream
 from tests.session.working import Worker, bodies, edits, options, text
 from tests.session.wrappers import Wrapped
 from trimtab import CannotFit
-from trimtab.core.event import Outcome, Said, Usage, canonical
-from trimtab.core.policies import POLICIES, preset
-from trimtab.core.policies.knobs import knobs_from
-from trimtab.session import Session, opening
-from trimtab.stores.errors import NoSession, PositionTaken
+from trimtab.errors import PositionTaken, SessionNotFound
+from trimtab.log.event import CallOutcome, MessageAdded, Usage, dump_canonical_json
+from trimtab.policy.config import parse_policy_config
+from trimtab.policy.presets import POLICY_NAMES, build_policy
+from trimtab.session import Session, loading
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +27,7 @@ async def reopened(place, session: Session, clock: Clock) -> Session:
 
 
 @pytest.mark.usefixtures("often")
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 async def test_reopening_changes_nothing_under_any_preset(place, policy):
     clock = Clock()
     given = options(policy=policy, clock=clock)
@@ -42,7 +44,7 @@ async def test_reopening_changes_nothing_under_any_preset(place, policy):
     assert len(steady.sent) == 18 * 3
     assert policy == "full" or await edits(steady.session.store, "a")
     assert await edits(broken.session.store, "b") == await edits(steady.session.store, "a")
-    assert steady.session.window.base.seq > 0
+    assert steady.session.window.base.snapshot.seq > 0
     await steady.session.store.close()
     await broken.session.store.close()
 
@@ -50,7 +52,7 @@ async def test_reopening_changes_nothing_under_any_preset(place, policy):
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_replies_of_the_sdks_are_stored_with_their_usage(place, dialect):
     store = await place.open()
-    given = {"dialect": dialect, "clock": Clock()}
+    given: dict[str, Any] = {"dialect": dialect, "clock": Clock()}
     session = await Session.create(store, "s", model=MODELS[dialect], policy="layered", **given)
     await session.add(user("What is in a.py?"))
     await session.request()
@@ -59,15 +61,19 @@ async def test_replies_of_the_sdks_are_stored_with_their_usage(place, dialect):
     await session.add(result(dialect, "c1", "nothing"))
     request = await session.request()
     found = await bodies(store, "s")
-    assert [body.usage for body in found if isinstance(body, Outcome)] == [
-        session.window.last_usage
+    assert [body.usage for body in found if isinstance(body, CallOutcome)] == [
+        session.window.accounting.last_usage
     ]
-    assert session.window.last_usage is not None
-    assert session.window.last_usage.input == 100
-    assert session.window.last_usage.output == 7
+    assert session.window.accounting.last_usage is not None
+    assert session.window.accounting.last_usage.input == 100
+    assert session.window.accounting.last_usage.output == 7
     again = await reopened(place, session, Clock())
-    assert canonical(await again.request()) == canonical(request)
-    assert again.window.used == session.window.used != Usage(input=0)
+    assert dump_canonical_json(await again.request()) == dump_canonical_json(request)
+    assert (
+        again.window.accounting.total_usage
+        == session.window.accounting.total_usage
+        != Usage(input=0)
+    )
     await again.store.close()
 
 
@@ -82,10 +88,10 @@ async def test_a_watched_stream_is_passed_on_and_stored_with_its_usage(store, di
     await session.request(stream=True)
     seen = [event async for event in session.watch(sent())]
     assert seen == list(stream(dialect, "Hello there."))
-    said = [body for body in await bodies(store, "s") if isinstance(body, Said)]
+    said = [body for body in await bodies(store, "s") if isinstance(body, MessageAdded)]
     assert said[-1].message.role == "assistant"
     assert said[-1].message.text == "Hello there."
-    ended = [body for body in await bodies(store, "s") if isinstance(body, Outcome)]
+    ended = [body for body in await bodies(store, "s") if isinstance(body, CallOutcome)]
     assert [body.usage for body in ended] == [Usage(input=100, output=7, **caches(dialect))]
 
 
@@ -115,7 +121,7 @@ async def test_a_key_is_known_after_checkpoints_and_a_restart(place):
     assert await worker.session.add(user("Pay the bill."), key="order-1") == first
     for _ in range(8):
         await worker.turn(rounds=2)
-    assert worker.session.window.base.seq > int(first[1:])
+    assert worker.session.window.base.snapshot.seq > int(first[1:])
     before = await store.position("s")
     assert await worker.session.add(user("Pay the bill."), key="order-1") == first
     again = await reopened(place, worker.session, Clock())
@@ -129,12 +135,14 @@ async def test_a_session_is_created_once_and_opened_only_where_it_is(store):
     await Session.create(store, "s", **options())
     with pytest.raises(PositionTaken, match=r"'s' exists and stands at 1; `Session\.open` goes"):
         await Session.create(store, "s", **options())
-    with pytest.raises(NoSession):
+    with pytest.raises(SessionNotFound):
         await Session.open(store, "t")
 
 
 def lately(window, budget):
-    return preset("full", knobs_from({}), goal="balanced", summaries="extractive")(window, budget)
+    return build_policy(
+        "full", parse_policy_config({}), goal="balanced", summary_mode="extractive"
+    )(window, budget)
 
 
 async def test_a_policy_that_is_given_holds_however_the_log_is_read(store, monkeypatch):
@@ -144,7 +152,7 @@ async def test_a_policy_that_is_given_holds_however_the_log_is_read(store, monke
         await begun.add(user(f"message {number}"))
     await begun.configure(system="Be brief.")
     await begun.close()
-    monkeypatch.setattr(opening, "CHUNK", 3)
+    monkeypatch.setattr(loading, "MAX_FOLD_CHUNK_EVENTS", 3)
     again = await Session.open_or_create(store, "s", **options(policy="layered"))
     assert (again.options.policy, again.window.settings.policy) == ("layered", "layered")
 
@@ -154,10 +162,12 @@ async def test_a_session_is_gone_on_with_or_begun_under_the_options_that_are_giv
     await begun.add(user("Hello."))
     await begun.close()
     again = await Session.open_or_create(store, "s", **options(clock=Clock()))
-    assert (again.window.seq, again.window.said) == (2, 1), "the same options are not written again"
+    assert (again.window.seq, again.window.conversation.total_messages) == (2, 1), (
+        "the same options are not written again"
+    )
     await again.close()
     other = await Session.open_or_create(store, "s", model=MODELS["openai_chat"], policy=lately)
-    assert other.window.said == 1
+    assert other.window.conversation.total_messages == 1
     assert other.window.settings.model == MODELS["openai_chat"]
     assert other.options.policy is lately
 
@@ -178,7 +188,7 @@ async def test_an_error_of_the_provider_is_kept_and_teaches_its_limit(place):
     session = await Session.create(await place.open(), "s", **options(context_window=None))
     await session.add(user("Hi."))
     await session.request()
-    await session.failed("overflow", limit=5_000, input=6_000)
+    await session.record_failure("overflow", limit=5_000, input=6_000)
     again = await reopened(place, session, Clock())
     assert again.budget().limit == 5_000
     with pytest.raises(ValueError, match="no call waits"):
@@ -214,17 +224,19 @@ async def test_another_model_other_tools_and_another_prompt_hold_after_a_restart
     request = await session.request()
     assert request["model"] == "gpt-4o"
     assert "tools" not in request
-    assert "Be brief." in canonical(request)
+    assert "Be brief." in dump_canonical_json(request)
     again = await reopened(place, session, Clock())
-    assert canonical(await again.request()) == canonical(request)
+    assert dump_canonical_json(await again.request()) == dump_canonical_json(request)
     await again.store.close()
 
 
 async def test_a_policy_of_ones_own_is_given_again_and_the_audit_needs_none(place):
-    mine = preset("layered", knobs_from({}), goal="balanced", summaries="extractive")
+    mine = build_policy(
+        "layered", parse_policy_config({}), goal="balanced", summary_mode="extractive"
+    )
     session = await Session.create(await place.open(), "s", **options(policy=mine))
     handle = await session.add(user("Hi."))
-    sent = canonical(await session.request())
+    sent = dump_canonical_json(await session.request())
     call = session.window.seq
     await session.close()
     await session.store.close()
@@ -232,8 +244,8 @@ async def test_a_policy_of_ones_own_is_given_again_and_the_audit_needs_none(plac
     with pytest.raises(ValueError, match="unknown policy"):
         await Session.open(store, "s")
     again = await Session.open(store, "s", policy=mine)
-    assert canonical(await again.request()) == sent
-    assert canonical(await again.rebuild(call)) == sent
+    assert dump_canonical_json(await again.request()) == sent
+    assert dump_canonical_json(await again.rebuild_request(call)) == sent
     assert (await again.why(handle)).state == "shown"
     await store.close()
 
@@ -245,7 +257,7 @@ async def test_what_cannot_fit_is_said_and_what_was_said_stays(store):
     await session.add(user("Hi."))
     with pytest.raises(CannotFit):
         await session.request()
-    assert [body for body in await bodies(store, "s") if isinstance(body, Said)]
+    assert [body for body in await bodies(store, "s") if isinstance(body, MessageAdded)]
 
 
 async def test_a_preview_is_what_the_next_request_is_and_writes_nothing(store):
@@ -257,7 +269,7 @@ async def test_a_preview_is_what_the_next_request_is_and_writes_nothing(store):
     before = await store.position("s")
     shown = worker.session.preview()
     assert await store.position("s") == before
-    assert canonical(await worker.ask()) == canonical(shown.request)
+    assert dump_canonical_json(await worker.ask()) == dump_canonical_json(shown.request)
 
 
 async def test_a_request_asked_for_twice_is_recorded_once(store):

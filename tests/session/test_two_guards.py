@@ -7,9 +7,9 @@ import pytest
 from tests.conversations import user
 from tests.session.working import Worker, bodies, options, text
 from tests.session.wrappers import Wrapped
-from trimtab.core.event import Said, Turn, canonical
+from trimtab.errors import IdempotencyKeyTaken, StaleOwner
+from trimtab.log.event import MessageAdded, TurnStateChange, dump_canonical_json
 from trimtab.session import Session
-from trimtab.stores.errors import KeyTaken, StaleOwner
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +44,7 @@ async def test_ten_writers_lose_nothing_and_all_read_one_order(place):
     assert len(given) == WRITERS * EACH
     log = [event async for event in sessions[0].store.events("s")]
     assert [event.seq for event in log] == list(range(1, len(log) + 1))
-    said = [event.body.message.text for event in log if isinstance(event.body, Said)]
+    said = [event.body.message.text for event in log if isinstance(event.body, MessageAdded)]
     for writer in range(WRITERS):
         own = [words for words in said if words.startswith(f"{writer} ")]
         assert own == [f"{writer} says {n}" for n in range(EACH)]
@@ -64,12 +64,12 @@ async def test_ten_who_ask_at_once_each_send_what_the_log_says_they_sent(place):
         request = await sessions[number].request(volatile=f"by {number}")
         call = sessions[number].window.last_call
         assert call is not None
-        return call.seq, canonical(request)
+        return call.seq, dump_canonical_json(request)
 
     sent = dict(await asyncio.gather(*map(ask, range(WRITERS))))
     assert len(sent) == WRITERS
     for seq, request in sent.items():
-        assert canonical(await sessions[0].rebuild(seq)) == request
+        assert dump_canonical_json(await sessions[0].rebuild_request(seq)) == request
     await close(sessions)
 
 
@@ -79,11 +79,11 @@ async def test_a_decision_from_an_older_window_is_made_again(store):
     await first.say("Hello.")
     await first.ask()
     await second.say("Wait, there is more.")
-    request = canonical(await first.ask())
+    request = dump_canonical_json(await first.ask())
     assert "Wait, there is more." in request
     await second.say("And more.")
     await first.say("Go on.")
-    request = canonical(await first.ask())
+    request = dump_canonical_json(await first.ask())
     assert request.index("And more.") < request.index("Go on.")
     assert await store.position("s") == first.session.window.seq
 
@@ -95,7 +95,7 @@ async def test_settings_of_another_writer_hold_for_the_next_decision(store):
     await second.configure(model="claude-opus-4-5", system="Be brief.")
     request = await first.ask()
     assert request["model"] == "claude-opus-4-5"
-    assert "Be brief." in canonical(request)
+    assert "Be brief." in dump_canonical_json(request)
 
 
 async def test_a_key_that_another_writer_has_used_is_in_the_next_request(store):
@@ -105,8 +105,8 @@ async def test_a_key_that_another_writer_has_used_is_in_the_next_request(store):
     await first.ask()
     handle = await second.add(user("Pay the bill."), key="k")
     assert await first.session.add(user("Pay the bill."), key="k") == handle
-    assert "Pay the bill." in canonical(await first.ask())
-    said = [body for body in await bodies(store, "s") if isinstance(body, Said)]
+    assert "Pay the bill." in dump_canonical_json(await first.ask())
+    said = [body for body in await bodies(store, "s") if isinstance(body, MessageAdded)]
     assert [body.key for body in said] == [None, "k"]
 
 
@@ -115,10 +115,10 @@ class KeysFirst(Wrapped):
 
     async def append(self, session, events, *, epoch=None):
         for event in events:
-            if isinstance(event.body, Said) and event.body.key is not None:
+            if isinstance(event.body, MessageAdded) and event.body.key is not None:
                 taken = await self.inner.find_key(session, event.body.key)
                 if taken is not None:
-                    raise KeyTaken(session, event.body.key, taken)
+                    raise IdempotencyKeyTaken(session, event.body.key, taken)
         await super().append(session, events, epoch=epoch)
 
 
@@ -133,10 +133,10 @@ async def test_a_key_that_is_found_before_the_position_leaves_nobody_behind(stor
 async def test_a_stale_owner_writes_nothing_and_stops(store):
     stale = Worker(await Session.create(store, "s", **options()))
     await stale.say("Hello.")
-    assert await stale.session.claim() == 1
+    assert await stale.session.claim_turn() == 1
     await stale.ask()
     owner = Worker(await Session.open(store, "s"))
-    assert await owner.session.claim() == 2
+    assert await owner.session.claim_turn() == 2
     log = [event async for event in store.events("s")]
     with pytest.raises(StaleOwner, match="epoch 1 of session 's' was taken over by epoch 2"):
         await stale.answer(text("Too late."))
@@ -147,18 +147,18 @@ async def test_a_stale_owner_writes_nothing_and_stops(store):
     with pytest.raises(StaleOwner):
         await stale.session.request(volatile="too late")
     with pytest.raises(StaleOwner):
-        await stale.session.begin_tool("t1")
+        await stale.session.record_tool_start("t1")
     with pytest.raises(StaleOwner):
         await stale.session.configure(system="Too late.")
     with pytest.raises(StaleOwner):
-        await stale.session.end()
+        await stale.session.end_turn()
     with pytest.raises(StaleOwner):
         await stale.session.refresh()
     assert [event async for event in store.events("s")] == log
-    await owner.session.begin_tool("t1")
+    await owner.session.record_tool_start("t1")
     await owner.answer(text("In time."))
-    await owner.session.end()
-    turns = [body for body in await bodies(store, "s") if isinstance(body, Turn)]
+    await owner.session.end_turn()
+    turns = [body for body in await bodies(store, "s") if isinstance(body, TurnStateChange)]
     assert [(turn.state, turn.epoch, turn.key) for turn in turns] == [
         ("claimed", 1, None),
         ("claimed", 2, None),
@@ -170,7 +170,11 @@ async def test_a_stale_owner_writes_nothing_and_stops(store):
 async def test_whoever_lost_a_turn_may_claim_another(store):
     first = await Session.create(store, "s", **options())
     second = await Session.open(store, "s")
-    assert [await first.claim(), await second.claim(), await first.claim()] == [1, 2, 3]
+    assert [await first.claim_turn(), await second.claim_turn(), await first.claim_turn()] == [
+        1,
+        2,
+        3,
+    ]
     await first.add(user("Mine again."))
     with pytest.raises(StaleOwner):
         await second.add(user("Not mine any more."))
@@ -178,19 +182,23 @@ async def test_whoever_lost_a_turn_may_claim_another(store):
 
 async def test_whoever_owns_no_turn_may_still_say_something(store):
     owner = await Session.create(store, "s", **options())
-    await owner.claim()
+    await owner.claim_turn()
     gateway = await Session.open(store, "s")
     await gateway.add(user("A word from the user."))
     await owner.add(user("And the owner goes on."))
-    said = [body.message.text for body in await bodies(store, "s") if isinstance(body, Said)]
+    said = [
+        body.message.text for body in await bodies(store, "s") if isinstance(body, MessageAdded)
+    ]
     assert said == ["A word from the user.", "And the owner goes on."]
 
 
 async def test_claims_at_once_have_epochs_of_their_own_and_one_owner_is_left(place):
     sessions = await opened(place)
-    epochs = await asyncio.gather(*(session.claim() for session in sessions))
+    epochs = await asyncio.gather(*(session.claim_turn() for session in sessions))
     assert sorted(epochs) == list(range(1, WRITERS + 1))
-    turns = [body for body in await bodies(sessions[0].store, "s") if isinstance(body, Turn)]
+    turns = [
+        body for body in await bodies(sessions[0].store, "s") if isinstance(body, TurnStateChange)
+    ]
     assert [turn.epoch for turn in turns] == list(range(1, WRITERS + 1))
     written = 0
     for session, epoch in zip(sessions, epochs, strict=True):

@@ -7,11 +7,11 @@ import pytest
 from tests.agents import Clock
 from tests.conversations import prose
 from tests.session.working import Worker, edits, options, text
-from trimtab.core.event import Edit, Rewind
-from trimtab.core.plan import Span
+from trimtab.errors import SessionNotFound
+from trimtab.log.event import Edit, Rewind
+from trimtab.policy.plan import MessageSpan
 from trimtab.session import Session
-from trimtab.session.audit import Why, why
-from trimtab.stores.errors import NoSession
+from trimtab.session.audit import VisibilityReason, explain_visibility
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 
@@ -34,21 +34,21 @@ async def decided(store, op: str) -> tuple[int, float, Edit]:
 async def test_what_is_seen_is_shown(store):
     worker = await begun(store)
     handle = await worker.say("Hello.")
-    assert await worker.session.why(f"{handle}.0") == Why(
+    assert await worker.session.why(f"{handle}.0") == VisibilityReason(
         handle=f"{handle}.0", state="shown", text="Hello."
     )
     assert (await worker.session.why(handle)).text == f"[{handle} user]\nHello."
 
 
 async def test_what_was_truncated_names_its_cap(store):
-    worker = await begun(store, context={"max_tool_result_tokens": 50})
+    worker = await begun(store, limits={"max_tool_result_tokens": 50})
     await worker.say("Read it.")
     await worker.ask()
     long = prose(3_000, "a file")
     handle = await worker.use(long)
     seq, at, edit = await decided(store, "truncate")
     found = await worker.session.why(handle)
-    assert found == Why(
+    assert found == VisibilityReason(
         handle=handle,
         state="truncated",
         since=at,
@@ -58,7 +58,7 @@ async def test_what_was_truncated_names_its_cap(store):
         text=f"[{handle} user]\n{long}",
     )
     assert "[truncated: kept first ~50 of ~750 tokens (head)" in found.stands
-    assert await worker.session.why(f"{handle}.0") == Why(
+    assert await worker.session.why(f"{handle}.0") == VisibilityReason(
         handle=f"{handle}.0",
         state="truncated",
         since=at,
@@ -71,7 +71,7 @@ async def test_what_was_truncated_names_its_cap(store):
 
 async def test_what_was_masked_names_the_rule(store):
     knobs = {"tool_result_keep_first": 0, "tool_result_keep_last": 1}
-    worker = await begun(store, context=knobs)
+    worker = await begun(store, limits=knobs)
     await worker.say("Read them.")
     await worker.ask()
     handle = await worker.use(prose(400, "first"))
@@ -88,7 +88,7 @@ async def test_what_was_masked_names_the_rule(store):
 
 
 async def test_what_was_dropped_shows_the_notice_even_long_after(store):
-    worker = await begun(store, context={"max_history_tokens": 200})
+    worker = await begun(store, limits={"max_history_tokens": 200})
     handle = await worker.say(prose(300, "the first words"))
     await worker.ask()
     await worker.answer(text("Noted."))
@@ -99,7 +99,7 @@ async def test_what_was_dropped_shows_the_notice_even_long_after(store):
     found = await worker.session.why(f"{handle}.0")
     assert (found.state, found.since, found.event, found.why) == ("dropped", at, seq, edit.why)
     assert found.why == "history over 200 tokens"
-    assert found.stands == worker.session.window.notice()
+    assert found.stands == worker.session.window.conversation.dropped_notice()
     assert found.text == prose(300, "the first words")
     again = await Session.open(store, "s")
     assert await again.why(f"{handle}.0") == found
@@ -112,7 +112,7 @@ async def test_what_was_summarised_shows_the_summary(store):
     await worker.answer(text("Noted."))
     await worker.turn()
     first = int(handle[1:])
-    await worker.session.add_summary("They spoke.", span=Span(first=first, last=first + 8))
+    await worker.session.add_summary("They spoke.", span=MessageSpan(first=first, last=first + 8))
     seq, at, edit = await decided(store, "summarise")
     found = await worker.session.why(handle)
     assert (found.state, found.since, found.event) == ("summarised", at, seq)
@@ -126,7 +126,7 @@ async def test_what_a_user_said_in_what_was_summarised_is_listed(store):
     await worker.answer(text("Noted."))
     await worker.turn()
     first = int(handle[1:])
-    await worker.session.add_summary("They spoke.", span=Span(first=first, last=first + 8))
+    await worker.session.add_summary("They spoke.", span=MessageSpan(first=first, last=first + 8))
     seq, at, _ = await decided(store, "summarise")
     found = await worker.session.why(handle)
     assert (found.state, found.since, found.event) == ("listed", at, seq)
@@ -141,7 +141,7 @@ async def test_what_was_undone_names_the_rewind_and_is_still_shown(store):
     await worker.session.rewind(start)
     await worker.say("Go on.")
     by = [e.seq async for e in store.events("s") if isinstance(e.body, Rewind)]
-    assert await worker.session.why(f"{handle}.0") == Why(
+    assert await worker.session.why(f"{handle}.0") == VisibilityReason(
         handle=f"{handle}.0",
         state="undone",
         since=5_000.0,
@@ -159,8 +159,8 @@ async def test_what_was_erased_names_the_erasure_and_shows_nothing(store):
     worker = await begun(store)
     handle = await worker.say("My secret.")
     worker.clock.now = 7_000.0
-    await worker.session.erase(handle, why="asked by the user")
-    assert await worker.session.why(f"{handle}.0") == Why(
+    await worker.session.erase(handle, reason="asked by the user")
+    assert await worker.session.why(f"{handle}.0") == VisibilityReason(
         handle=f"{handle}.0",
         state="erased",
         since=7_000.0,
@@ -194,5 +194,5 @@ async def test_what_is_no_handle_and_no_session_is_said(store):
     worker = await begun(store)
     with pytest.raises(ValueError, match="is not a handle"):
         await worker.session.why("the first one")
-    with pytest.raises(NoSession):
-        await why(store, "t", "m1")
+    with pytest.raises(SessionNotFound):
+        await explain_visibility(store, "t", "m1")

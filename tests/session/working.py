@@ -8,9 +8,9 @@ from typing import Any
 from tests.agents import Clock
 from tests.conversations import prose, user
 from trimtab import SummaryRefused
-from trimtab.core.event import Body, Call, Edit, canonical
+from trimtab.log.event import Edit, EventBody, ModelCall, dump_canonical_json
 from trimtab.session import Session
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 
 MODEL = "claude-sonnet-4-5"
 TOOLS = [
@@ -76,7 +76,7 @@ class Worker:
         request = await self.session.request(**how)
         call = self.session.window.last_call
         assert call is not None
-        self.sent[call.seq] = canonical(request)
+        self.sent[call.seq] = dump_canonical_json(request)
         return request
 
     async def say(self, said: str) -> str:
@@ -107,13 +107,13 @@ class Worker:
             said = prose(size, f"value_{number}_{index} = {number}")
             await self.use(said, path=f"src/part_{number % 7}.py")
         await self.answer(text(f"answer {number}"))
-        wanted = self.session.wanted_summary()
+        wanted = self.session.pending_summary()
         if wanted is not None:
             with suppress(SummaryRefused):  # it may be no smaller than what it replaces
                 await self.session.add_summary(f"All up to {number}.", span=wanted.span)
 
 
-async def bodies(store: Store, session: str) -> list[Body]:
+async def bodies(store: Store, session: str) -> list[EventBody]:
     return [event.body async for event in store.events(session)]
 
 
@@ -122,4 +122,4 @@ async def edits(store: Store, session: str) -> list[Edit]:
 
 
 async def call_positions(store: Store, session: str) -> list[int]:
-    return [event.seq async for event in store.events(session) if isinstance(event.body, Call)]
+    return [event.seq async for event in store.events(session) if isinstance(event.body, ModelCall)]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Literal
 
-from trimtab.core.event import Event
-from trimtab.core.snapshot import Snapshot
-from trimtab.stores.errors import StoreUnavailable
-from trimtab.stores.store import WHOLE, Span, Store, Stored
+from trimtab.errors import StoreUnavailable
+from trimtab.log.event import Event
+from trimtab.stores.base import WHOLE_LOG, PositionSpan, Store, StoredSession
+from trimtab.window.checkpoint import Snapshot
 
 
 class Wrapped:
@@ -22,7 +22,9 @@ class Wrapped:
     ) -> None:
         await self.inner.append(session, events, epoch=epoch)
 
-    async def events(self, session: str, spans: Sequence[Span] = WHOLE) -> AsyncIterator[Event]:
+    async def events(
+        self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
+    ) -> AsyncIterator[Event]:
         async for event in self.inner.events(session, spans):
             yield event
 
@@ -52,7 +54,7 @@ class Wrapped:
     async def forks(self, session: str) -> list[str]:
         return await self.inner.forks(session)
 
-    async def sessions(self, *, after: str = "", limit: int = 100) -> list[Stored]:
+    async def sessions(self, *, after: str = "", limit: int = 100) -> list[StoredSession]:
         return await self.inner.sessions(after=after, limit=limit)
 
     async def release(self, session: str) -> None:
@@ -69,7 +71,9 @@ class Counting(Wrapped):
         super().__init__(store)
         self.read = 0
 
-    async def events(self, session: str, spans: Sequence[Span] = WHOLE) -> AsyncIterator[Event]:
+    async def events(
+        self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
+    ) -> AsyncIterator[Event]:
         async for event in self.inner.events(session, spans):
             self.read += 1
             yield event

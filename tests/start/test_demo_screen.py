@@ -7,9 +7,9 @@ from rich.console import Console
 
 from tests.contracts.docs_client import ANSWER
 from trimtab import Context
-from trimtab.cli.demo.screen import CALLS, NOTE, Screen
-from trimtab.cli.demo.seen import Hidden, Line, Seen, Sent
-from trimtab.cli.demo.show import told
+from trimtab.cli.demo.runner import describe_demo_result
+from trimtab.cli.demo.screen import CALLS_TITLE, COST_NOTE, DemoScreen
+from trimtab.cli.demo.state import DemoCall, DemoEdit, DemoLine, DemoState
 
 SMALL = "A larger terminal shows more: 80 by 20 or above."
 
@@ -19,21 +19,25 @@ def midway():
     context = Context(model="claude-sonnet-5-5", context_window=16_000, system="Be brief. " * 200)
     context.add({"role": "user", "content": "Look again. " * 400})
     context.request()
-    seen = Seen(policy="auto", window=16_000, turn=9, turns=12, ledger=context.report())
+    seen = DemoState(policy="auto", window=16_000, turn=9, turns=12, report=context.report())
     for number in range(12):
-        seen.lines.append(Line(who="user", text=f"Question {number}? " + "And why? " * 20))
-        seen.lines.append(Line(who="call", text='logs {"service":"checkout"}' * 9))
-        seen.lines.append(Line(who="agent", text=f"{ANSWER} " * 6))
-    seen.lines.append(Line(who="mark", text="m13.0 was hidden long ago"))
-    seen.calls = [Sent(whole=3_000 * n, input=min(3_000 * n, 15_000)) for n in range(1, 36)]
-    seen.hidden = [Hidden(handle="m2-m170", how="summarised", what="58 messages", tokens=57_041)]
-    seen.cost, seen.whole_cost, seen.recalled = 0.193, 0.245, "m13.0"
+        seen.lines.append(DemoLine(kind="user", text=f"Question {number}? " + "And why? " * 20))
+        seen.lines.append(DemoLine(kind="call", text='logs {"service":"checkout"}' * 9))
+        seen.lines.append(DemoLine(kind="agent", text=f"{ANSWER} " * 6))
+    seen.lines.append(DemoLine(kind="mark", text="m13.0 was hidden long ago"))
+    seen.calls = [
+        DemoCall(full_tokens=3_000 * n, sent_tokens=min(3_000 * n, 15_000)) for n in range(1, 36)
+    ]
+    seen.edits = [
+        DemoEdit(handle="m2-m170", result_word="summarised", subject="58 messages", tokens=57_041)
+    ]
+    seen.cost, seen.full_cost, seen.recalled_handle = 0.193, 0.245, "m13.0"
     return seen
 
 
 def drawn(seen, width, height):
     console = Console(width=width, height=height, file=io.StringIO(), force_terminal=False)
-    console.print(Screen(seen))
+    console.print(DemoScreen(seen))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -61,7 +65,7 @@ def test_every_frame_is_within_the_terminal(width, height):
         "$0.193",
         "$0.245",
         "requests refused",
-        CALLS,
+        CALLS_TITLE,
         "sent: 495,000 tokens in 35 calls",
         "recall m2-m170",
     ):
@@ -79,8 +83,8 @@ def test_a_terminal_too_small_keeps_the_chart_and_says_in_one_line_what_it_lacks
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (100, 35)])
 def test_before_the_first_turn_it_says_what_there_is_to_see(width, height):
-    seen = Seen(policy="auto", window=16_000)
-    seen.lines.append(Line(who="note", text="An agent on call. " * 12))
+    seen = DemoState(policy="auto", window=16_000)
+    seen.lines.append(DemoLine(kind="note", text="An agent on call. " * 12))
     text = "\n".join(drawn(seen, width, height))
     assert "conversation · about to begin" in text
     assert "turn 0" not in text
@@ -89,13 +93,13 @@ def test_before_the_first_turn_it_says_what_there_is_to_see(width, height):
 
 
 def test_the_footnote_fits_on_one_line_of_the_narrowest_picture_with_it():
-    assert any(NOTE in line for line in drawn(midway(), 88, 28))
+    assert any(COST_NOTE in line for line in drawn(midway(), 88, 28))
 
 
 def test_the_summary_tells_cost_beside_tokens_and_says_where_it_was_more():
     seen = midway()
-    assert "(74% less)" in told(seen)[0].plain
-    assert "They cost $0.193;" in told(seen)[1].plain
-    assert "$0.245 (21% less)" in told(seen)[1].plain
+    assert "(74% less)" in describe_demo_result(seen)[0].plain
+    assert "They cost $0.193;" in describe_demo_result(seen)[1].plain
+    assert "$0.245 (21% less)" in describe_demo_result(seen)[1].plain
     seen.cost = 0.490
-    assert "$0.245 (100% more)" in told(seen)[1].plain
+    assert "$0.245 (100% more)" in describe_demo_result(seen)[1].plain

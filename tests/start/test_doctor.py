@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from tests.start.running import TRIMTAB, environ, trimtab
 from trimtab.cli.app import app
-from trimtab.cli.doctor import provider as asking
-from trimtab.cli.doctor import reach as reaching
-from trimtab.cli.doctor import tools as tooling
-from trimtab.testing.server.serving import Remote, serve_process
+from trimtab.cli.doctor import model_checks as asking
+from trimtab.cli.doctor import tool_checks as reaching
+from trimtab.cli.doctor import tool_checks as tooling
+from trimtab.testing.server.local_server import RemoteSimulator, spawn_simulated_provider
 
 pytestmark = pytest.mark.process
 
@@ -37,12 +37,12 @@ system: system.md
 
 @pytest.fixture(scope="module")
 def simulator():
-    with serve_process(api_keys=[KEY]) as remote:
+    with spawn_simulated_provider(api_keys=[KEY]) as remote:
         yield remote
 
 
 @pytest.fixture
-def agent(tmp_path, simulator: Remote):
+def agent(tmp_path, simulator: RemoteSimulator):
     """Writes an agent that is asked from the simulator, and looks at it."""
 
     def examine(more="", *options, url=simulator.url, key=KEY, every=False, **environ):
@@ -130,7 +130,7 @@ def test_a_key_that_is_refused_is_told_from_a_provider_that_is_away(agent):
 
 
 def test_a_provider_that_never_answers_is_given_up(agent, monkeypatch):
-    monkeypatch.setattr(asking, "PATIENCE", 0.3)
+    monkeypatch.setattr(asking, "PROVIDER_TIMEOUT_S", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -310,7 +310,7 @@ def test_each_tool_is_made_ready_and_measured(agent, tmp_path):
 
 
 def test_an_mcp_server_that_never_speaks_is_given_up(agent, monkeypatch):
-    monkeypatch.setattr(tooling, "PATIENCE", 1.0)
+    monkeypatch.setattr(tooling, "TOOL_START_TIMEOUT_S", 1.0)
     checks = agent("tools: {mute: {kind: mcp, command: [sleep, '60']}}\n", "--offline")
     assert checks["tools.mute"]["state"] == "bad"
 

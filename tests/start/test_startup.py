@@ -13,7 +13,7 @@ pytestmark = pytest.mark.process
 
 HEAVY = {
     *("rich", "matplotlib", "yaml", "prompt_toolkit", "anthropic", "openai", "mcp"),
-    *("psycopg", "starlette", "uvicorn", "asyncio", "trimtab.session", "trimtab.core.window"),
+    *("psycopg", "starlette", "uvicorn", "asyncio", "trimtab.session", "trimtab.window.window"),
 }
 # typer checks arguments with pydantic, so it is there as soon as one is read; not before.
 LOADED = """
@@ -66,7 +66,7 @@ def test_a_store_is_looked_into_without_what_reads_agents_unless_there_is_one(tm
     assert loaded("session", "list", cwd=tmp_path) & reads == set()
     (tmp_path / "agent.yaml").write_text("session: {store: sessions}\n", encoding="utf-8")
     found = loaded("session", "list", cwd=tmp_path)
-    assert (found & reads, "trimtab.agent.spec" in found) == (reads, False)
+    assert (found & reads, "trimtab.agent.config.spec" in found) == (reads, False)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from tests.stores.folders import SESSION, append, dumped, holding, lines
 from tests.stores.make import said
-from trimtab.core.event import Event, Said
-from trimtab.core.snapshot import Snapshot
+from trimtab.log.event import Event, MessageAdded
 from trimtab.stores.files import FileStore
+from trimtab.window.checkpoint import Snapshot
 
 HIDDEN = "hidden-word"
 LARGE = (HIDDEN + " ") * 10_000
@@ -39,7 +39,7 @@ class Scenario:
 
 
 def without(event: Event) -> Event:
-    if isinstance(event.body, Said) and HIDDEN in event.body.message.text:
+    if isinstance(event.body, MessageAdded) and HIDDEN in event.body.message.text:
         return replace(event, body=said(1, "[gone]").body)
     return event
 

@@ -7,10 +7,10 @@ import zlib
 from pathlib import Path
 
 from tests.stores.make import held
-from trimtab.core.event import Event, dump
-from trimtab.stores.errors import NoSession
+from trimtab.errors import SessionNotFound
+from trimtab.log.event import Event, dump_event_line
+from trimtab.stores.base import PositionSpan
 from trimtab.stores.files import FileStore
-from trimtab.stores.store import Span
 
 SESSION = "s"
 
@@ -27,20 +27,20 @@ def append(root: Path, *batches: list[Event]) -> None:
     asyncio.run(go())
 
 
-def lines(root: Path, *spans: Span) -> list[str]:
+def lines(root: Path, *spans: PositionSpan) -> list[str]:
     """What a reader sees; empty without a session."""
 
     async def go():
         try:
             return await held(FileStore(root), SESSION, spans or [(1, None)])
-        except NoSession:
+        except SessionNotFound:
             return []
 
     return asyncio.run(go())
 
 
 def dumped(*events: Event) -> list[str]:
-    return [dump(event) for event in events]
+    return [dump_event_line(event) for event in events]
 
 
 def holding(root: Path, text: str) -> list[str]:

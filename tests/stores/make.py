@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from trimtab.core.event import (
-    Call,
+from trimtab.errors import PositionTaken
+from trimtab.log.event import (
+    CallOutcome,
     Event,
     Fork,
-    Outcome,
-    Repair,
-    Said,
+    MessageAdded,
+    ModelCall,
     Settings,
     Size,
-    Turn,
+    ToolResultRepair,
+    TurnStateChange,
     Usage,
-    dump,
+    dump_event_line,
 )
-from trimtab.core.message import Message, Role, Text, ToolCall, ToolResult, text_message
-from trimtab.stores.errors import PositionTaken
-from trimtab.stores.store import WHOLE, Span, Store
+from trimtab.log.message import Message, Role, Text, ToolCall, ToolResult, make_text_message
+from trimtab.stores.base import WHOLE_LOG, PositionSpan, Store
 
 SIZES = (Size(bytes=4, tokens=1),)
 
@@ -28,29 +28,33 @@ SIZES = (Size(bytes=4, tokens=1),)
 def said(
     seq: int, text: str = "hello", *, key: str | None = None, role: Role = "user", at: float = 0.0
 ) -> Event:
-    body = Said(message=text_message(role, text), sizes=SIZES, key=key)
+    body = MessageAdded(message=make_text_message(role, text), sizes=SIZES, key=key)
     return Event(seq=seq, at=at or float(seq), body=body)
 
 
 def called(seq: int, name: str, arguments: str) -> Event:
     call = ToolCall(id=f"c{seq}", name=name, arguments=arguments)
-    body = Said(message=Message(role="assistant", parts=(call,)), sizes=SIZES)
+    body = MessageAdded(message=Message(role="assistant", parts=(call,)), sizes=SIZES)
     return Event(seq=seq, at=float(seq), body=body)
 
 
 def returned(seq: int, text: str, *, recalled: bool = False) -> Event:
     result = ToolResult(call_id=f"c{seq - 1}", content=(Text(text=text),))
-    body = Said(message=Message(role="tool", parts=(result,)), sizes=SIZES, recalled=recalled)
+    body = MessageAdded(
+        message=Message(role="tool", parts=(result,)), sizes=SIZES, recalled=recalled
+    )
     return Event(seq=seq, at=float(seq), body=body)
 
 
 def repaired(seq: int, text: str) -> Event:
-    body = Repair(message=text_message("tool", text), sizes=SIZES, why="no result came")
+    body = ToolResultRepair(
+        message=make_text_message("tool", text), sizes=SIZES, why="no result came"
+    )
     return Event(seq=seq, at=float(seq), body=body)
 
 
 def claimed(seq: int, epoch: int) -> Event:
-    return Event(seq=seq, at=float(seq), body=Turn(state="claimed", epoch=epoch))
+    return Event(seq=seq, at=float(seq), body=TurnStateChange(state="claimed", epoch=epoch))
 
 
 def forked(seq: int, parent: str) -> Event:
@@ -58,7 +62,7 @@ def forked(seq: int, parent: str) -> Event:
 
 
 def call(seq: int, size: int) -> Event:
-    return Event(seq=seq, at=float(seq), body=Call(position=seq - 1, max_output=9, bytes=size))
+    return Event(seq=seq, at=float(seq), body=ModelCall(position=seq - 1, max_output=9, bytes=size))
 
 
 def settings(seq: int, model: str) -> Event:
@@ -68,12 +72,12 @@ def settings(seq: int, model: str) -> Event:
 def outcome(
     seq: int, of: int, usage: Usage | None = None, status: Literal["ok", "error"] = "ok"
 ) -> Event:
-    return Event(seq=seq, at=float(seq), body=Outcome(call=of, usage=usage, status=status))
+    return Event(seq=seq, at=float(seq), body=CallOutcome(call=of, usage=usage, status=status))
 
 
-async def held(store: Store, session: str, spans: Sequence[Span] = WHOLE) -> list[str]:
+async def held(store: Store, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG) -> list[str]:
     """The events as `dump` has them."""
-    return [dump(event) async for event in store.events(session, spans)]
+    return [dump_event_line(event) async for event in store.events(session, spans)]
 
 
 async def append_next(store: Store, session: str, text: str, *, epoch: int | None = None) -> int:

@@ -14,8 +14,8 @@ from uuid import uuid4
 import pytest
 
 from tests import lanes
+from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
-from trimtab.stores.store import Store
 from trimtab.testing import MemoryStore
 
 NAMES = ("memory", "files", "postgres")
@@ -62,14 +62,14 @@ class Postgres:
 def template() -> Generator[str]:
     """A migrated database to copy, for as long as the tests run; skips where it cannot be had."""
     psycopg = pytest.importorskip("psycopg", reason="psycopg is not installed")
-    from trimtab.stores.postgres.migrations import migrate
+    from trimtab.stores.postgres.migrations import apply_pending_migrations
 
     try:
         psycopg.connect(SERVER, connect_timeout=3).close()
     except psycopg.OperationalError as error:
         pytest.skip(f"no PostgreSQL at {SERVER!r}: {error}")
     with database("") as conninfo:
-        asyncio.run(migrate(conninfo))
+        asyncio.run(apply_pending_migrations(conninfo))
         yield conninfo
 
 

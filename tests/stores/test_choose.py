@@ -4,9 +4,9 @@ import pytest
 
 from tests.conversations import user
 from tests.stores import places
+from trimtab.errors import StoreUnavailable
 from trimtab.session import Session
-from trimtab.stores.choose import is_database, open_store
-from trimtab.stores.errors import StoreUnavailable
+from trimtab.stores.factory import is_database_address, open_store
 from trimtab.stores.files import FileStore
 
 
@@ -22,7 +22,7 @@ from trimtab.stores.files import FileStore
     ],
 )
 def test_an_address_is_a_database_and_all_else_a_folder(place, database):
-    assert is_database(place) is database
+    assert is_database_address(place) is database
 
 
 @pytest.mark.anyio
@@ -40,7 +40,7 @@ async def test_a_folder_that_is_not_there_is_made_when_something_is_kept(tmp_pat
 @pytest.mark.anyio
 async def test_a_folder_that_must_be_there_is_missed(tmp_path):
     with pytest.raises(StoreUnavailable, match="none' does not exist; say where the sessions are"):
-        await open_store(str(tmp_path / "none"), new=False)
+        await open_store(str(tmp_path / "none"), allow_new_folder=False)
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnavailable, match="file' is no folder; say where the sessions are"):
         await open_store(str(tmp_path / "file"))

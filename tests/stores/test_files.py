@@ -13,15 +13,21 @@ import pytest
 
 from tests.stores.folders import SESSION, append, dumped, holding, lines
 from tests.stores.make import claimed, forked, held, said
-from trimtab.core.event import Said
-from trimtab.core.snapshot import VERSION, NewerSnapshot, Snapshot
+from trimtab.errors import (
+    IdempotencyKeyTaken,
+    LogDamaged,
+    NewerSnapshotError,
+    StaleOwner,
+    StoreUnavailable,
+)
+from trimtab.log.event import MessageAdded
 from trimtab.session import Session
-from trimtab.stores.errors import Damaged, KeyTaken, StaleOwner, StoreUnavailable
-from trimtab.stores.files import FileStore, reading
-from trimtab.stores.files import rewrite as rewriting
-from trimtab.stores.files.disk import folder_name, session_id
-from trimtab.stores.files.log import ENTRY
-from trimtab.stores.files.snapshots import from_yaml, to_yaml
+from trimtab.stores.files import FileStore, log_reader
+from trimtab.stores.files import log_rewrite as rewriting
+from trimtab.stores.files.disk import folder_name_to_session, session_to_folder_name
+from trimtab.stores.files.log_file import INDEX_ENTRY_BYTES
+from trimtab.stores.files.snapshots import dump_snapshot_yaml, parse_snapshot_yaml
+from trimtab.window.checkpoint import SNAPSHOT_VERSION, Snapshot
 
 BATCH = [said(2, "two"), claimed(3, 4), said(4, "four", key="k")]
 
@@ -68,11 +74,21 @@ def test_the_state_is_yaml_with_a_line_for_each_key(root):
         root, lambda store: store.checkpoint(SESSION, Snapshot(seq=4, spans=((1, 4),), state=state))
     )
     text = (root / SESSION / "state.yaml").read_text("ascii")
-    assert text.splitlines()[:4] == [f"v: {VERSION}", "seq: 4", "spans: [[1, 4]]", "epoch: 4"]
+    assert text.splitlines()[:4] == [
+        f"v: {SNAPSHOT_VERSION}",
+        "seq: 4",
+        "spans: [[1, 4]]",
+        "epoch: 4",
+    ]
     assert text.splitlines()[8:] == ["..."]
-    assert from_yaml(text) == {"v": VERSION, "seq": 4, "spans": [[1, 4]], **state}
+    assert parse_snapshot_yaml(text) == {
+        "v": SNAPSHOT_VERSION,
+        "seq": 4,
+        "spans": [[1, 4]],
+        **state,
+    }
     yaml = pytest.importorskip("yaml", reason="no YAML parser is installed")
-    assert yaml.safe_load(text) == from_yaml(text)
+    assert yaml.safe_load(text) == parse_snapshot_yaml(text)
 
 
 @pytest.mark.parametrize("text", ["seq", "seq: [", '"seq: 1', "seq: 1\n\n"])
@@ -127,7 +143,7 @@ async def test_a_last_batch_with_any_byte_corrupted_is_cut_off_whole(root, tmp_p
         log_of(bad).write_bytes(whole[:at] + b"\0" + whole[at + 1 :])
         try:
             assert await seen(bad) == dumped(said(1, "one"))
-        except Damaged:
+        except LogDamaged:
             # The index says that the batch was whole once; a reader does not decide.
             assert index == "kept"
         assert await goes_on(bad, said(2, "x")) == dumped(said(1, "one"), said(2, "x"))
@@ -152,12 +168,12 @@ def test_a_bad_line_in_the_middle_is_named_and_nothing_is_changed(root, index, l
     log_of(root).write_bytes(b"".join(rows))
     if index == "lost":
         index_of(root).unlink()
-    with pytest.raises(Damaged, match=rf"events\.jsonl, line {line}: .* restore that line"):
+    with pytest.raises(LogDamaged, match=rf"events\.jsonl, line {line}: .* restore that line"):
         lines(root)
-    with pytest.raises(Damaged, match=rf"line {line}"):
+    with pytest.raises(LogDamaged, match=rf"line {line}"):
         run(root, lambda store: store.rewrite(SESSION, [], lambda event: event))
     if index == "lost":
-        with pytest.raises(Damaged, match=rf"line {line}"):
+        with pytest.raises(LogDamaged, match=rf"line {line}"):
             append(root, [said(7)])
     else:
         assert lines(root, (6, None)) == dumped(said(6))
@@ -172,7 +188,7 @@ def test_a_missing_line_is_damage(root, index):
     log_of(root).write_bytes(b"".join(rows[:4] + rows[5:]))
     if index == "lost":
         index_of(root).unlink()
-    with pytest.raises(Damaged, match="line 5"):
+    with pytest.raises(LogDamaged, match="line 5"):
         lines(root)
 
 
@@ -185,15 +201,19 @@ def spoil_index(root, how):
         case "empty":
             path.write_bytes(b"")
         case "behind":
-            path.write_bytes(data[: 2 * ENTRY])
+            path.write_bytes(data[: 2 * INDEX_ENTRY_BYTES])
         case "torn":
             path.write_bytes(data[:-5])
         case "ahead":
-            path.write_bytes(data + data[-ENTRY:] * 3)
+            path.write_bytes(data + data[-INDEX_ENTRY_BYTES:] * 3)
         case "hole":
-            path.write_bytes(data[:ENTRY] + bytes(2 * ENTRY) + data[3 * ENTRY :])
+            path.write_bytes(
+                data[:INDEX_ENTRY_BYTES]
+                + bytes(2 * INDEX_ENTRY_BYTES)
+                + data[3 * INDEX_ENTRY_BYTES :]
+            )
         case "end of zeros":
-            path.write_bytes(data[:ENTRY] + bytes(len(data) * 100))
+            path.write_bytes(data[:INDEX_ENTRY_BYTES] + bytes(len(data) * 100))
         case _:
             shutil.copy(root / "other" / "events.idx", path)
 
@@ -231,7 +251,7 @@ def test_keys_snapshots_and_state_can_be_thrown_away(root):
         (root / SESSION / name).unlink()
     assert run(root, lambda store: store.find_key(SESSION, "k")) == 4
     assert run(root, lambda store: store.snapshot(SESSION)) is None
-    with pytest.raises(KeyTaken):
+    with pytest.raises(IdempotencyKeyTaken):
         append(root, [said(5, key="k")])
 
 
@@ -276,10 +296,10 @@ def test_a_torn_last_line_of_earlier_snapshots_is_ignored_and_then_replaced(root
 
 def test_a_snapshot_of_a_later_release_is_refused_and_one_of_an_earlier_left_unused(root):
     state = root / SESSION / "state.yaml"
-    state.write_text(to_yaml({"v": VERSION + 1, "seq": 3, "spans": []}))
-    with pytest.raises(NewerSnapshot, match="upgrade trimtab"):
+    state.write_text(dump_snapshot_yaml({"v": SNAPSHOT_VERSION + 1, "seq": 3, "spans": []}))
+    with pytest.raises(NewerSnapshotError, match="upgrade trimtab"):
         run(root, lambda store: store.snapshot(SESSION))
-    state.write_text(to_yaml({"v": VERSION - 1, "seq": 3, "spans": []}))
+    state.write_text(dump_snapshot_yaml({"v": SNAPSHOT_VERSION - 1, "seq": 3, "spans": []}))
     assert run(root, lambda store: store.snapshot(SESSION)) is None
 
 
@@ -297,10 +317,10 @@ def test_a_blob_that_is_missing_or_spoilt_is_named(root):
     append(root, [said(5, "a large text " * 10_000)])
     (blob,) = (root / SESSION / "blobs").iterdir()
     blob.write_bytes(b"")
-    with pytest.raises(Damaged, match="does not hold the text it is named by"):
+    with pytest.raises(LogDamaged, match="does not hold the text it is named by"):
         lines(root)
     blob.unlink()
-    with pytest.raises(Damaged, match=r"event 5 of .* names .*blobs"):
+    with pytest.raises(LogDamaged, match=r"event 5 of .* names .*blobs"):
         lines(root)
     append(root, [said(6, "a large text " * 10_000)])
     assert lines(root, (5, 5)) == dumped(said(5, "a large text " * 10_000))
@@ -323,7 +343,7 @@ def test_an_erased_text_is_nowhere_in_the_folder(root, size):
     assert "events.torn" in holding(root, word)
 
     def change(event):
-        if isinstance(event.body, Said) and word in event.body.message.text:
+        if isinstance(event.body, MessageAdded) and word in event.body.message.text:
             return replace(event, body=said(1, "[gone]").body)
         return event
 
@@ -335,7 +355,7 @@ def test_an_erased_text_is_nowhere_in_the_folder(root, size):
 
 
 def test_what_is_read_and_searched_in_pieces_is_the_whole(root, monkeypatch):
-    monkeypatch.setattr(reading, "CHUNK", 300)
+    monkeypatch.setattr(log_reader, "READ_CHUNK_BYTES", 300)
     append(root, [said(seq, f"word{seq % 7} common") for seq in range(5, 60)])
     assert len(lines(root)) == 59
     spans = [(1, 3), (10, 40), (59, None)]
@@ -356,14 +376,14 @@ def test_what_is_read_and_searched_in_pieces_is_the_whole(root, monkeypatch):
     ],
 )
 def test_a_folder_is_named_by_its_session(session, name):
-    assert folder_name(session) == name
-    assert session_id(name) == session
+    assert session_to_folder_name(session) == name
+    assert folder_name_to_session(name) == session
 
 
 @pytest.mark.parametrize("session", ["", "x" * 256, ":" * 86])
 def test_an_id_that_makes_no_folders_name_is_refused(session):
     with pytest.raises(ValueError, match="must be of 1 to 255"):
-        folder_name(session)
+        session_to_folder_name(session)
 
 
 def test_a_session_whose_deletion_was_cut_short_is_gone_and_its_rest_goes_with_the_next_write(root):
@@ -380,7 +400,7 @@ def test_a_reader_goes_on_through_a_rewrite(root):
     append(root, [said(seq, "large " * 20_000 + str(seq)) for seq in range(5, 30)])
 
     def change(event):
-        large = isinstance(event.body, Said) and len(event.body.message.text) > 1_000
+        large = isinstance(event.body, MessageAdded) and len(event.body.message.text) > 1_000
         return replace(event, body=said(1, "[gone]").body) if large else event
 
     async def step(store):
@@ -535,7 +555,7 @@ async def erase_again(root, monkeypatch, word):
         raise OSError(5, "the disk refuses")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rewriting, "sweep_blobs", refused)
+        patched.setattr(rewriting, "delete_unneeded_blobs", refused)
         with pytest.raises(StoreUnavailable):
             await session.erase(handle)
     left = holding(root, word)

@@ -13,9 +13,9 @@ import pytest
 
 from tests.stores.folders import append, dumped, lines
 from tests.stores.make import held, said
-from trimtab.core.snapshot import Snapshot
-from trimtab.stores.errors import SessionBusy, StoreFull, StoreReadOnly, StoreUnavailable
+from trimtab.errors import SessionBusy, StoreFull, StoreReadOnly, StoreUnavailable
 from trimtab.stores.files import FileStore
+from trimtab.window.checkpoint import Snapshot
 
 pytestmark = pytest.mark.anyio
 

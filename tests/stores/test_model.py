@@ -12,10 +12,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from tests.stores.make import claimed, held, said
 from tests.stores.places import Place
-from trimtab.core.event import Event, Said, Turn, dump, load
-from trimtab.core.search import asked, best, score, searchable, words_of
-from trimtab.core.snapshot import Snapshot
-from trimtab.stores.errors import KeyTaken, NoSession, PositionTaken, StaleOwner, StoreError
+from trimtab.errors import (
+    IdempotencyKeyTaken,
+    PositionTaken,
+    SessionNotFound,
+    StaleOwner,
+    StoreError,
+)
+from trimtab.log.event import Event, MessageAdded, TurnStateChange, dump_event_line, load_event_line
+from trimtab.recall.search_ranking import (
+    get_searchable_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+    split_query_words,
+)
+from trimtab.window.checkpoint import Snapshot
 
 TIMES = {"quick": 0.5, "thorough": 20}.get(os.environ.get("TRIMTAB_LAWS", ""), 1)
 EXAMPLES = {"memory": 60, "files": 60, "postgres": 15}
@@ -41,11 +53,13 @@ class Model:
     @property
     def keys(self):
         bodies = [(event.seq, event.body) for event in self.events]
-        return {body.key: seq for seq, body in bodies if isinstance(body, Said) and body.key}
+        return {
+            body.key: seq for seq, body in bodies if isinstance(body, MessageAdded) and body.key
+        }
 
     @property
     def epoch(self):
-        claims = (event.body for event in self.events if isinstance(event.body, Turn))
+        claims = (event.body for event in self.events if isinstance(event.body, TurnStateChange))
         return max((body.epoch for body in claims), default=0)
 
     def refuses(self, events, epoch):
@@ -53,13 +67,19 @@ class Model:
             return StaleOwner
         if events and events[0].seq != len(self.events) + 1:
             return PositionTaken
-        new = [e.body.key for e in events if isinstance(e.body, Said) and e.body.key]
-        return KeyTaken if len({*new, *self.keys}) < len(new) + len(self.keys) else None
+        new = [e.body.key for e in events if isinstance(e.body, MessageAdded) and e.body.key]
+        return IdempotencyKeyTaken if len({*new, *self.keys}) < len(new) + len(self.keys) else None
 
     def found(self, query, limit):
-        wanted = asked(query)
-        return best(
-            ((score(wanted, words_of(searchable(event))), event.seq) for event in self.events),
+        wanted = split_query_words(query)
+        return rank_scored_positions(
+            (
+                (
+                    score_query_words(wanted, split_index_words(get_searchable_text(event))),
+                    event.seq,
+                )
+                for event in self.events
+            ),
             limit,
         )
 
@@ -77,7 +97,7 @@ def made(first: int, moves: list[tuple[str, str | None] | int]) -> list[Event]:
 
 def erasing(word):
     def change(event):
-        if isinstance(event.body, Said) and word in event.body.message.text:
+        if isinstance(event.body, MessageAdded) and word in event.body.message.text:
             return replace(event, body=said(1, "[erased]").body)
         return event
 
@@ -134,7 +154,7 @@ class StoreMachine(RuleBasedStateMachine):
         model = self.model(session)
         seq = max(len(model.events) - back, 1)
         snapshot = Snapshot(seq=seq, spans=((1, seq),), state={"note": note, "a b": ["x"]})
-        refused = None if session in self.models else NoSession
+        refused = None if session in self.models else SessionNotFound
         self.does(self.store.checkpoint(self.id(session), snapshot), refused)
         if refused is None:
             model.snapshots[seq] = snapshot
@@ -154,7 +174,7 @@ class StoreMachine(RuleBasedStateMachine):
     def rewrite(self, session, word, moves):
         model, change = self.model(session), erasing(word)
         events = made(len(model.events) + 1, moves)
-        refused = model.refuses(events, None) if session in self.models else NoSession
+        refused = model.refuses(events, None) if session in self.models else SessionNotFound
         self.does(self.store.rewrite(self.id(session), events, change), refused)
         if refused is None:
             new = [change(event) for event in model.events]
@@ -168,7 +188,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.models.pop(session, None)
 
     def absent(self, session):
-        return None if session in self.models else NoSession
+        return None if session in self.models else SessionNotFound
 
     @rule(session=SESSIONS, key=KEYS.filter(bool))
     def find_key(self, session, key):
@@ -187,7 +207,7 @@ class StoreMachine(RuleBasedStateMachine):
         if found is not None:
             events = self.model(session).events
             assert found == [
-                dump(event) for span in spans for event in events[span[0] - 1 : span[1]]
+                dump_event_line(event) for span in spans for event in events[span[0] - 1 : span[1]]
             ]
 
     @rule()
@@ -203,8 +223,8 @@ class StoreMachine(RuleBasedStateMachine):
     def whole(self, session):
         found = self.does(held(self.store, self.id(session)), self.absent(session))
         if found is not None:
-            assert found == [dump(event) for event in self.model(session).events]
-            assert [dump(load(line)) for line in found] == found
+            assert found == [dump_event_line(event) for event in self.model(session).events]
+            assert [dump_event_line(load_event_line(line)) for line in found] == found
 
     @invariant()
     def lists_what_is_there(self):
@@ -220,7 +240,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 def said_in(model):
-    return sum(isinstance(event.body, Said) for event in model.events)
+    return sum(isinstance(event.body, MessageAdded) for event in model.events)
 
 
 def test_a_store_holds_what_a_list_would_hold(place):

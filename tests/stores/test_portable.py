@@ -6,17 +6,16 @@ from hashlib import sha256
 import pytest
 
 from tests.stores.make import called, claimed, held, returned, said
-from trimtab.session.portable import (
-    ChecksumWrong,
-    CutOff,
-    ImportRefused,
-    NewerExport,
-    NotAnExport,
-    SessionExists,
-    export,
-    import_session,
+from trimtab.errors import (
+    ExportChecksumError,
+    ImportTargetExistsError,
+    NewerExportError,
+    NotAnExportError,
+    SessionImportError,
+    SessionNotFound,
+    TruncatedExportError,
 )
-from trimtab.stores.errors import NoSession
+from trimtab.stores.export import export_session, import_session
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +28,7 @@ EVENTS = [
 
 
 async def lines_of(store, session="a"):
-    return [line async for line in export(store, session)]
+    return [line async for line in export_session(store, session)]
 
 
 def sealed(body, **header):
@@ -52,7 +51,7 @@ async def test_a_session_comes_back_byte_for_byte(store):
         == sha256("".join(f"{line}\n" for line in lines[1:-1]).encode()).hexdigest()
     )
     done = await import_session(store, "b", lines)
-    assert (done.session, done.exported, done.events) == ("b", "a", 4)
+    assert (done.session_id, done.exported_id, done.events) == ("b", "a", 4)
     assert await held(store, "b") == await held(store, "a")
     assert (await lines_of(store, "b"))[1:] == lines[1:]
     assert await store.find_key("b", "k") == 1
@@ -63,12 +62,12 @@ async def test_it_goes_straight_from_one_store_to_another(store, tmp_path):
 
     other = MemoryStore()
     await other.append("a", EVENTS)
-    assert (await import_session(store, None, export(other, "a"))).session == "a"
+    assert (await import_session(store, None, export_session(other, "a"))).session_id == "a"
     assert await lines_of(store) == await lines_of(other)
 
 
 async def test_what_is_not_there_cannot_be_exported(store):
-    with pytest.raises(NoSession):
+    with pytest.raises(SessionNotFound):
         await lines_of(store)
 
 
@@ -76,7 +75,7 @@ async def test_a_session_that_exists_is_left_as_it_is(store):
     await store.append("a", EVENTS)
     lines = await lines_of(store)
     await store.append("a", [said(5)])
-    with pytest.raises(SessionExists, match="with 5 events already"):
+    with pytest.raises(ImportTargetExistsError, match="with 5 events already"):
         await import_session(store, None, lines)
     assert await store.position("a") == 5
 
@@ -85,7 +84,7 @@ async def test_a_session_that_exists_is_left_as_it_is(store):
 async def test_a_file_cut_after_any_line_is_refused(store, kept):
     await store.append("a", EVENTS)
     lines = (await lines_of(store))[:kept]
-    with pytest.raises(CutOff if kept else NotAnExport):
+    with pytest.raises(TruncatedExportError if kept else NotAnExportError):
         await import_session(store, "b", lines)
     assert await store.position("b") == 0
 
@@ -93,20 +92,23 @@ async def test_a_file_cut_after_any_line_is_refused(store, kept):
 @pytest.mark.parametrize(
     ("broken", "error"),
     [
-        (["{}"], NotAnExport),
-        (['{"trimtab":"session","v":1,"id":"a"}'], NotAnExport),
-        (["[]", "[]"], NotAnExport),
-        (sealed([]), NotAnExport),
-        (sealed([], v=2), NewerExport),
-        (sealed(['{"v":99,"seq":1,"at":1.0,"kind":"message"}']), NewerExport),
-        (sealed(['{"v":1,"seq":1,"at":1.0,"kind":"what"}']), NotAnExport),
-        (sealed(['{"v":1,"seq":2,"at":1.0,"kind":"turn","state":"ended","epoch":1}']), NotAnExport),
-        (sealed(["hello"]), NotAnExport),
-        (sealed(["hello"])[:2] + sealed(["hallo"])[-1:], ChecksumWrong),
+        (["{}"], NotAnExportError),
+        (['{"trimtab":"session","v":1,"id":"a"}'], NotAnExportError),
+        (["[]", "[]"], NotAnExportError),
+        (sealed([]), NotAnExportError),
+        (sealed([], v=2), NewerExportError),
+        (sealed(['{"v":99,"seq":1,"at":1.0,"kind":"message"}']), NewerExportError),
+        (sealed(['{"v":1,"seq":1,"at":1.0,"kind":"what"}']), NotAnExportError),
+        (
+            sealed(['{"v":1,"seq":2,"at":1.0,"kind":"turn","state":"ended","epoch":1}']),
+            NotAnExportError,
+        ),
+        (sealed(["hello"]), NotAnExportError),
+        (sealed(["hello"])[:2] + sealed(["hallo"])[-1:], ExportChecksumError),
     ],
 )
 async def test_what_is_no_export_is_refused_by_its_cause(store, broken, error):
     with pytest.raises(error) as refused:
         await import_session(store, "b", broken)
-    assert isinstance(refused.value, ImportRefused)
+    assert isinstance(refused.value, SessionImportError)
     assert await store.position("b") == 0

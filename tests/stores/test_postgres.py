@@ -18,27 +18,38 @@ from tests.session.summarising import GOOD, rolling, writer
 from tests.stores import places
 from tests.stores.make import call, called, claimed, held, returned, said
 from trimtab.cli.app import app
-from trimtab.core.erase import scrub
-from trimtab.core.event import Edit, Event
-from trimtab.core.search import asked, best, score, searchable, words_of
-from trimtab.core.snapshot import Snapshot
-from trimtab.session.turn import run_turn
-from trimtab.stores.blobs import unpack
-from trimtab.stores.errors import (
-    KeyTaken,
-    NewerSchema,
-    NotMigrated,
+from trimtab.errors import (
+    DatabaseNotMigrated,
+    DatabaseSchemaTooNew,
+    IdempotencyKeyTaken,
     PositionTaken,
     StaleOwner,
     StoreReadOnly,
     StoreUnavailable,
 )
+from trimtab.log.erase import erase_event_payload
+from trimtab.log.event import Edit, Event
+from trimtab.recall.search_ranking import (
+    get_searchable_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+    split_query_words,
+)
+from trimtab.session.turn import run_turn
+from trimtab.stores.blobs import decompress_text
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.append import statement_of
-from trimtab.stores.postgres.migrations import known, migrate
-from trimtab.stores.postgres.names import partition_of, read, uuid_of, written
+from trimtab.stores.postgres.append import build_append_statement
+from trimtab.stores.postgres.migrations import apply_pending_migrations, load_migrations
 from trimtab.stores.postgres.queries import QUERIES
+from trimtab.stores.postgres.row_keys import (
+    compute_event_partition,
+    compute_session_uuid,
+    escape_name,
+    unescape_name,
+)
 from trimtab.testing import ScriptedProvider
+from trimtab.window.checkpoint import Snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -94,16 +105,16 @@ def summary(seq, text, first=1, last=1):
 
 
 async def test_a_fresh_database_is_migrated_once(empty):
-    names = [migration.name for migration in known()]
-    assert await migrate(empty) == names
-    assert await migrate(empty) == []
+    names = [migration.name for migration in load_migrations()]
+    assert await apply_pending_migrations(empty) == names
+    assert await apply_pending_migrations(empty) == []
     found = await rows(empty, "SELECT name, checksum FROM trimtab.migrations ORDER BY version")
-    assert found == [(migration.name, migration.checksum) for migration in known()]
+    assert found == [(migration.name, migration.checksum) for migration in load_migrations()]
 
 
 async def test_many_may_migrate_at_once_and_each_step_is_done_by_one(empty):
-    done = await asyncio.gather(*(migrate(empty) for _ in range(4)))
-    assert sorted(name for each in done for name in each) == [one.name for one in known()]
+    done = await asyncio.gather(*(apply_pending_migrations(empty) for _ in range(4)))
+    assert sorted(name for each in done for name in each) == [one.name for one in load_migrations()]
 
 
 def test_the_command_migrates_and_says_what_was_done(empty):
@@ -114,7 +125,7 @@ def test_the_command_migrates_and_says_what_was_done(empty):
     status, said = run("--database", empty)
     assert status == 0
     *steps, queue = said.splitlines()
-    assert steps == [f"applied {one.name}" for one in known()]
+    assert steps == [f"applied {one.name}" for one in load_migrations()]
     assert queue.startswith("applied procrastinate ")
     assert run(env={"TRIMTAB_DATABASE": empty}) == (
         0,
@@ -125,21 +136,23 @@ def test_the_command_migrates_and_says_what_was_done(empty):
 
 
 async def test_a_database_without_tables_says_to_migrate(empty):
-    with pytest.raises(NotMigrated, match="has no tables of ours; run `trimtab migrate`"):
+    with pytest.raises(DatabaseNotMigrated, match="has no tables of ours; run `trimtab migrate`"):
         await PostgresStore.connect(empty)
 
 
 async def test_a_database_of_a_later_release_is_refused(migrated):
     await rows_none(migrated, "INSERT INTO trimtab.migrations VALUES (99, '0099_later', 'x')")
-    for step in (migrate, PostgresStore.connect):
-        with pytest.raises(NewerSchema, match=r"version 99 \(0099_later\).*upgrade trimtab"):
+    for step in (apply_pending_migrations, PostgresStore.connect):
+        with pytest.raises(
+            DatabaseSchemaTooNew, match=r"version 99 \(0099_later\).*upgrade trimtab"
+        ):
             await step(migrated)
 
 
 async def test_a_migration_that_was_another_is_refused(migrated):
     await rows_none(migrated, "UPDATE trimtab.migrations SET checksum = 'x'")
-    for step in (migrate, PostgresStore.connect):
-        with pytest.raises(NewerSchema, match=r"version 1 of database .* another release"):
+    for step in (apply_pending_migrations, PostgresStore.connect):
+        with pytest.raises(DatabaseSchemaTooNew, match=r"version 1 of database .* another release"):
             await step(migrated)
 
 
@@ -181,14 +194,14 @@ async def test_conversation_context_is_up_to_date_after_each_run(store, migrated
         updated_at >= last_summarised_at FROM trimtab.conversation_context"""
     for number in range(20):
         words = prose(300, f"question {number} of item_{number}")
-        await run_turn(session, model, says=user(words), summariser=writer(GOOD))
-        await session.settle()
+        await run_turn(session, model, message=user(words), summariser=writer(GOOD))
+        await session.wait_for_background()
         made = session.window.summary
         told = made.text if made is not None else None
         is_there = True if made is not None else None
         found = await rows(migrated, query)
         assert found == [(UUID(name), told, 2 * (number + 1), made is not None, is_there)]
-    assert session.window.summaries.made >= 2
+    assert session.window.accounting.summary_stats.made >= 2
 
 
 async def test_a_clock_that_is_far_off_spoils_no_view(store, migrated):
@@ -221,7 +234,7 @@ async def test_of_ten_connections_at_one_position_one_wins(migrated):
             results = await asyncio.gather(*tries, return_exceptions=True)
             lost = [result for result in results if isinstance(result, PositionTaken)]
             assert (len(lost), results.count(None)) == (9, 1)
-            assert {(error.wanted, error.position) for error in lost} == {(seq, seq)}
+            assert {(error.requested, error.position) for error in lost} == {(seq, seq)}
         assert len(await held(made, "s")) == 20
 
 
@@ -238,14 +251,16 @@ async def test_a_key_is_taken_once_by_ten_connections(migrated):
 
         results = await asyncio.gather(*(send() for _ in range(10)), return_exceptions=True)
         assert results.count(None) == 1
-        assert {error.position for error in results if isinstance(error, KeyTaken)} == {1}
+        assert {error.position for error in results if isinstance(error, IdempotencyKeyTaken)} == {
+            1
+        }
         assert await made.position("s") == 1
 
 
 async def test_an_append_that_meets_a_claim_in_flight_is_stale(store, migrated):
     await store.append("s", [claimed(1, 1)])
     async with raw(migrated) as other:
-        await other.execute(*statement_of("s", [claimed(2, 2)], 2))
+        await other.execute(*build_append_statement("s", [claimed(2, 2)], 2))
         with pytest.raises(PositionTaken):
             await store.append("s", [said(3)], epoch=1)
         stale = asyncio.create_task(store.append("s", [said(2)], epoch=1))
@@ -261,7 +276,7 @@ async def test_an_append_that_meets_a_claim_in_flight_is_stale(store, migrated):
 async def test_a_claim_that_meets_an_append_in_flight_decides_again(store, migrated):
     await store.append("s", [claimed(1, 1)])
     async with raw(migrated) as other:
-        await other.execute(*statement_of("s", [said(2)], 1))
+        await other.execute(*build_append_statement("s", [said(2)], 1))
         claim = asyncio.create_task(store.append("s", [claimed(2, 2)]))
         await somebody_waits(migrated)
         await other.commit()
@@ -273,7 +288,7 @@ async def test_a_claim_that_meets_an_append_in_flight_decides_again(store, migra
 async def test_a_claim_survives_a_checkpoint_in_flight(store, migrated):
     await store.append("s", [said(1)])
     async with raw(migrated) as other:
-        await other.execute(QUERIES["move_checkpoint"], [uuid_of("s"), 1])
+        await other.execute(QUERIES["move_checkpoint"], [compute_session_uuid("s"), 1])
         claim = asyncio.create_task(store.append("s", [claimed(2, 7), call(3, 5)]))
         await somebody_waits(migrated)
         await other.commit()
@@ -296,7 +311,7 @@ async def test_nothing_of_a_deleted_session_is_left_by_an_append_in_flight(store
     await store.append("s", [said(1, "word " * 5_000), call(2, 5)])
     await store.checkpoint("s", Snapshot(seq=2))
     async with raw(migrated) as other:
-        await other.execute(*statement_of("s", [said(3)], None))
+        await other.execute(*build_append_statement("s", [said(3)], None))
         deletion = asyncio.create_task(store.delete("s"))
         await somebody_waits(migrated)
         await other.commit()
@@ -309,7 +324,7 @@ async def test_an_append_that_meets_a_deletion_in_flight_is_refused(store, migra
     await store.append("s", [said(1)])
     async with raw(migrated) as other:
         for name in ("delete_session", "delete_events"):
-            await other.execute(QUERIES[name], [uuid_of("s")])
+            await other.execute(QUERIES[name], [compute_session_uuid("s")])
         late = asyncio.create_task(store.append("s", [said(2)]))
         await somebody_waits(migrated)
         await other.commit()
@@ -332,7 +347,7 @@ async def everything(database):
             async with connection.cursor().copy(copied) as copy:
                 told += [bytes(block) async for block in copy]
     for (data,) in await rows(database, "SELECT data FROM trimtab.blobs"):
-        told.append(unpack(data).encode("utf-8", "surrogatepass"))
+        told.append(decompress_text(data).encode("utf-8", "surrogatepass"))
     return b"\n".join(told)
 
 
@@ -346,7 +361,7 @@ async def test_an_erased_text_is_nowhere_in_the_database(store, migrated):
 
     def change(event):
         for first, last in ((2, 3), (7, 7)):
-            event = scrub(event, first, last)
+            event = erase_event_payload(event, first, last)
         return event
 
     await store.rewrite("s", [said(8, "done")], change)
@@ -360,7 +375,7 @@ async def test_an_erased_text_is_nowhere_in_the_database(store, migrated):
 async def test_a_rewrite_that_fails_changes_nothing(store):
     await store.append("s", [said(1, "one", key="k"), said(2, "two")])
     before = await held(store, "s")
-    with pytest.raises(KeyTaken):
+    with pytest.raises(IdempotencyKeyTaken):
         await store.rewrite("s", [said(3, key="k")], lambda event: said(event.seq, "x"))
     with pytest.raises(PositionTaken):
         await store.rewrite("s", [said(9)], lambda event: said(event.seq, "x"))
@@ -402,25 +417,31 @@ def test_a_search_finds_what_the_definition_finds(runner, texts, query, at):
             await made.checkpoint(session, Snapshot(seq=min(at, len(events))))
         return await made.search(session, query, limit=5)
 
-    wanted = asked(query)
-    pure = best(((score(wanted, words_of(searchable(e))), e.seq) for e in events), 5)
+    wanted = split_query_words(query)
+    pure = rank_scored_positions(
+        (
+            (score_query_words(wanted, split_index_words(get_searchable_text(e))), e.seq)
+            for e in events
+        ),
+        5,
+    )
     assert loop.run(search()) == pure
 
 
 @given(st.lists(st.text(st.characters(), max_size=4), max_size=6))
 def test_names_are_written_so_that_their_order_stays(names):
-    stored = [written(name) for name in names]
-    assert [read(name) for name in stored] == names
+    stored = [escape_name(name) for name in names]
+    assert [unescape_name(name) for name in stored] == names
     assert all("\x00" not in name for name in stored)
-    assert [read(n) for n in sorted(stored, key=str.encode)] == sorted(names)
+    assert [unescape_name(n) for n in sorted(stored, key=str.encode)] == sorted(names)
 
 
 def test_no_two_names_meet_in_one_id():
-    made = uuid_of("a")
-    assert uuid_of(str(made)) != made
+    made = compute_session_uuid("a")
+    assert compute_session_uuid(str(made)) != made
     own = uuid4()
-    assert uuid_of(str(own)) == own
-    assert uuid_of(str(own).upper()) != own
+    assert compute_session_uuid(str(own)) == own
+    assert compute_session_uuid(str(own).upper()) != own
 
 
 async def test_the_partition_is_the_one_that_postgresql_reckons(migrated):
@@ -429,8 +450,8 @@ async def test_the_partition_is_the_one_that_postgresql_reckons(migrated):
     async with raw(migrated, autocommit=True) as connection:
         for number in range(100):
             name = f"session {number}"
-            found = await (await connection.execute(query, [uuid_of(name)])).fetchall()
-            assert found == [(partition_of(name),)]
+            found = await (await connection.execute(query, [compute_session_uuid(name)])).fetchall()
+            assert found == [(compute_event_partition(name),)]
 
 
 async def test_no_connection_is_held_by_a_reader_that_pauses(migrated):
@@ -443,6 +464,6 @@ async def test_no_connection_is_held_by_a_reader_that_pauses(migrated):
 
 
 def test_psycopg_errors_that_are_no_ones_fault_but_ours_stay_themselves():
-    from trimtab.stores.postgres.errors import translated
+    from trimtab.stores.postgres.error_translation import translate_psycopg_error
 
-    assert translated(psycopg.errors.SyntaxError("x"), "here") is None
+    assert translate_psycopg_error(psycopg.errors.SyntaxError("x"), "here") is None

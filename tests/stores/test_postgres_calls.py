@@ -12,10 +12,10 @@ from tests.conversations import prose, user
 from tests.session.summarising import GOOD, rolling, writer
 from tests.stores import places
 from tests.stores.make import call, forked, outcome, said, settings
-from trimtab.core.event import Attempt, Call, Outcome, Usage, dump
+from trimtab.log.event import CallOutcome, ModelCall, SummaryAttempt, Usage, dump_event_line
 from trimtab.session.turn import run_turn
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.migrations import known
+from trimtab.stores.postgres.migrations import load_migrations
 from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -68,9 +68,9 @@ async def test_a_summary_that_a_model_wrote_has_a_row_with_its_model_and_tokens(
     model = ScriptedProvider("anthropic", [f"answer {n} in src/part_{n}.py" for n in range(9)])
     for number in range(9):
         words = prose(300, f"question {number} of item_{number}")
-        await run_turn(session, model, says=user(words), summariser=writer(GOOD))
-        await session.settle()
-    [attempt] = [e.body async for e in store.events("s") if isinstance(e.body, Attempt)]
+        await run_turn(session, model, message=user(words), summariser=writer(GOOD))
+        await session.wait_for_background()
+    [attempt] = [e.body async for e in store.events("s") if isinstance(e.body, SummaryAttempt)]
     assert attempt.usage is not None
     found = await rows(
         migrated,
@@ -78,7 +78,7 @@ async def test_a_summary_that_a_model_wrote_has_a_row_with_its_model_and_tokens(
             min(bytes) > 0
         FROM trimtab.llm_calls GROUP BY 1, 2, 3 ORDER BY 1""",
     )
-    spent = session.window.used
+    spent = session.window.accounting.total_usage
     assert found == [
         ("reply", session.window.settings.model, "ok", 9, spent.input, spent.output, True),
         ("summary", attempt.model, "ok", 1, attempt.usage.input, attempt.usage.output, True),
@@ -104,7 +104,7 @@ async def test_a_database_from_before_learns_the_models_of_its_sessions(template
 async def migrated_from_version_3(database):
     async with await AsyncConnection.connect(database, autocommit=True) as connection:
         await connection.execute("CREATE SCHEMA IF NOT EXISTS trimtab")
-        for migration in known()[:3]:
+        for migration in load_migrations()[:3]:
             await connection.execute(migration.sql)
         await connection.execute(
             "INSERT INTO trimtab.sessions (id, name) VALUES (gen_random_uuid(), 's'), "
@@ -114,9 +114,9 @@ async def migrated_from_version_3(database):
             await connection.execute(
                 "INSERT INTO trimtab.events (session, at, seq, kind, body) "
                 "SELECT id, 0, %s, 'settings', %s FROM trimtab.sessions WHERE name = 's'",
-                [seq, dump(settings(seq, model))],
+                [seq, dump_event_line(settings(seq, model))],
             )
-        await connection.execute(known()[3].sql)
+        await connection.execute(load_migrations()[3].sql)
     return await rows(database, "SELECT name, model FROM trimtab.sessions ORDER BY name")
 
 
@@ -131,11 +131,11 @@ async def test_a_change_of_calls_changes_their_rows(store, migrated):
 
     def change(event):
         match event.body:
-            case Call(bytes=100) as body:
+            case ModelCall(bytes=100) as body:
                 return replace(event, body=replace(body, bytes=101))
-            case Outcome() as body:
+            case CallOutcome() as body:
                 return replace(event, body=replace(body, usage=Usage(input=2)))
-            case Call():
+            case ModelCall():
                 return said(event.seq)
             case _:
                 return event

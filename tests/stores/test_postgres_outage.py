@@ -8,12 +8,12 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from benchmarks.crash.cluster import cluster, programs
 from tests.stores.make import held, said
 from tests.stores.test_postgres import opened, somebody_waits
-from trimtab.core.event import dump
-from trimtab.stores.errors import StoreUnavailable
+from trimtab.errors import StoreUnavailable
+from trimtab.log.event import dump_event_line
 from trimtab.stores.postgres import PostgresStore
-from trimtab.stores.postgres.migrations import migrate
-from trimtab.stores.postgres.names import uuid_of
+from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.stores.postgres.queries import QUERIES
+from trimtab.stores.postgres.row_keys import compute_session_uuid
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 
@@ -24,7 +24,7 @@ def server():
     if where is None:
         pytest.skip("the programs of a PostgreSQL server are not installed")
     with cluster(where) as made:
-        asyncio.run(migrate(made.conninfo))
+        asyncio.run(apply_pending_migrations(made.conninfo))
         yield made
 
 
@@ -32,7 +32,7 @@ async def test_an_append_in_flight_says_that_the_server_is_gone(server):
     async with opened(server.conninfo, wait=1) as store:
         await store.append("flight", [said(1)])
         other = await AsyncConnection.connect(server.conninfo, cursor_factory=AsyncRawCursor)
-        await other.execute(QUERIES["lock"], [uuid_of("flight")])
+        await other.execute(QUERIES["lock"], [compute_session_uuid("flight")])
         append = asyncio.create_task(store.append("flight", [said(2)]))
         await somebody_waits(server.conninfo)
         await asyncio.to_thread(server.stop)
@@ -46,7 +46,7 @@ async def test_an_append_in_flight_says_that_the_server_is_gone(server):
         server.start()
         assert await back(store, "flight") == 1
         await store.append("flight", [said(2)])
-        assert await held(store, "flight") == [dump(said(1)), dump(said(2))]
+        assert await held(store, "flight") == [dump_event_line(said(1)), dump_event_line(said(2))]
 
 
 async def test_a_store_works_again_after_a_restart_that_it_did_not_see(server):
@@ -80,7 +80,9 @@ async def test_what_was_acknowledged_before_a_crash_is_there_behind_it(server):
             position = await back(store, session)
             # One more may have landed than was acknowledged.
             assert position - last in (0, 1)
-            whole = [dump(said(seq, f"{session} {seq}")) for seq in range(1, position + 1)]
+            whole = [
+                dump_event_line(said(seq, f"{session} {seq}")) for seq in range(1, position + 1)
+            ]
             assert await held(store, session) == whole
 
 

@@ -16,10 +16,10 @@ from tests.stores.make import (
     returned,
     said,
 )
-from trimtab.core.event import Said, Turn, dump
-from trimtab.core.snapshot import Snapshot
-from trimtab.stores.errors import KeyTaken, NoSession, PositionTaken, StaleOwner
-from trimtab.stores.store import Stored
+from trimtab.errors import IdempotencyKeyTaken, PositionTaken, SessionNotFound, StaleOwner
+from trimtab.log.event import MessageAdded, TurnStateChange, dump_event_line
+from trimtab.stores.base import StoredSession
+from trimtab.window.checkpoint import Snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +45,10 @@ async def test_what_is_appended_is_read_back_byte_for_byte(store, place):
     more = [said(end + 1, LARGE), said(end + 2, "half \udc00"), said(end + 3, LARGE + LARGE)]
     await store.append("s", more[:1])
     await store.append("s", more[1:])
-    written = [*(dump(replace(event, at=1.5)) for event in EVENTS), *map(dump, more)]
+    written = [
+        *(dump_event_line(replace(event, at=1.5)) for event in EVENTS),
+        *map(dump_event_line, more),
+    ]
     assert await held(store, "s") == written
     await store.close()
     again = await place.open()
@@ -79,13 +82,13 @@ async def test_a_session_that_does_not_exist_has_nothing(store):
 
 
 async def test_what_needs_a_session_says_that_there_is_none(store):
-    with pytest.raises(NoSession, match="no session 's'"):
+    with pytest.raises(SessionNotFound, match="no session 's'"):
         await held(store, "s")
-    with pytest.raises(NoSession):
+    with pytest.raises(SessionNotFound):
         await store.checkpoint("s", Snapshot(seq=1))
-    with pytest.raises(NoSession):
+    with pytest.raises(SessionNotFound):
         await store.rewrite("s", [], lambda event: event)
-    with pytest.raises(NoSession):
+    with pytest.raises(SessionNotFound):
         await store.delete("s")
     assert await store.sessions() == []
 
@@ -95,8 +98,8 @@ async def test_an_event_that_does_not_stand_right_behind_the_last_is_refused(sto
     await store.append("s", [said(1), said(2)])
     with pytest.raises(PositionTaken) as caught:
         await store.append("s", [said(wanted), said(wanted + 1)])
-    assert (caught.value.wanted, caught.value.position) == (wanted, 2)
-    assert await held(store, "s") == [dump(said(1)), dump(said(2))]
+    assert (caught.value.requested, caught.value.position) == (wanted, 2)
+    assert await held(store, "s") == [dump_event_line(said(1)), dump_event_line(said(2))]
 
 
 async def test_a_session_begins_at_position_1(store):
@@ -115,7 +118,7 @@ async def test_a_batch_with_a_gap_is_refused_whole(store):
 
 async def test_a_key_that_the_session_knows_is_refused_and_so_is_its_batch(store):
     await store.append("s", [said(1), said(2, key="k")])
-    with pytest.raises(KeyTaken) as caught:
+    with pytest.raises(IdempotencyKeyTaken) as caught:
         await store.append("s", [said(3, "new"), said(4, key="k")])
     assert (caught.value.key, caught.value.position) == ("k", 2)
     assert await store.position("s") == 2
@@ -123,14 +126,14 @@ async def test_a_key_that_the_session_knows_is_refused_and_so_is_its_batch(store
 
 
 async def test_a_key_may_stand_once_in_a_batch(store):
-    with pytest.raises(KeyTaken) as caught:
+    with pytest.raises(IdempotencyKeyTaken) as caught:
         await store.append("s", [said(1, key="k"), said(2, key="k")])
     assert caught.value.position == 1
     assert await store.position("s") == 0
 
 
 async def test_a_tools_key_is_no_messages_key(store):
-    tool = replace(claimed(2, 1), body=Turn(state="tool_started", epoch=1, key="k"))
+    tool = replace(claimed(2, 1), body=TurnStateChange(state="tool_started", epoch=1, key="k"))
     await store.append("s", [said(1), tool, said(3, key="k")])
     assert await store.find_key("s", "k") == 3
 
@@ -147,7 +150,7 @@ async def test_a_key_of_any_age_is_found(store, place, key):
     again = await place.open()
     found = [await again.find_key("s", name) for name in (key, "other", "later 4", "later 5", "no")]
     assert found == [2, 3, 4, 5, None]
-    with pytest.raises(KeyTaken):
+    with pytest.raises(IdempotencyKeyTaken):
         await again.append("s", [said(6, key=key)])
     await again.close()
 
@@ -160,7 +163,7 @@ async def test_an_older_epoch_than_the_newest_claimed_turns_is_refused(store, pl
     await store.append("s", [said(3)], epoch=5)
     await store.append("s", [said(4)])
     await store.append("s", [said(5)], epoch=6)
-    ended = replace(claimed(6, 9), body=Turn(state="ended", epoch=9))
+    ended = replace(claimed(6, 9), body=TurnStateChange(state="ended", epoch=9))
     await store.append("s", [ended], epoch=5)
     await store.checkpoint("s", Snapshot(seq=6))
     await store.append("s", [said(7)], epoch=5)
@@ -237,7 +240,7 @@ async def test_a_search_finds_messages_by_the_beginnings_of_their_words(store):
 
 def without(word):
     def change(event):
-        if isinstance(event.body, Said) and word in event.body.message.text:
+        if isinstance(event.body, MessageAdded) and word in event.body.message.text:
             return replace(event, body=replace(said(1, "[gone]").body, key=event.body.key))
         return event
 
@@ -261,7 +264,7 @@ async def test_a_rewrite_changes_events_and_appends_others_at_once(store, place)
         said(7),
     ]
     for _ in range(2):
-        assert await held(store, "s") == [dump(event) for event in after]
+        assert await held(store, "s") == [dump_event_line(event) for event in after]
         assert await store.search("s", "secret", limit=9) == [6]
         assert [await store.find_key("s", key) for key in "kn"] == [2, 6]
         with pytest.raises(StaleOwner):
@@ -302,13 +305,13 @@ async def test_a_rewrite_that_fails_changes_nothing(store):
         await store.rewrite("s", [said(3)], fails)
     with pytest.raises(PositionTaken):
         await store.rewrite("s", [said(2)], without("secret"))
-    with pytest.raises(KeyTaken):
+    with pytest.raises(IdempotencyKeyTaken):
         await store.rewrite("s", [said(3, key="k")], without("secret"))
     with pytest.raises(ValueError, match="event 1 was changed into one at 2"):
         await store.rewrite("s", [], lambda event: replace(event, seq=event.seq + 1))
     assert await held(store, "s") == before
     await store.append("s", [said(3)])
-    assert await held(store, "s") == [*before, dump(said(3))]
+    assert await held(store, "s") == [*before, dump_event_line(said(3))]
 
 
 async def test_a_deleted_session_leaves_nothing_to_the_next_of_its_name(store):
@@ -317,12 +320,12 @@ async def test_a_deleted_session_leaves_nothing_to_the_next_of_its_name(store):
     await store.append("t", [said(1, "stays")])
     await store.delete("s")
     assert [kept.session for kept in await store.sessions()] == ["t"]
-    with pytest.raises(NoSession):
+    with pytest.raises(SessionNotFound):
         await held(store, "s")
-    with pytest.raises(NoSession):
+    with pytest.raises(SessionNotFound):
         await store.delete("s")
     await store.append("s", [said(1, key="k")], epoch=1)
-    assert await held(store, "s") == [dump(said(1, key="k"))]
+    assert await held(store, "s") == [dump_event_line(said(1, key="k"))]
     assert await store.snapshot("s") is None
     assert await store.search("s", "needle", limit=5) == []
 
@@ -333,7 +336,7 @@ async def test_sessions_are_listed_in_the_order_of_their_ids(store):
         await store.append(name, [said(5, at=100.0 + index)])
     listed = await store.sessions()
     assert listed == [
-        Stored(session=name, position=5, messages=3, updated=100.0 + IDS.index(name))
+        StoredSession(session=name, position=5, messages=3, updated=100.0 + IDS.index(name))
         for name in sorted(IDS)
     ]
     assert await store.sessions(after=sorted(IDS)[2], limit=3) == listed[3:6]
@@ -375,7 +378,7 @@ async def test_a_released_session_can_be_written_by_another(store, place):
     await other.append("s", [said(2)])
     await other.release("s")
     await store.append("s", [said(3)])
-    assert await held(other, "s") == [dump(said(seq)) for seq in (1, 2, 3)]
+    assert await held(other, "s") == [dump_event_line(said(seq)) for seq in (1, 2, 3)]
     await other.close()
 
 
@@ -390,7 +393,7 @@ async def test_ten_writers_lose_nothing_and_all_readers_see_one_order(store, pla
     for name, own in enumerate(taken):
         assert own == sorted(own)
         for turn, seq in enumerate(own):
-            expected[seq - 1] = dump(said(seq, f"{name} {turn}"))
+            expected[seq - 1] = dump_event_line(said(seq, f"{name} {turn}"))
     assert all(read == expected for read in reads)
     await store.close()
     again = await place.open()
@@ -428,7 +431,7 @@ async def test_a_stale_owner_never_writes_however_many_try(store):
     said_by_1 = [
         event.seq
         async for event in store.events("s", [(taken_over, None)])
-        if isinstance(event.body, Said)
+        if isinstance(event.body, MessageAdded)
     ]
     assert said_by_1 == []
 

@@ -36,14 +36,23 @@ from tests.strategies.logs import (
 from tests.strategies.wild import wild
 from trimtab import CannotFit, Context
 from trimtab.context import SummaryRefused
-from trimtab.core.erase import scrub
-from trimtab.core.event import Attempt, Call, Event, Repair, Retention, Said, Usage, dump
-from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
-from trimtab.core.plan import Policy
-from trimtab.core.policies import POLICIES
-from trimtab.core.snapshot import Snapshot
-from trimtab.dialects import DIALECTS, dialect
-from trimtab.dialects.media import takes_of
+from trimtab.dialects import DIALECT_NAMES, get_dialect
+from trimtab.dialects.media_validation import find_accepted_media
+from trimtab.log.erase import erase_event_payload
+from trimtab.log.event import (
+    Event,
+    MessageAdded,
+    ModelCall,
+    RetentionErasure,
+    SummaryAttempt,
+    ToolResultRepair,
+    Usage,
+    dump_event_line,
+)
+from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.policy.plan import Policy
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.window.checkpoint import Snapshot
 
 TOOLS = ("read", "bash", "search_web")
 MEDIA: dict[str, Media] = {
@@ -105,7 +114,7 @@ class Life:
             tools=tools(setup.tools),
             policy=policy(setup.policy),
             goal=setup.goal,
-            context=setup.context,
+            limits=setup.context,
             summaries=setup.summaries,
             context_window=setup.window,
             max_output_tokens=setup.output,
@@ -135,14 +144,14 @@ class Life:
         return self.context.window.settings.dialect
 
     @property
-    def last_call(self) -> Call:
+    def last_call(self) -> ModelCall:
         sent = self.context.window.last_call
         assert sent is not None
         return sent.body
 
     def made(self, seq: int) -> bool:
         """Whether a call stands at that position."""
-        return seq <= len(self.events) and isinstance(self.events[seq - 1].body, Call)
+        return seq <= len(self.events) and isinstance(self.events[seq - 1].body, ModelCall)
 
     def text(self, words: Words) -> str:
         """The words, told from all others by a number; blank ones stay blank."""
@@ -185,11 +194,13 @@ class Life:
     def _arrive(self, call: int, whole: dict[str, Any]) -> None:
         """A reply that was long under way, to a call that is still the last one."""
         self.late = None
-        if call == self.context.window.awaiting:
+        if call == self.context.window.accounting.open_call_seq:
             self.context.add(whole)
 
     def add(self, message: Message, form: int) -> None:
-        if self.dialect == "openai_responses" and any(isinstance(p, Opaque) for p in message.parts):
+        if self.dialect == "openai_responses" and any(
+            isinstance(p, OpaqueBlock) for p in message.parts
+        ):
             form = 0  # its items come singly, and a thought alone is refused
         for item in wires(message, form, self.dialect):
             self.context.add(item)
@@ -198,7 +209,7 @@ class Life:
     def _note(self) -> None:
         """Remember what was said before anything can happen to it."""
         for event in self.events[max(self.said, default=0) :]:
-            if isinstance(event.body, Said | Repair):
+            if isinstance(event.body, MessageAdded | ToolResultRepair):
                 self.said.setdefault(event.seq, event.body.message)
 
     def ask(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any] | None:
@@ -227,7 +238,7 @@ class Life:
             parts = (Text(text=CLIENT[step.client]), *(() if step.alone else parts))
         if step.media is not None and role == "user":
             settings = self.context.window.settings
-            heard = "audio" in takes_of(settings.dialect, settings.model).types
+            heard = "audio" in find_accepted_media(settings.dialect, settings.model).types
             parts += (MEDIA[step.media if heard or step.media != "audio" else "image"],)
         self.add(Message(role=role, parts=parts, plain=len(parts) == 1), step.form)
 
@@ -274,7 +285,7 @@ class Life:
         parts += (self._call(call_id, step.arguments) for call_id in step.calls)
         return Message(role="assistant", parts=tuple(parts), plain=False, origin=self.dialect)
 
-    def _thought(self) -> Opaque:
+    def _thought(self) -> OpaqueBlock:
         self.count += 1
         thought = f"hm <{self.count}>"
         match self.dialect:
@@ -285,7 +296,7 @@ class Life:
             case _:
                 data = {"type": "reasoning", "id": f"rs_{self.count}", "summary": []}
                 data["encrypted_content"] = thought
-        return Opaque(data=data, thinking=True)
+        return OpaqueBlock(data=data, thinking=True)
 
     def _call(self, call_id: str, given: Words | None) -> ToolCall:
         self.count += 1
@@ -301,9 +312,9 @@ class Life:
         return ToolCall(id=call_id, name=name, arguments=arguments)
 
     def _results(self, step: Results) -> None:
-        if not self.context.window.open_calls():
+        if not self.context.window.conversation.open_calls():
             self._turn(Turn(calls=("a", "b")))
-        ids = [pairing.id for pairing in self.context.window.open_calls()]
+        ids = [pairing.id for pairing in self.context.window.conversation.open_calls()]
         ids = ids[: max(0, len(ids) - step.missing)]
         if step.backwards:
             ids.reverse()
@@ -342,7 +353,7 @@ class Life:
         for number in range(step.rounds):
             calls = tuple(f"call_{number}_{n}" for n in range(step.width))
             self._turn(Turn(calls=calls, opaque=step.opaque))
-            if self.context.window.open_calls():
+            if self.context.window.conversation.open_calls():
                 self._results(Results(words=step.words, form=1))
 
     def _configure(self, step: Configure) -> None:
@@ -378,14 +389,16 @@ class Life:
             case "pin" | "unpin":
                 self.context.pin(handle, pinned=step.what == "pin")
             case "erase":
-                self.context.erase(handle, why="asked")
+                self.context.erase(handle, reason="asked")
             case _:
-                self.context.append(Retention(before=first.seq + 1, why="old"))
-                self.events[:] = [scrub(event, 1, first.seq) for event in self.events]
+                self.context.append(RetentionErasure(before=first.seq + 1, why="old"))
+                self.events[:] = [erase_event_payload(event, 1, first.seq) for event in self.events]
 
     def _reveal(self, step: Touch) -> None:
         window = self.context.window
-        hidden = [f"m{g.first}-m{g.last}" for g in window.groups if g.hidden is not None]
+        hidden = [
+            f"m{g.first}-m{g.last}" for g in window.conversation.groups if g.hidden is not None
+        ]
         cut = [f"m{seq}.{part}" for seq, entry in window.entries.items() for part in entry.edits]
         whole = [f"m{seq}" for seq, e in window.entries.items() if e.edits or e.round.group.hidden]
         if choices := [*hidden, *cut, *whole]:
@@ -402,20 +415,22 @@ class Life:
         self.context.answer(call)
 
     def _summarise(self, step: Summarise) -> None:
-        if (wanted := self.context.wanted_summary()) is None:
+        if (wanted := self.context.pending_summary()) is None:
             return
         first, last = wanted.span.first, wanted.span.last
         try:
             self.context.add_summary(self.text(step.words), span=wanted.span)
         except SummaryRefused:
-            self.context.append(Attempt(first=first, last=last, outcome="rejected"))
+            self.context.append(SummaryAttempt(first=first, last=last, outcome="rejected"))
             return
         used = Usage(input=100, output=9)
-        self.context.append(Attempt(first=first, last=last, outcome="made", usage=used))
+        self.context.append(SummaryAttempt(first=first, last=last, outcome="made", usage=used))
 
     def _summarise_results(self) -> None:
-        for number, wanted in enumerate(self.context.wanted_results()):
-            tried = Attempt(first=wanted.seq, last=wanted.seq, part=wanted.part, outcome="made")
+        for number, wanted in enumerate(self.context.pending_result_summaries()):
+            tried = SummaryAttempt(
+                first=wanted.seq, last=wanted.seq, part=wanted.part, outcome="made"
+            )
             try:
                 # Every other one is refused, or stays a candidate that is cut.
                 self.context.add_result_summary(wanted, "- all is well\n" * (1 + number % 2 * 40))
@@ -427,17 +442,17 @@ class Life:
         if not self.context.window.entries:
             return
         str(self.context.report())
-        self.context.wanted_summary()
-        self.context.call()
+        self.context.pending_summary()
+        self.context.build_call_event()
         try:
-            self.context.decide()
+            self.context.decide_edits()
             self.context.preview()
         except CannotFit:
             return
 
     def _elsewhere(self, step: Elsewhere) -> None:
         try:
-            self.context.step()
+            self.context.record_external_call()
         except CannotFit:
             return
         if step.words is None:
@@ -466,9 +481,9 @@ class Life:
         """A second context, from the log alone and what a log cannot hold."""
         named = self.context.window.settings.policy
         return Context.load(
-            self.context.dump() if events is None else [dump(event) for event in events],
+            self.context.dump() if events is None else [dump_event_line(event) for event in events],
             snapshot=snapshot,
-            policy=None if named in POLICIES else self.context.options.policy,
+            policy=None if named in POLICY_NAMES else self.context.options.policy,
             tokenizer=self.tokenizer,
             clock=self.clock,
         )
@@ -502,16 +517,20 @@ def wires(message: Message, form: int, own: str) -> list[Any]:
     """The message itself, or what a client that speaks a dialect would hold in its place."""
     if form == 0 or _has_media(message):
         return [message]
-    name = own if form == 1 or message.role == "assistant" else DIALECTS[form % len(DIALECTS)]
+    name = (
+        own
+        if form == 1 or message.role == "assistant"
+        else DIALECT_NAMES[form % len(DIALECT_NAMES)]
+    )
     if name == "anthropic":
         role = "user" if message.role == "tool" else message.role
-        return dialect(name).write_history([replace(message, role=role, origin=name)])
+        return get_dialect(name).serialize_history([replace(message, role=role, origin=name)])
     single = [Message(role="tool", parts=(part,), origin=name) for part in message.results]
     others = tuple(part for part in message.parts if not isinstance(part, ToolResult))
     if others or not single:
         role = "user" if message.role == "tool" else message.role
         single.append(replace(message, role=role, parts=others, origin=name))
-    return dialect(name).write_history(single)
+    return get_dialect(name).serialize_history(single)
 
 
 def _has_media(message: Message) -> bool:
@@ -521,7 +540,7 @@ def _has_media(message: Message) -> bool:
 
 def reply(message: Message, name: str, number: int, usage: int | None) -> dict[str, Any]:
     """A whole answer as the provider's API gives it."""
-    items = dialect(name).write_history([message])
+    items = get_dialect(name).serialize_history([message])
     calls = bool(message.calls)
     match name:
         case "anthropic":

@@ -11,9 +11,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from trimtab.core.message import Role
-from trimtab.core.policies import POLICIES
-from trimtab.core.policies.knobs import GOALS, Goal, Summaries
+from trimtab.log.message import Role
+from trimtab.policy.config import GOALS, Goal, SummaryMode
+from trimtab.policy.presets import POLICY_NAMES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class Setup:
     policy: str = "layered"
     goal: Goal = "balanced"
     context: dict[str, Any] = field(default_factory=dict[str, Any])
-    summaries: Summaries = "extractive"
+    summaries: SummaryMode = "extractive"
     window: int = 8_000
     output: int | None = None
     system: Words = field(default_factory=Words)
@@ -234,7 +234,7 @@ MODELS: dict[str, tuple[str, ...]] = {
 }
 """By dialect: one of each cache style and tokenizer, and one that nobody knows."""
 
-policies = st.sampled_from((*POLICIES, "wild"))
+policies = st.sampled_from((*POLICY_NAMES, "wild"))
 """All presets, and one that is not: see `wild.py`."""
 
 windows = st.sampled_from([2_000, 3_000, 5_000, 8_000, 8_000, 20_000, 60_000, 200_000])
@@ -291,7 +291,7 @@ def settings(draw: st.DrawFn) -> Configure:
         case "policy":
             changes = {"policy": draw(policies), "goal": draw(st.sampled_from(GOALS))}
         case "context":
-            changes = {"context": draw(knobs)}
+            changes = {"limits": draw(knobs)}
         case "limit":
             name = draw(st.sampled_from(["context_window", "max_input_tokens"]))
             changes = {name: draw(windows), "max_output_tokens": draw(outputs)}
@@ -299,7 +299,7 @@ def settings(draw: st.DrawFn) -> Configure:
             changes = {"system": f"Another prompt. {draw(st.integers(0, 9))}"}
         case "tools":
             selected = [{"name": f"s{n}", "input_schema": {}} for n in range(draw(counts))]
-            changes = {"selected": selected}
+            changes = {"turn_tools": selected}
             if draw(st.booleans()):
                 changes |= {"tools": [], "recall": draw(st.booleans())}
         case _:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from trimtab.core.budget import Budget
-from trimtab.core.edits import masked, truncated, with_recall
-from trimtab.core.event import Edit
-from trimtab.core.plan import Decision
-from trimtab.core.window import Window
+from trimtab.log.edits import (
+    add_recall_handle,
+    format_mask_placeholder,
+    format_truncation_indicator,
+)
+from trimtab.log.event import Edit
+from trimtab.policy.budget import Budget
+from trimtab.policy.plan import Decision
+from trimtab.window.window import Window
 
 
 def wild(window: Window, budget: Budget) -> Decision:
@@ -22,10 +26,10 @@ def _parts(window: Window) -> Iterator[Edit]:
         for part in range(len(entry.message.parts) + 1):
             match 1 if entry.pinned else (seq * 3 + part) % 7:
                 case 0:
-                    text = _named(window, masked(seq), seq, part)
+                    text = _named(window, format_mask_placeholder(seq), seq, part)
                     yield Edit(op="mask", first=seq, last=seq, part=part, text=text, why="wild")
                 case 1:
-                    text = _named(window, truncated("head", 3, seq), seq, part)
+                    text = _named(window, format_truncation_indicator("head", 3, seq), seq, part)
                     cut = Edit(op="truncate", first=seq, last=seq, part=part, text=text, why="wild")
                     yield replace(cut, head=3)
                 case _:
@@ -33,11 +37,11 @@ def _parts(window: Window) -> Iterator[Edit]:
 
 
 def _named(window: Window, words: str, seq: int, part: int) -> str:
-    return with_recall(words, f"m{seq}.{part}") if window.settings.recall else words
+    return add_recall_handle(words, f"m{seq}.{part}") if window.settings.recall else words
 
 
 def _groups(window: Window) -> Iterator[Edit]:
-    for group in window.groups:
+    for group in window.conversation.groups:
         match group.index % 5:
             case 1:
                 yield Edit(op="drop", first=group.first, last=group.last, why="wild")

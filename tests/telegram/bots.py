@@ -14,20 +14,19 @@ import uvicorn
 from starlette.applications import Starlette
 
 from trimtab.agent.agent import Agent
-from trimtab.agent.doors import Telegram
-from trimtab.agent.spec import Spec
-from trimtab.core.event import Said
-from trimtab.core.message import Message
-from trimtab.gateways.telegram import TelegramDoor, door
+from trimtab.agent.config.spec import AgentSpec, TelegramSpec
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import Message
+from trimtab.server.channels.telegram import TelegramChannel, create_telegram_channel
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore, ScriptedProvider
-from trimtab.testing.mail import MemoryMail
-from trimtab.testing.telegram import ServedBotApi
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.live import LocalLive
-from trimtab.worker.local import LocalTurns
-from trimtab.worker.service import Service
+from trimtab.testing.memory_queue import MemoryQueue
+from trimtab.testing.telegram import ServedTelegramSimulator
 
 MODEL = "claude-sonnet-4-5"
 ADA, BOB, GROUP = 7, 8, -100123
@@ -38,19 +37,19 @@ DEADLINE = 15.0
 class Bot:
     """A bot that runs, with what is behind it."""
 
-    door: TelegramDoor
-    service: Service
-    turns: LocalTurns
-    delivery: Delivery
+    door: TelegramChannel
+    service: AgentService
+    turns: LocalTurnRunner
+    delivery: ReplyDelivery
     provider: ScriptedProvider
-    served: ServedBotApi
+    served: ServedTelegramSimulator
 
     async def said(self, name: str = f"telegram:{ADA}") -> list[Message]:
         """The messages in a session's log, in order."""
         return [
             event.body.message
             async for event in self.service.store.events(f"default/helper/{name}")
-            if isinstance(event.body, Said)
+            if isinstance(event.body, MessageAdded)
         ]
 
     async def texts(self, name: str = f"telegram:{ADA}") -> list[tuple[str, str]]:
@@ -58,11 +57,11 @@ class Bot:
 
     async def settled(self) -> None:
         """All updates are confirmed, all turns run, all replies sent."""
-        api = self.served.api
-        await until(lambda: not api.waiting(), "the confirmation of all updates")
-        await asyncio.wait_for(self.turns.idle(), DEADLINE)
-        outbox = self.service.mail._box.outbox  # pyright: ignore[reportAttributeAccessIssue]
-        await until(lambda: not list(outbox.all()), "the delivery of all replies")
+        api = self.served.simulator
+        await until(lambda: not api.list_pending_updates(), "the confirmation of all updates")
+        await asyncio.wait_for(self.turns.wait_until_idle(), DEADLINE)
+        outbox = self.service.queue._state.outbox  # pyright: ignore[reportAttributeAccessIssue]
+        await until(lambda: not list(outbox.all_replies()), "the delivery of all replies")
 
 
 async def until(true: Callable[[], Any], what: str = "it") -> None:
@@ -81,7 +80,7 @@ def agent_of(
     session: dict[str, Any],
     model: dict[str, Any],
 ) -> Agent:
-    spec = Spec.model_validate(
+    spec = AgentSpec.model_validate(
         {"name": "helper", "model": {"name": MODEL, **model}, "session": session}
     )
     return Agent(spec=spec, system="Help.", store=store, provider=provider, tools=tools, environ={})
@@ -89,7 +88,7 @@ def agent_of(
 
 @asynccontextmanager
 async def running(
-    served: ServedBotApi,
+    served: ServedTelegramSimulator,
     *script: Any,
     run: bool = True,
     deliver: bool = True,
@@ -104,26 +103,32 @@ async def running(
     """A bot that is asked things through a local Bot API."""
     provider = ScriptedProvider("anthropic", script)
     store = store or MemoryStore()
-    mail = mail or MemoryMail(store)
-    service = Service(
+    mail = mail or MemoryQueue(store)
+    service = AgentService(
         agents={
             "helper": agent_of(provider, store, tools, session=session or {}, model=model or {})
         },
         store=store,
-        mail=mail,
-        live=LocalLive(),
+        queue=mail,
+        event_bus=LocalEventBus(),
     )
-    turns = LocalTurns(service)
-    mail.due = turns.due
-    block = {"token": served.api.token, "allow": ["*"], "api": served.url, **block}
-    made = door(service, "helper", Telegram.model_validate(block), pace=pace, poll=5.0)
-    delivery = Delivery(mail, {"telegram": made.deliver})
+    turns = LocalTurnRunner(service)
+    mail.on_posted = turns.request_turn
+    block = {"token": served.simulator.token, "allow": ["*"], "api": served.url, **block}
+    made = create_telegram_channel(
+        service,
+        "helper",
+        TelegramSpec.model_validate(block),
+        min_interval_s=pace,
+        poll_timeout_s=5.0,
+    )
+    delivery = ReplyDelivery(mail, {"telegram": made.deliver})
     tasks = [asyncio.create_task(made.run())] if run else []
     if deliver:
-        tasks.append(asyncio.create_task(delivery.run(every=0.02)))
+        tasks.append(asyncio.create_task(delivery.run(poll_s=0.02)))
     if run:
-        await until(lambda: made.me is not None, "the bot's start")
-    await turns.resume()
+        await until(lambda: made.identity is not None, "the bot's start")
+    await turns.resume_waiting()
     try:
         yield Bot(made, service, turns, delivery, provider, served)
     finally:

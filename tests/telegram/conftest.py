@@ -4,13 +4,13 @@ from collections.abc import Generator
 
 import pytest
 
-from trimtab.testing.telegram import ServedBotApi, serve
+from trimtab.testing.telegram import ServedTelegramSimulator, serve_simulated_telegram
 
 
 @pytest.fixture
-def served() -> Generator[ServedBotApi]:
-    with serve() as found:
-        found.api.chat(7, "Ada", username="ada")
-        found.api.chat(8, "Bob", username="bob")
-        found.api.chat(-100123, "The team", topics={5, 6})
+def served() -> Generator[ServedTelegramSimulator]:
+    with serve_simulated_telegram() as found:
+        found.simulator.get_or_add_chat(7, "Ada", username="ada")
+        found.simulator.get_or_add_chat(8, "Bob", username="bob")
+        found.simulator.get_or_add_chat(-100123, "The team", topics={5, 6})
         yield found

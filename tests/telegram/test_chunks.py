@@ -8,12 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.gateways.telegram.chunks import LIMIT, MARKS, ROOM, chunks
-from trimtab.gateways.telegram.markdown import from_markdown
-from trimtab.gateways.telegram.sending import entities
-from trimtab.gateways.telegram.styled import Styled
-from trimtab.gateways.utf16 import units
-from trimtab.testing.telegram.texts import checked
+from trimtab.server.channels.telegram.chunking import (
+    MAX_MESSAGE_UTF16_UNITS,
+    MAX_REPLY_UTF16_UNITS,
+    MAX_SPANS_PER_MESSAGE,
+    split_telegram_message,
+)
+from trimtab.server.channels.telegram.rich_text import StyledText, convert_markdown_to_styled_text
+from trimtab.server.channels.telegram.sender import build_telegram_entities
+from trimtab.server.channels.utf16 import count_utf16_units
+from trimtab.testing.telegram.message_text import validate_message_text
 
 WORDS = st.sampled_from(
     [
@@ -41,8 +45,11 @@ BLOCKS = st.one_of(
 TEXTS = st.lists(BLOCKS, min_size=1, max_size=12).map("\n\n".join)
 
 
-def told(piece: Styled) -> dict[str, object]:
-    return {"text": piece.text, "entities": [one.to_dict() for one in entities(piece)]}
+def told(piece: StyledText) -> dict[str, object]:
+    return {
+        "text": piece.text,
+        "entities": [one.to_dict() for one in build_telegram_entities(piece)],
+    }
 
 
 def letters(text: str) -> str:
@@ -50,32 +57,32 @@ def letters(text: str) -> str:
 
 
 @settings(max_examples=40, deadline=None)
-@given(TEXTS, st.sampled_from([60, 200, ROOM]))
+@given(TEXTS, st.sampled_from([60, 200, MAX_REPLY_UTF16_UNITS]))
 def test_all_of_the_text_is_there_in_pieces_that_telegram_takes(text, limit):
-    whole = from_markdown(text)
-    pieces = chunks(whole, limit)
+    whole = convert_markdown_to_styled_text(text)
+    pieces = split_telegram_message(whole, limit)
     assert letters("".join(one.text for one in pieces)) == letters(whole.text)
     for one in pieces:
-        assert units(one.text) <= limit
-        checked(told(one), "text")
+        assert count_utf16_units(one.text) <= limit
+        validate_message_text(told(one), "text")
 
 
 @settings(max_examples=40, deadline=None)
 @given(TEXTS, st.sampled_from([80, 300]))
 def test_what_is_marked_and_fits_is_not_cut_apart(text, limit):
-    whole = from_markdown(text)
+    whole = convert_markdown_to_styled_text(text)
     short = [
         (mark.kind, letters(whole.text[mark.start : mark.end]))
-        for mark in whole.marks
-        if units(whole.text[mark.start : mark.end]) <= limit
+        for mark in whole.spans
+        if count_utf16_units(whole.text[mark.start : mark.end]) <= limit
     ]
-    pieces = chunks(whole, limit)
-    if len(whole.marks) > MARKS:
+    pieces = split_telegram_message(whole, limit)
+    if len(whole.spans) > MAX_SPANS_PER_MESSAGE:
         return
     found = [
         (mark.kind, letters(one.text[mark.start : mark.end]))
         for one in pieces
-        for mark in one.marks
+        for mark in one.spans
     ]
     for one in short:
         assert one in found
@@ -96,40 +103,44 @@ def test_anything_at_all_becomes_something_that_telegram_takes():
         "- ",
         "a\x00b",
     ):
-        for piece in chunks(from_markdown(text)):
-            checked(told(piece), "text")
+        for piece in split_telegram_message(convert_markdown_to_styled_text(text)):
+            validate_message_text(told(piece), "text")
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(min_size=1, max_size=300))
 def test_no_text_is_refused(text):
-    for piece in chunks(from_markdown(text), 100):
-        checked(told(piece), "text")
+    for piece in split_telegram_message(convert_markdown_to_styled_text(text), 100):
+        validate_message_text(told(piece), "text")
 
 
 @pytest.mark.parametrize("sign", ["😀", "a", "é"])
 def test_a_text_without_any_place_to_cut_is_cut_at_the_limit(sign):
-    pieces = chunks(Styled(text=sign * 9_000), LIMIT)
+    pieces = split_telegram_message(StyledText(text=sign * 9_000), MAX_MESSAGE_UTF16_UNITS)
     assert "".join(one.text for one in pieces) == sign * 9_000
-    assert all(units(one.text) == LIMIT for one in pieces[:-1])
+    assert all(count_utf16_units(one.text) == MAX_MESSAGE_UTF16_UNITS for one in pieces[:-1])
 
 
 def test_a_long_block_of_code_goes_on_as_code_in_the_next_message():
     code = "\n".join(f"    line_{number} = {number}" for number in range(600))
-    pieces = chunks(from_markdown(f"Here:\n\n```python\n{code}\n```\n\nDone."))
+    pieces = split_telegram_message(
+        convert_markdown_to_styled_text(f"Here:\n\n```python\n{code}\n```\n\nDone.")
+    )
     assert len(pieces) > 2
-    blocks = [mark for one in pieces for mark in one.marks if mark.kind == "pre"]
+    blocks = [mark for one in pieces for mark in one.spans if mark.kind == "pre"]
     assert {mark.language for mark in blocks} == {"python"}
     shown = "\n".join(
         one.text[mark.start : mark.end]
         for one in pieces
-        for mark in one.marks
+        for mark in one.spans
         if mark.kind == "pre"
     )
     assert shown == code
 
 
 def test_more_than_a_hundred_entities_go_into_several_messages():
-    pieces = chunks(from_markdown(" ".join(f"**b{number}**" for number in range(250))))
-    assert [len(one.marks) <= MARKS for one in pieces] == [True] * len(pieces)
-    assert sum(len(one.marks) for one in pieces) == 250
+    pieces = split_telegram_message(
+        convert_markdown_to_styled_text(" ".join(f"**b{number}**" for number in range(250)))
+    )
+    assert [len(one.spans) <= MAX_SPANS_PER_MESSAGE for one in pieces] == [True] * len(pieces)
+    assert sum(len(one.spans) for one in pieces) == 250

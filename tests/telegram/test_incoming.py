@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.telegram.bots import ADA, free_socket, listening, running, until
-from trimtab.agent.doors import Telegram
-from trimtab.gateways.telegram import door
-from trimtab.gateways.telegram.client import BadToken
-from trimtab.stores.errors import StoreUnavailable
+from trimtab.agent.config.spec import TelegramSpec
+from trimtab.errors import StoreUnavailable
+from trimtab.server.channels.telegram import create_telegram_channel
+from trimtab.server.channels.telegram.client import InvalidTelegramToken
 from trimtab.testing import MemoryStore
-from trimtab.testing.mail import MemoryMail
-from trimtab.testing.telegram import BotApi, Trouble, serve
-from trimtab.testing.telegram.refusals import Refusal
+from trimtab.testing.memory_queue import MemoryQueue
+from trimtab.testing.telegram import TelegramFault, TelegramSimulator, serve_simulated_telegram
+from trimtab.testing.telegram.api_errors import TelegramRefusal
 
 SECRET = "s3cret_of-this-test"  # noqa: S105 - of nobody
 
@@ -30,12 +30,12 @@ def test_an_update_is_confirmed_when_it_is_kept_and_not_before(served):
         store = MemoryStore()
         mail = _Away(store)
         async with running(served, "Hello.", store=store, mail=mail) as bot:
-            served.api.says(ADA, "Hello.")
+            served.simulator.post_user_message(ADA, "Hello.")
             await until(lambda: mail.asked > 0)
-            assert served.api.waiting()
+            assert served.simulator.list_pending_updates()
             mail.away = False
             await bot.settled()
-            assert served.api.texts(ADA) == ["Hello."]
+            assert served.simulator.list_bot_texts(ADA) == ["Hello."]
 
     asyncio.run(run())
 
@@ -44,10 +44,10 @@ def test_a_redelivered_update_runs_once(served):
     async def run() -> None:
         store = MemoryStore()
         async with running(served, "Hello.", store=store) as bot:
-            served.api.says(ADA, "Hello.")
-            first = served.api.waiting()
+            served.simulator.post_user_message(ADA, "Hello.")
+            first = served.simulator.list_pending_updates()
             await bot.settled()
-        served.api.redeliver(first)
+        served.simulator.redeliver_updates(first)
         async with running(served, "Again.", store=store) as bot:
             await bot.settled()
             assert bot.provider.requests == []
@@ -73,8 +73,8 @@ def test_malformed_updates_are_passed_over_and_sound_ones_answered(served):
                 {"message": {**good, "entities": [{"type": "bold"}]}},
                 {"message": {**good, "date": "yesterday"}},
             ):
-                served.api.push(bad)
-            served.api.says(ADA, "Hello.")
+                served.simulator.push_update(bad)
+            served.simulator.post_user_message(ADA, "Hello.")
             await bot.settled()
             assert await bot.texts() == [("user", "Hello."), ("assistant", "Hello.")]
 
@@ -84,7 +84,7 @@ def test_malformed_updates_are_passed_over_and_sound_ones_answered(served):
 def test_halves_of_characters_are_replaced(served):
     async def run() -> None:
         async with running(served, "Hello.") as bot:
-            served.api.says(ADA, "half \ud83d and whole 😀")
+            served.simulator.post_user_message(ADA, "half \ud83d and whole 😀")
             await bot.settled()
             assert (await bot.texts())[0] == ("user", "half \ufffd and whole 😀")
 
@@ -98,7 +98,7 @@ def test_entities_that_reach_out_of_the_text_do_no_harm(served):
             {"type": "mention", "offset": 50, "length": 9},
         ]
         async with running(served, "Hello.") as bot:
-            served.api.says(ADA, "😀 /reset", entities=wild)
+            served.simulator.post_user_message(ADA, "😀 /reset", entities=wild)
             await bot.settled()
             assert (await bot.texts())[0] == ("user", "😀 /reset")
 
@@ -106,53 +106,54 @@ def test_entities_that_reach_out_of_the_text_do_no_harm(served):
 
 
 @pytest.mark.parametrize(
-    "trouble", [Trouble(), Trouble(refusal=Refusal(code=502, description="Bad Gateway"))]
+    "trouble",
+    [TelegramFault(), TelegramFault(refusal=TelegramRefusal(code=502, description="Bad Gateway"))],
 )
 def test_an_outage_of_telegram_is_waited_for(served, monkeypatch, trouble):
-    monkeypatch.setattr("trimtab.gateways.telegram.polling.FIRST", 0.01)
+    monkeypatch.setattr("trimtab.server.channels.telegram.polling.FIRST_RETRY_S", 0.01)
 
     async def run() -> None:
-        served.api.fail("getMe", trouble)
-        served.api.fail("deleteWebhook", trouble)
+        served.simulator.fail_calls("getMe", trouble)
+        served.simulator.fail_calls("deleteWebhook", trouble)
         async with running(served, "Hello.") as bot:
-            served.api.says(ADA, "Hello.")
+            served.simulator.post_user_message(ADA, "Hello.")
             await bot.settled()
-            assert served.api.texts(ADA) == ["Hello."]
+            assert served.simulator.list_bot_texts(ADA) == ["Hello."]
 
     asyncio.run(run())
 
 
 def test_polling_goes_on_when_the_server_was_away(monkeypatch):
-    monkeypatch.setattr("trimtab.gateways.telegram.polling.FIRST", 0.01)
+    monkeypatch.setattr("trimtab.server.channels.telegram.polling.FIRST_RETRY_S", 0.01)
 
     async def run() -> None:
-        api = BotApi()
-        api.chat(ADA, "Ada")
+        api = TelegramSimulator()
+        api.get_or_add_chat(ADA, "Ada")
         held = ExitStack()
-        served = held.enter_context(serve(api))
+        served = held.enter_context(serve_simulated_telegram(api))
         port = urlsplit(served.url).port or 0
         async with running(served, "One.", "Two.") as bot:
-            api.says(ADA, "One?")
+            api.post_user_message(ADA, "One?")
             await bot.settled()
             await asyncio.to_thread(held.close)
-            api.says(ADA, "Two?")
-            with serve(api, port=port):
+            api.post_user_message(ADA, "Two?")
+            with serve_simulated_telegram(api, port=port):
                 await bot.settled()
-                assert api.texts(ADA) == ["One.", "Two."]
+                assert api.list_bot_texts(ADA) == ["One.", "Two."]
 
     asyncio.run(run())
 
 
 def test_a_rival_is_named_and_polling_goes_on(served, caplog, monkeypatch):
-    monkeypatch.setattr("trimtab.gateways.telegram.polling.RIVAL", 0.01)
+    monkeypatch.setattr("trimtab.server.channels.telegram.polling.CONFLICT_RETRY_S", 0.01)
 
     async def run() -> None:
         async with running(served, "Hello.") as bot:
-            await until(lambda: served.api.polls > 0)
+            await until(lambda: served.simulator.poll_count > 0)
             await asyncio.to_thread(_poll_once, served)
-            served.api.says(ADA, "Hello.")
+            served.simulator.post_user_message(ADA, "Hello.")
             await bot.settled()
-            assert served.api.texts(ADA) == ["Hello."]
+            assert served.simulator.list_bot_texts(ADA) == ["Hello."]
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(run())
@@ -162,10 +163,10 @@ def test_a_rival_is_named_and_polling_goes_on(served, caplog, monkeypatch):
 def test_a_wrong_token_says_what_to_do(served):
     async def run() -> None:
         async with running(served, run=False) as bot:
-            wrong = f"{served.api.id}:{'x' * 35}"
-            block = Telegram(token=wrong, allow=("*",), api=served.url)
-            made = door(bot.service, "helper", block)
-            with pytest.raises(BadToken, match="@BotFather"):
+            wrong = f"{served.simulator.id}:{'x' * 35}"
+            block = TelegramSpec(token=wrong, allow=("*",), api=served.url)
+            made = create_telegram_channel(bot.service, "helper", block)
+            with pytest.raises(InvalidTelegramToken, match="@BotFather"):
                 await made.run()
             await made.close()
 
@@ -175,12 +176,12 @@ def test_a_wrong_token_says_what_to_do(served):
 def test_the_token_is_in_no_log_line(served, caplog):
     async def run() -> None:
         async with running(served, "Hello.") as bot:
-            served.api.says(ADA, "Hello.")
+            served.simulator.post_user_message(ADA, "Hello.")
             await bot.settled()
 
     with caplog.at_level(logging.DEBUG):
         asyncio.run(run())
-    assert served.api.token not in caplog.text
+    assert served.simulator.token not in caplog.text
 
 
 def test_the_webhook_takes_what_has_the_secret_and_nothing_else(served):
@@ -192,8 +193,8 @@ def test_the_webhook_takes_what_has_the_secret_and_nothing_else(served):
             running(served, "Hello.", **own) as bot,
             listening(bot.door.routes, listener),
         ):
-            await until(lambda: served.api.hook is not None)
-            assert served.api.hook.secret == SECRET
+            await until(lambda: served.simulator.webhook is not None)
+            assert served.simulator.webhook.secret == SECRET
             statuses = [
                 await asyncio.to_thread(_post, port, body, secret)
                 for body, secret in (
@@ -208,10 +209,10 @@ def test_the_webhook_takes_what_has_the_secret_and_nothing_else(served):
                 )
             ]
             assert statuses == [403, 403, 403, 400, 400, 400, 413, 200]
-            served.api.says(ADA, "Hello.")
+            served.simulator.post_user_message(ADA, "Hello.")
             await bot.settled()
-            assert served.api.texts(ADA) == ["Hello."]
-            assert served.api.polls == 0
+            assert served.simulator.list_bot_texts(ADA) == ["Hello."]
+            assert served.simulator.poll_count == 0
 
     asyncio.run(run())
 
@@ -227,7 +228,7 @@ def test_a_webhook_that_cannot_keep_an_update_is_asked_again(served):
             running(served, "Hello.", store=store, mail=mail, **own) as bot,
             listening(bot.door.routes, listener),
         ):
-            served.api.says(ADA, "Hello.")
+            served.simulator.post_user_message(ADA, "Hello.")
             await until(lambda: mail.asked > 1)
             mail.away = False
             await bot.settled()
@@ -239,29 +240,29 @@ def test_a_webhook_that_cannot_keep_an_update_is_asked_again(served):
 def test_a_webhook_needs_a_secret(served):
     async def run() -> None:
         async with running(served, run=False) as bot:
-            block = Telegram(token=served.api.token, webhook="https://x.example/t")
+            block = TelegramSpec(token=served.simulator.token, webhook="https://x.example/t")
             with pytest.raises(ValueError, match="openssl rand"):
-                door(bot.service, "helper", block)
+                create_telegram_channel(bot.service, "helper", block)
 
     asyncio.run(run())
 
 
-class _Away(MemoryMail):
+class _Away(MemoryQueue):
     """A mail whose store is away for a while."""
 
     away, asked = True, 0
 
-    async def post(self, letter):
+    async def post(self, inbound):
         self.asked += 1
         if self.away:
             raise StoreUnavailable("the disk is full")
-        return await super().post(letter)
+        return await super().post(inbound)
 
 
 def _poll_once(served) -> None:
     place = urlsplit(served.url)
     connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=10)
-    connection.request("GET", f"/bot{served.api.token}/getUpdates?timeout=0")
+    connection.request("GET", f"/bot{served.simulator.token}/getUpdates?timeout=0")
     connection.getresponse().read()
     connection.close()
 

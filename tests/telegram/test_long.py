@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from tests.telegram.bots import ADA, running
+from trimtab.server.queue.files import FileQueue
 from trimtab.stores.files import FileStore
-from trimtab.testing import Call
-from trimtab.worker.files import FileMail
+from trimtab.testing import ScriptedCall
 
 MESSAGES = 36
 LIFE = 12
@@ -20,18 +20,22 @@ def test_a_conversation_longer_than_the_window_goes_on_and_loses_nothing(served,
 
     async def life(first: int) -> list[int]:
         store = FileStore(tmp_path)
-        mail = await FileMail.open(store)
+        mail = await FileQueue.open(store)
         script = [f"Noted {number}." for number in range(first, first + LIFE)]
         model = {"context_window": WINDOW, "max_output_tokens": 300}
         async with running(served, *script, store=store, mail=mail, model=model) as bot:
             for number in range(first, first + LIFE):
-                served.api.says(ADA, f"Parcel-{number:03} is in box {number * 7}. {'word ' * 240}")
+                served.simulator.post_user_message(
+                    ADA, (f"Parcel-{number:03} is in box {number * 7}. {'word ' * 240}")
+                )
                 await bot.settled()
             requests = [len(str(one["messages"])) for one in bot.provider.requests]
             if first + LIFE == MESSAGES:
-                bot.provider.add(Call(name="search_history", arguments={"query": "Parcel-000"}))
-                bot.provider.add("It is in box 0.")
-                served.api.says(ADA, "Where is Parcel-000?")
+                bot.provider.add_replies(
+                    ScriptedCall(name="search_history", arguments={"query": "Parcel-000"})
+                )
+                bot.provider.add_replies("It is in box 0.")
+                served.simulator.post_user_message(ADA, "Where is Parcel-000?")
                 await bot.settled()
                 found = str(bot.provider.requests[-1]["messages"][-1])
                 assert "Parcel-000 is in box 0." in found
@@ -47,7 +51,7 @@ def test_a_conversation_longer_than_the_window_goes_on_and_loses_nothing(served,
     assert max(sizes[12:]) < 4 * WINDOW
     late, middle = sizes[24:], sizes[12:24]
     assert sum(late) < 1.2 * sum(middle)
-    assert served.api.texts(ADA) == [
+    assert served.simulator.list_bot_texts(ADA) == [
         *(f"Noted {number}." for number in range(MESSAGES)),
         "It is in box 0.",
     ]

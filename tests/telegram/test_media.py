@@ -6,17 +6,17 @@ import asyncio
 
 from tests.pictures import PDF, jpeg, png
 from tests.telegram.bots import ADA, BOB, running, until
-from trimtab.core.message import Media, Text
-from trimtab.providers.provider import Failure
+from trimtab.log.message import Media, Text
+from trimtab.providers.base import ProviderFailure
 
 
 def test_pictures_and_files_become_parts(served):
     async def run() -> None:
-        served.api.files |= {"p": jpeg(9, 9), "d": b"a,b\n1,2\n", "pdf": PDF}
+        served.simulator.files |= {"p": jpeg(9, 9), "d": b"a,b\n1,2\n", "pdf": PDF}
         async with running(served, *["Seen."] * 6, max_file=1_000) as bot:
             size = {"file_unique_id": "u", "width": 9, "height": 9}
             small, large = {**size, "file_id": "s", "width": 1}, {**size, "file_id": "p"}
-            served.api.says(ADA, caption="Look.", photo=[small, large])
+            served.simulator.post_user_message(ADA, caption="Look.", photo=[small, large])
             await bot.settled()
             for own in (
                 {"file_id": "d", "file_name": "a.csv", "mime_type": "text/csv"},
@@ -25,7 +25,7 @@ def test_pictures_and_files_become_parts(served):
                 {"file_id": "gone", "mime_type": "text/plain", "file_name": "gone.txt"},
                 {"file_id": "p", "mime_type": "image/png", "file_size": 5_000},
             ):
-                served.api.says(ADA, document={"file_unique_id": "u", **own})
+                served.simulator.post_user_message(ADA, document={"file_unique_id": "u", **own})
                 await bot.settled()
             said = [one for one in await bot.said() if one.role == "user"]
             photo = said[0].parts[1]
@@ -44,44 +44,46 @@ def test_pictures_and_files_become_parts(served):
 
 def test_of_a_picture_that_cannot_be_sent_its_sender_and_the_model_are_told(served):
     async def run() -> None:
-        served.api.files |= {"cut": png()[:20], "named": jpeg(9, 9)}
+        served.simulator.files |= {"cut": png()[:20], "named": jpeg(9, 9)}
         async with running(served, "What is it?", "A dot.") as bot:
             own = {"file_id": "cut", "file_unique_id": "u", "mime_type": "image/png"}
-            served.api.says(ADA, caption="Look.", document={**own, "file_name": "a.png"})
+            served.simulator.post_user_message(
+                ADA, caption="Look.", document={**own, "file_name": "a.png"}
+            )
             await bot.settled()
             why = "nobody can draw it: it is cut off after 20 bytes"
             sentence = f"[document (a.png, image/png): {why}]"
             assert (await bot.said())[0].parts == (Text(text="Look."), Text(text=sentence))
             told = f"I cannot take the document (a.png, image/png): {why}."
-            await until(lambda: told in served.api.texts(ADA))
+            await until(lambda: told in served.simulator.list_bot_texts(ADA))
             # A JPEG that is called a PNG is taken, as what it is.
-            served.api.says(ADA, document={**own, "file_id": "named"})
+            served.simulator.post_user_message(ADA, document={**own, "file_id": "named"})
             await bot.settled()
             photo = (await bot.said())[2].parts[0]
             assert isinstance(photo, Media)
             assert photo.mime == "image/jpeg"
-            assert "A dot." in served.api.texts(ADA)[-1]
+            assert "A dot." in served.simulator.list_bot_texts(ADA)[-1]
 
     asyncio.run(run())
 
 
 def test_a_picture_that_the_provider_does_not_take_is_told_and_the_chat_goes_on(served):
     async def run() -> None:
-        served.api.files["p"] = jpeg(9, 9)
-        rejected = Failure(kind="rejected", message="Could not process image", status=400)
+        served.simulator.files["p"] = jpeg(9, 9)
+        rejected = ProviderFailure(kind="rejected", message="Could not process image", status=400)
         async with running(served, rejected, "Hello to you.") as bot:
             size = {"file_unique_id": "u", "width": 9, "height": 9, "file_id": "p"}
-            served.api.says(ADA, caption="What is it?", photo=[size])
+            served.simulator.post_user_message(ADA, caption="What is it?", photo=[size])
             await bot.settled()
-            assert served.api.texts(ADA) == [
+            assert served.simulator.list_bot_texts(ADA) == [
                 (
                     "The model's provider did not take this: “Could not process image”. I leave it "
                     "out from your next message on; say it in another way, or send another file."
                 )
             ]
-            served.api.says(ADA, "Hello?")
+            served.simulator.post_user_message(ADA, "Hello?")
             await bot.settled()
-            assert served.api.texts(ADA)[-1] == "Hello to you."
+            assert served.simulator.list_bot_texts(ADA)[-1] == "Hello to you."
             sent = bot.provider.requests[-1]["messages"][0]["content"]
             assert [part["text"] for part in sent] == [
                 "What is it?",
@@ -96,7 +98,7 @@ def test_a_voice_message_is_told_where_the_model_cannot_hear(served):
     async def run() -> None:
         async with running(served, "I cannot hear.") as bot:
             voice = {"file_id": "v", "file_unique_id": "v", "duration": 3, "mime_type": "audio/ogg"}
-            served.api.says(BOB, voice=voice)
+            served.simulator.post_user_message(BOB, voice=voice)
             await bot.settled()
             told = (await bot.texts(f"telegram:{BOB}"))[0][1]
             assert told == "[voice message (audio/ogg): this model cannot be given such files]"

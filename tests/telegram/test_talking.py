@@ -10,12 +10,12 @@ from tests.telegram.bots import ADA, BOB, GROUP, running, until
 def test_a_message_in_a_private_chat_is_answered(served):
     async def run() -> None:
         async with running(served, "Hello **you**.") as bot:
-            served.api.says(ADA, "Hello.")
-            await until(lambda: served.api.texts(ADA) == ["Hello you."])
+            served.simulator.post_user_message(ADA, "Hello.")
+            await until(lambda: served.simulator.list_bot_texts(ADA) == ["Hello you."])
             assert await bot.texts() == [("user", "Hello."), ("assistant", "Hello **you**.")]
-            sent = served.api.chat(ADA).messages[2]
+            sent = served.simulator.get_or_add_chat(ADA).messages[2]
             assert sent["entities"] == [{"type": "bold", "offset": 6, "length": 3}]
-            assert not served.api.waiting() or await bot.settled() is None
+            assert not served.simulator.list_pending_updates() or await bot.settled() is None
 
     asyncio.run(run())
 
@@ -31,13 +31,13 @@ def test_chats_and_topics_are_sessions_of_their_own(served):
                     (GROUP, {"message_thread_id": 5, "is_topic_message": True}),
                 ]
             ):
-                served.api.says(chat, f"From {number}.", **own)
+                served.simulator.post_user_message(chat, f"From {number}.", **own)
                 await bot.settled()
             assert await bot.texts("telegram:7") == [("user", "From 0."), ("assistant", "One.")]
             assert await bot.texts("telegram:8") == [("user", "From 1."), ("assistant", "Two.")]
             assert (await bot.texts("telegram:-100123"))[0] == ("user", "Ada: From 2.")
             assert (await bot.texts("telegram:-100123:5"))[0] == ("user", "Ada: From 3.")
-            last = served.api.calls("sendMessage")[-1].given
+            last = served.simulator.list_calls("sendMessage")[-1].params
             assert (last["chat_id"], last["message_thread_id"]) == (str(GROUP), "5")
             assert '"message_id": 3' in last["reply_parameters"]
 
@@ -57,16 +57,16 @@ def test_messages_that_come_during_a_turn_steer_it_in_order(served):
         tool = _tool(wait)
         script = (_call("wait"), "All answered.")
         async with running(served, *script, tools=[tool]) as bot:
-            served.api.says(ADA, "First.")
+            served.simulator.post_user_message(ADA, "First.")
             await asyncio.wait_for(began.wait(), 10)
             for text in ("Second.", "Third."):
-                served.api.says(ADA, text)
-            await until(lambda: not served.api.waiting())
+                served.simulator.post_user_message(ADA, text)
+            await until(lambda: not served.simulator.list_pending_updates())
             gate.set()
             await bot.settled()
             said = [text for role, text in await bot.texts() if role == "user"]
             assert said == ["First.", "Second.", "Third."]
-            assert served.api.texts(ADA) == ["All answered."]
+            assert served.simulator.list_bot_texts(ADA) == ["All answered."]
 
     asyncio.run(run())
 
@@ -74,8 +74,8 @@ def test_messages_that_come_during_a_turn_steer_it_in_order(served):
 def test_messages_in_pieces_are_answered_together(served):
     async def run() -> None:
         async with running(served, "Got both.", session={"debounce": 0.3}) as bot:
-            served.api.says(ADA, "One thing.")
-            served.api.says(ADA, "And another.")
+            served.simulator.post_user_message(ADA, "One thing.")
+            served.simulator.post_user_message(ADA, "And another.")
             await bot.settled()
             assert await bot.texts() == [
                 ("user", "One thing."),
@@ -89,15 +89,15 @@ def test_messages_in_pieces_are_answered_together(served):
 def test_an_edit_is_told_as_an_edit(served):
     async def run() -> None:
         async with running(served, "Noted.", "Changed.") as bot:
-            first = served.api.says(ADA, "At 8.")
+            first = served.simulator.post_user_message(ADA, "At 8.")
             await bot.settled()
-            served.api.edits(ADA, first, "At 9.")
+            served.simulator.edit_user_message(ADA, first, "At 9.")
             await bot.settled()
             assert (await bot.texts())[2] == (
                 "user",
                 "[A message was edited. It now says:]\nAt 9.",
             )
-            assert served.api.texts(ADA) == ["Noted.", "Changed."]
+            assert served.simulator.list_bot_texts(ADA) == ["Noted.", "Changed."]
 
     asyncio.run(run())
 
@@ -105,10 +105,10 @@ def test_an_edit_is_told_as_an_edit(served):
 def test_a_reply_tells_what_it_replies_to(served):
     async def run() -> None:
         async with running(served, "The sky is blue.", "Because.") as bot:
-            served.api.says(ADA, "What colour?")
+            served.simulator.post_user_message(ADA, "What colour?")
             await bot.settled()
-            earlier = served.api.chat(ADA).messages[2]
-            served.api.says(ADA, "Why?", reply_to_message=earlier)
+            earlier = served.simulator.get_or_add_chat(ADA).messages[2]
+            served.simulator.post_user_message(ADA, "Why?", reply_to_message=earlier)
             await bot.settled()
             told = (await bot.texts())[2][1]
             assert told == "[in reply to you: “The sky is blue.”]\nWhy?"
@@ -120,14 +120,18 @@ def test_what_nobody_said_is_not_answered(served):
     async def run() -> None:
         async with running(served) as bot:
             ada = {"id": 7, "is_bot": False, "first_name": "Ada"}
-            served.api.says(GROUP, new_chat_members=[ada])
-            served.api.says(GROUP, pinned_message=served.api.chat(GROUP).messages[1])
-            served.api.push({"my_chat_member": {}})
-            served.api.push({"channel_post": served.api.chat(GROUP).messages[1]})
-            served.api.push({})
+            served.simulator.post_user_message(GROUP, new_chat_members=[ada])
+            served.simulator.post_user_message(
+                GROUP, pinned_message=served.simulator.get_or_add_chat(GROUP).messages[1]
+            )
+            served.simulator.push_update({"my_chat_member": {}})
+            served.simulator.push_update(
+                {"channel_post": served.simulator.get_or_add_chat(GROUP).messages[1]}
+            )
+            served.simulator.push_update({})
             await bot.settled()
             assert bot.provider.requests == []
-            assert served.api.calls("sendMessage", done=False) == []
+            assert served.simulator.list_calls("sendMessage", only_done=False) == []
 
     asyncio.run(run())
 
@@ -147,7 +151,7 @@ def test_stickers_and_places_are_told_in_words(served):
                 {"contact": {"phone_number": "+41", "first_name": "Bob"}},
                 {"dice": {"emoji": "🎲", "value": 4}},
             ):
-                served.api.says(ADA, **own)
+                served.simulator.post_user_message(ADA, **own)
                 await bot.settled()
             assert [text for role, text in await bot.texts() if role == "user"] == [
                 "[sticker 👍]",
@@ -168,6 +172,6 @@ def _tool(run):
 
 
 def _call(name):
-    from trimtab.testing import Call
+    from trimtab.testing import ScriptedCall
 
-    return Call(name=name)
+    return ScriptedCall(name=name)

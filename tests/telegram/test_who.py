@@ -7,9 +7,9 @@ import logging
 from typing import Any
 
 from tests.telegram.bots import ADA, BOB, GROUP, running
-from trimtab.testing.telegram import user
+from trimtab.testing.telegram import make_telegram_user
 
-CAROL = user(9, "Carol", "Carol")
+CAROL = make_telegram_user(9, "Carol", "Carol")
 
 
 async def heard(bot, session=f"telegram:{GROUP}"):
@@ -21,12 +21,14 @@ def test_strangers_are_not_answered_and_the_operator_is_told_once(served, caplog
     async def run() -> None:
         async with running(served, "Hello.", allow=[ADA]) as bot:
             for text in ("Let me in.", "/context"):
-                served.api.says(BOB, text, by=user(BOB, "Bob", "bob"))
-            served.api.says(ADA, "It is me.")
+                served.simulator.post_user_message(
+                    BOB, text, author=make_telegram_user(BOB, "Bob", "bob")
+                )
+            served.simulator.post_user_message(ADA, "It is me.")
             await bot.settled()
-            assert served.api.texts(ADA) == ["Hello."]
-            assert served.api.texts(BOB) == []
-            chats = {call.given.get("chat_id") for call in served.api.asked}
+            assert served.simulator.list_bot_texts(ADA) == ["Hello."]
+            assert served.simulator.list_bot_texts(BOB) == []
+            chats = {call.params.get("chat_id") for call in served.simulator.recorded_calls}
             assert str(BOB) not in chats
             assert await bot.service.store.position("default/helper/telegram:8") == 0
 
@@ -39,7 +41,7 @@ def test_strangers_are_not_answered_and_the_operator_is_told_once(served, caplog
 def test_nobody_is_answered_where_nobody_is_listed(served):
     async def run() -> None:
         async with running(served, allow=[]) as bot:
-            served.api.says(ADA, "Hello?")
+            served.simulator.post_user_message(ADA, "Hello?")
             await bot.settled()
             assert bot.provider.requests == []
 
@@ -51,10 +53,14 @@ def test_names_and_groups_are_listed_and_a_denial_outweighs_both(served):
         script = ("One.", "Two.")
         lists: dict[str, Any] = {"allow": ["@CAROL", GROUP], "deny": [BOB], "groups": "all"}
         async with running(served, *script, **lists) as bot:
-            served.api.says(9, "By name.", by=CAROL)
+            served.simulator.post_user_message(9, "By name.", author=CAROL)
             await bot.settled()
-            served.api.says(GROUP, "By group.", by=user(10, "Dan"))
-            served.api.says(GROUP, "Denied.", by=user(BOB, "Bob"))
+            served.simulator.post_user_message(
+                GROUP, "By group.", author=make_telegram_user(10, "Dan")
+            )
+            served.simulator.post_user_message(
+                GROUP, "Denied.", author=make_telegram_user(BOB, "Bob")
+            )
             await bot.settled()
             assert await heard(bot, "telegram:9") == ["By name."]
             assert await heard(bot) == ["Dan: By group."]
@@ -65,21 +71,28 @@ def test_names_and_groups_are_listed_and_a_denial_outweighs_both(served):
 def test_in_groups_the_bot_answers_where_it_is_named_or_replied_to(served):
     async def run() -> None:
         async with running(served, "A", "B", "C", "D") as bot:
-            served.api.says(GROUP, "Just talking, helper_bot.")
-            served.api.says(GROUP, "@Helper_Bot what is new?")
+            served.simulator.post_user_message(GROUP, "Just talking, helper_bot.")
+            served.simulator.post_user_message(GROUP, "@Helper_Bot what is new?")
             await bot.settled()
             mine = next(
                 one
-                for one in served.api.chat(GROUP).messages.values()
-                if one["from"]["id"] == served.api.id
+                for one in served.simulator.get_or_add_chat(GROUP).messages.values()
+                if one["from"]["id"] == served.simulator.id
             )
-            served.api.says(GROUP, "And else?", reply_to_message=mine)
+            served.simulator.post_user_message(GROUP, "And else?", reply_to_message=mine)
             await bot.settled()
-            served.api.says(GROUP, "Ask @helper_botox, not me.")
-            mention = {"type": "text_mention", "offset": 0, "length": 6, "user": served.api.me()}
-            served.api.says(GROUP, "Helper, you?", entities=[mention])
+            served.simulator.post_user_message(GROUP, "Ask @helper_botox, not me.")
+            mention = {
+                "type": "text_mention",
+                "offset": 0,
+                "length": 6,
+                "user": served.simulator.make_bot_user(),
+            }
+            served.simulator.post_user_message(GROUP, "Helper, you?", entities=[mention])
             await bot.settled()
-            served.api.says(GROUP, caption="@helper_bot see", caption_entities=[_named()])
+            served.simulator.post_user_message(
+                GROUP, caption="@helper_bot see", caption_entities=[_named()]
+            )
             await bot.settled()
             assert await heard(bot) == [
                 "Ada: @Helper_Bot what is new?",
@@ -98,19 +111,19 @@ def test_a_rule_holds_for_its_sender_alone(served):
             {"who": "@carol", "groups": "off"},
         ]
         async with running(served, "One.", "Two.", rules=rules) as bot:
-            bob = user(BOB, "Bob", "bob")
-            served.api.says(GROUP, "Without a name.", by=bob)
-            served.api.says(GROUP, "@helper_bot with one.", by=CAROL)
-            served.api.says(GROUP, "Without a name.")
+            bob = make_telegram_user(BOB, "Bob", "bob")
+            served.simulator.post_user_message(GROUP, "Without a name.", author=bob)
+            served.simulator.post_user_message(GROUP, "@helper_bot with one.", author=CAROL)
+            served.simulator.post_user_message(GROUP, "Without a name.")
             await bot.settled()
             assert await heard(bot) == ["Bob: Without a name."]
-            sent = len(served.api.calls("sendMessage"))
-            served.api.says(BOB, "/reset", by=bob)
-            served.api.says(BOB, by=bob, caption="See.", **_photo())
+            sent = len(served.simulator.list_calls("sendMessage"))
+            served.simulator.post_user_message(BOB, "/reset", author=bob)
+            served.simulator.post_user_message(BOB, author=bob, caption="See.", **_photo())
             await bot.settled()
             told = "See.\n[photo: not taken from this sender]"
             assert await heard(bot, f"telegram:{BOB}") == [told]
-            assert len(served.api.calls("sendMessage")) == sent + 1
+            assert len(served.simulator.list_calls("sendMessage")) == sent + 1
 
     asyncio.run(run())
 
@@ -118,7 +131,9 @@ def test_a_rule_holds_for_its_sender_alone(served):
 def test_other_bots_are_not_answered(served):
     async def run() -> None:
         async with running(served, groups="all") as bot:
-            served.api.says(GROUP, "@helper_bot beep", by=user(99, "Robot", is_bot=True))
+            served.simulator.post_user_message(
+                GROUP, "@helper_bot beep", author=make_telegram_user(99, "Robot", is_bot=True)
+            )
             await bot.settled()
             assert bot.provider.requests == []
 
@@ -128,7 +143,9 @@ def test_other_bots_are_not_answered(served):
 def test_a_name_with_line_breaks_cannot_speak_for_somebody_else(served):
     async def run() -> None:
         async with running(served, "Yes.", groups="all") as bot:
-            served.api.says(GROUP, "hello", by=user(10, "Eve:\n\nAda", last_name="\nx"))
+            served.simulator.post_user_message(
+                GROUP, "hello", author=make_telegram_user(10, "Eve:\n\nAda", last_name="\nx")
+            )
             await bot.settled()
             assert await heard(bot) == ["Eve: Ada x: hello"]
 
@@ -137,12 +154,14 @@ def test_a_name_with_line_breaks_cannot_speak_for_somebody_else(served):
 
 def test_the_pictures_of_an_album_follow_the_one_that_names_the_bot(served):
     async def run() -> None:
-        served.api.files["p"] = b"\xff\xd8\xff picture"
+        served.simulator.files["p"] = b"\xff\xd8\xff picture"
         async with running(served, *["Nice."] * 4, session={"debounce": 0.3}) as bot:
             album = {"media_group_id": "1", **_photo()}
-            served.api.says(GROUP, caption="@helper_bot look", caption_entities=[_named()], **album)
-            served.api.says(GROUP, **album)
-            served.api.says(GROUP, **{**album, "media_group_id": "2"})
+            served.simulator.post_user_message(
+                GROUP, caption="@helper_bot look", caption_entities=[_named()], **album
+            )
+            served.simulator.post_user_message(GROUP, **album)
+            served.simulator.post_user_message(GROUP, **{**album, "media_group_id": "2"})
             await bot.settled()
             said = [one for one in await bot.said(f"telegram:{GROUP}") if one.role == "user"]
             assert [len(one.parts) for one in said] == [2, 2]

@@ -22,7 +22,7 @@ def whole(client, **more):
 
 
 def test_a_text_comes_whole(claude, simulator):
-    simulator.script.set(["Good morning."])
+    simulator.script.set_replies(["Good morning."])
     reply = ask(claude)
     assert [block.text for block in reply.content] == ["Good morning."]
     assert (reply.stop_reason, reply.usage.output_tokens) == ("end_turn", 3)
@@ -30,7 +30,7 @@ def test_a_text_comes_whole(claude, simulator):
 
 def test_a_streamed_text_is_the_same_as_a_whole_one(claude, simulator):
     text = "A text that is long enough to come in several pieces of a stream."
-    simulator.script.set([text, text])
+    simulator.script.set_replies([text, text])
     one, other = ask(claude), whole(claude)
     assert other.content[0].text == one.content[0].text == text
     assert other.usage.model_dump() == one.usage.model_dump()
@@ -39,7 +39,7 @@ def test_a_streamed_text_is_the_same_as_a_whole_one(claude, simulator):
 
 @pytest.mark.parametrize("get", [ask, whole])
 def test_calls_are_made_in_the_callers_tools(claude, simulator, get):
-    simulator.script.set([{"calls": 3}])
+    simulator.script.set_replies([{"calls": 3}])
     reply = get(claude, tools=TOOLS["anthropic"])
     assert [block.name for block in reply.content] == ["read"] * 3
     assert len({block.id for block in reply.content}) == 3
@@ -49,7 +49,7 @@ def test_calls_are_made_in_the_callers_tools(claude, simulator, get):
 
 @pytest.mark.parametrize("get", [ask, whole])
 def test_a_signed_thought_comes_first_and_is_taken_back(claude, simulator, get):
-    simulator.script.set([{"calls": 2, "text": "Let me look."}, "Done."])
+    simulator.script.set_replies([{"calls": 2, "text": "Let me look."}, "Done."])
     more = {"thinking": THINKING, "tools": TOOLS["anthropic"]}
     reply = get(claude, **more)
     assert [block.type for block in reply.content] == ["thinking", "text", "tool_use", "tool_use"]
@@ -63,7 +63,7 @@ def test_a_signed_thought_comes_first_and_is_taken_back(claude, simulator, get):
 
 
 def test_redacted_thinking_is_taken_back(claude, simulator):
-    simulator.script.set([{"calls": 1, "redacted": True}, "Done."])
+    simulator.script.set_replies([{"calls": 1, "redacted": True}, "Done."])
     more = {"thinking": THINKING, "tools": TOOLS["anthropic"]}
     reply = ask(claude, **more)
     said = [{"type": "redacted_thinking", "data": reply.content[0].data}]
@@ -74,7 +74,7 @@ def test_redacted_thinking_is_taken_back(claude, simulator):
 
 
 def test_a_reply_is_cut_at_max_tokens(claude, simulator):
-    simulator.script.set([{"text": 200}])
+    simulator.script.set_replies([{"text": 200}])
     reply = ask(claude, max_tokens=20)
     assert reply.stop_reason == "max_tokens"
     assert 10 < reply.usage.output_tokens <= 20

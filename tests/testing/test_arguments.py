@@ -3,7 +3,11 @@
 import jsonschema
 import pytest
 
-from trimtab.testing.arguments import call_of, fitting, offered
+from trimtab.testing.tool_arguments import (
+    build_tool_call,
+    generate_schema_value,
+    list_callable_tools,
+)
 
 SCHEMAS = {
     "nothing": {"type": "object", "properties": {}},
@@ -27,16 +31,16 @@ SCHEMAS = {
 @pytest.mark.parametrize("name", SCHEMAS)
 @pytest.mark.parametrize("number", range(7))
 def test_made_arguments_are_valid(name, number):
-    jsonschema.validate(fitting(SCHEMAS[name], number), SCHEMAS[name])
+    jsonschema.validate(generate_schema_value(SCHEMAS[name], number), SCHEMAS[name])
 
 
 def test_tools_are_called_in_turn_or_by_name():
-    tools = offered([{"name": name, "input_schema": {}} for name in ("a", "b")])
-    assert [call_of(tools, number).name for number in range(3)] == ["a", "b", "a"]
-    assert call_of(tools, 1, "a").name == "a"
+    tools = list_callable_tools([{"name": name, "input_schema": {}} for name in ("a", "b")])
+    assert [build_tool_call(tools, number).name for number in range(3)] == ["a", "b", "a"]
+    assert build_tool_call(tools, 1, "a").name == "a"
     with pytest.raises(ValueError, match="no tool 'c'"):
-        call_of(tools, 1, "c")
+        build_tool_call(tools, 1, "c")
 
 
 def test_what_a_provider_runs_itself_is_not_called():
-    assert offered([{"type": "web_search_20250305", "name": "web_search"}]) == []
+    assert list_callable_tools([{"type": "web_search_20250305", "name": "web_search"}]) == []

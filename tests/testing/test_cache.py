@@ -30,7 +30,7 @@ def text(words):
 def test_what_was_marked_is_read_again_and_left_out_of_the_input(ask, simulator):
     read, written, fresh = ask(marked(long(1_500)), text("one"))
     assert (read, fresh) == (0, 4)
-    assert written + fresh == simulator.records.all[-1].tokens
+    assert written + fresh == simulator.records.requests[-1].tokens
     assert ask(marked(long(1_500)), text("two")) == (written, 0, 4)
 
 
@@ -43,9 +43,9 @@ def test_a_prefix_below_the_models_minimum_is_not_kept(ask):
 def test_five_minutes_slide_with_each_use(ask, simulator):
     _, size, _ = ask(marked(long(1_500)))
     for _ in range(3):
-        simulator.advance(200)
+        simulator.advance_clock(200)
         assert ask(marked(long(1_500)))[0] == size
-    simulator.advance(301)
+    simulator.advance_clock(301)
     assert ask(marked(long(1_500)))[:2] == (0, size)
 
 
@@ -59,7 +59,7 @@ def test_an_hour_is_an_hour_and_reported_apart(claude, simulator):
     )
     assert hour + short == usage.cache_creation_input_tokens
     assert min(hour, short) > 2_000
-    simulator.advance(3_000)
+    simulator.advance_clock(3_000)
     usage = claude.messages.create(**given).usage
     assert (usage.cache_read_input_tokens, usage.cache_creation_input_tokens) == (hour, short)
 
@@ -67,7 +67,7 @@ def test_an_hour_is_an_hour_and_reported_apart(claude, simulator):
 def test_a_use_prolongs_an_hour_by_an_hour(ask, simulator):
     _, size, _ = ask(marked(long(1_500), "1h"), text("one"))
     for _ in range(3):
-        simulator.advance(3_000)
+        simulator.advance_clock(3_000)
         assert ask(text(long(1_500)), marked("two"))[0] == size
 
 
@@ -105,7 +105,7 @@ def test_chat_reads_its_prefix_in_steps_of_128_tokens(gpt, simulator):
     def cached(*words):
         messages = [user(each) for each in words]
         usage = gpt.chat.completions.create(model=GPT, messages=messages).usage
-        assert usage.prompt_tokens == simulator.records.all[-1].tokens
+        assert usage.prompt_tokens == simulator.records.requests[-1].tokens
         return usage.prompt_tokens_details.cached_tokens
 
     assert cached(long(1_500), "one") == 0
@@ -113,7 +113,7 @@ def test_chat_reads_its_prefix_in_steps_of_128_tokens(gpt, simulator):
     assert hit >= 1_024
     assert hit % 128 == 0
     assert 0 < cached(long(1_200), "three") < hit
-    simulator.advance(301)
+    simulator.advance_clock(301)
     assert cached(long(1_500), "four") == 0
     assert cached(long(300)) == cached(long(300)) == 0
 
@@ -130,7 +130,7 @@ def test_breakpoints_are_written_and_read_exactly(gpt, simulator):
     # The same words unmarked are the same prefix.
     second = used(text(long(1_500)), text("two"))
     assert (second.cached_tokens, second.cache_write_tokens) == (first.cache_write_tokens, 0)
-    simulator.advance(1_801)
+    simulator.advance_clock(1_801)
     assert used(text(long(1_500)), text("three")).cached_tokens == 0
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.lazy import openai
 from tests.testing.asking import CLAUDE, GPT, TOOLS, user
-from trimtab.testing.server import Remote, serve_process
-from trimtab.testing.server.script import steps_of
+from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
+from trimtab.testing.server.script import parse_script_steps
 
 HELLO = {"messages": [user("hello")]}
 
@@ -23,26 +23,26 @@ def chat(client, **more):
 def test_what_was_received_is_kept_byte_for_byte(served, gpt, claude):
     chat(gpt, messages=[user("naïve 👍")])
     claude.messages.create(model=CLAUDE, max_tokens=10, **HELLO)
-    first, second = served.simulator.records.all
+    first, second = served.simulator.records.requests
     assert first.body == {"messages": [user("naïve 👍")], "model": GPT}
     assert second.body == {"max_tokens": 10, **HELLO, "model": CLAUDE}
     assert (first.dialect, second.dialect) == ("openai_chat", "anthropic")
-    remote = Remote(url=served.url)
-    assert [each["body"] for each in remote.requests()] == [first.body, second.body]
-    assert remote.requests(since=first.number)[0]["body"] == second.body
+    remote = RemoteSimulator(url=served.url)
+    assert [each["body"] for each in remote.list_requests()] == [first.body, second.body]
+    assert remote.list_requests(after_number=first.number)[0]["body"] == second.body
     assert json.loads(first.raw) == first.body
 
 
 def test_a_refused_request_is_recorded_with_the_reason(gpt, simulator):
     with pytest.raises(openai.BadRequestError):
         chat(gpt, messages=[{"role": "tool", "tool_call_id": "a", "content": "b"}])
-    record = simulator.records.all[-1]
+    record = simulator.records.requests[-1]
     assert (record.fate, record.status) == ("violation", 400)
     assert "must be a response" in record.message
 
 
 def test_a_plan_is_calls_and_then_a_text(gpt, simulator):
-    simulator.script.set([{"tool_calls": 2, "parallel": 3, "then": "Done."}])
+    simulator.script.set_replies([{"tool_calls": 2, "parallel": 3, "then": "Done."}])
     replies = [chat(gpt, tools=TOOLS["openai_chat"]) for _ in range(3)]
     assert [len(reply.tool_calls or ()) for reply in replies] == [3, 3, 0]
     assert replies[-1].content == "Done."
@@ -55,22 +55,22 @@ def test_the_users_word_scripts_its_turn(gpt):
 
 
 def test_a_header_scripts_its_own_request(gpt, simulator):
-    simulator.script.set(["queued"])
+    simulator.script.set_replies(["queued"])
     header = {"x-simulate": json.dumps({"text": "mine"})}
     assert chat(gpt, extra_headers=header).content == "mine"
     assert chat(gpt).content == "queued"
 
 
 def test_keys_have_scripts_of_their_own(served, gpt):
-    served.simulator.script.set(["for all"], repeat=True)
-    served.simulator.script.set(["for one"], key="one", repeat=True)
+    served.simulator.script.set_replies(["for all"], repeat=True)
+    served.simulator.script.set_replies(["for one"], key="one", repeat=True)
     with openai.OpenAI(base_url=served.openai_url, api_key="one") as other:
         assert chat(other).content == "for one"
     assert [chat(gpt).content for _ in range(2)] == ["for all"] * 2
 
 
 def test_a_refused_request_takes_no_step(gpt, simulator):
-    simulator.script.set(["kept"])
+    simulator.script.set_replies(["kept"])
     with pytest.raises(openai.BadRequestError):
         chat(gpt, messages=[{"role": "tool", "tool_call_id": "a", "content": "b"}])
     assert chat(gpt).content == "kept"
@@ -91,24 +91,24 @@ def test_a_refused_request_takes_no_step(gpt, simulator):
 )
 def test_a_step_that_makes_no_sense_is_refused_at_once(wrong, served):
     with pytest.raises(ValueError, match=r"^a step|no fault|a plan"):
-        steps_of(wrong)
+        parse_script_steps(wrong)
     with pytest.raises(ValueError, match="the simulator refused POST script"):
-        Remote(url=served.url).script([wrong])
+        RemoteSimulator(url=served.url).set_replies([wrong])
 
 
 def test_an_unknown_fault_is_answered_with_those_that_there_are():
     with pytest.raises(
         ValueError, match=r"'auth'; there are anthropic, .*, auth_token, forbidden,"
     ):
-        steps_of({"fault": "auth"})
+        parse_script_steps({"fault": "auth"})
 
 
 def test_options_and_the_clock_are_set_from_outside(served, simulator):
-    remote = Remote(url=served.url)
+    remote = RemoteSimulator(url=served.url)
     remote.configure(window=1_234, api_keys=["a"])
     assert (simulator.options.window, simulator.options.api_keys) == (1_234, ("a",))
     before = simulator.now()
-    remote.advance(1_000)
+    remote.advance_clock(1_000)
     assert simulator.now() >= before + 1_000
     with pytest.raises(ValueError, match="no option windows"):
         remote.configure(windows=1)
@@ -116,21 +116,21 @@ def test_options_and_the_clock_are_set_from_outside(served, simulator):
 
 @pytest.mark.process
 def test_a_process_of_its_own_is_started_controlled_and_ended():
-    with serve_process(window=2_000, seed="x") as remote:
-        remote.script(["Good morning."])
+    with spawn_simulated_provider(window=2_000, seed="x") as remote:
+        remote.set_replies(["Good morning."])
         with openai.OpenAI(base_url=remote.openai_url, api_key="k", max_retries=0) as client:
             assert chat(client).content == "Good morning."
             with pytest.raises(openai.BadRequestError, match="length is 2000 tokens"):
                 chat(client, max_tokens=2_000)
         assert remote.stats()["overflow"] == 1
-        assert remote.call("GET", "faults")["anthropic"] == "overflow"
+        assert remote.call_control("GET", "faults")["anthropic"] == "overflow"
         remote.reset()
         assert remote.stats()["requests"] == 0
 
 
 @pytest.mark.parametrize("whole", ["Good morning.", {"text": "Good morning."}, 5], ids=str)
 def test_a_script_is_a_list_and_nothing_else(whole, simulator):
-    for take in (simulator.script.set, simulator.script.add):
+    for take in (simulator.script.set_replies, simulator.script.add_replies):
         with pytest.raises(ValueError, match="a script is a list of steps"):
             take(whole)
 

@@ -9,8 +9,8 @@ import pytest
 from tests.replies import result
 from tests.testing.asking import CLAUDE, GPT, MARKED, PROSE, REASONER, TOOLS
 from trimtab import Context
-from trimtab.core.event import Edit
-from trimtab.dialects import dialect
+from trimtab.dialects import get_dialect
+from trimtab.log.event import Edit
 
 TURNS = 20
 ADAPTIVE = {"thinking": {"type": "adaptive"}}
@@ -56,7 +56,7 @@ def test_a_conversation_of_many_turns_is_never_refused(claude, gpt, simulator, p
     name, model, params = CASES[case]
     simulator.configure(window=12_000)
     plan = {"tool_calls": 2, "parallel": 2, "then": {"text": 60}}
-    simulator.script.set([plan], repeat=True)
+    simulator.script.set_replies([plan], repeat=True)
     context = Context(
         model,
         dialect=name,
@@ -75,13 +75,13 @@ def test_a_conversation_of_many_turns_is_never_refused(claude, gpt, simulator, p
     assert any(isinstance(event.body, Edit) for event in context.events)
     stats = simulator.stats()
     assert (stats["requests"], stats["refused"], stats["violations"]) == (3 * TURNS, 0, 0)
-    for record in simulator.records.all:
-        assert dialect(name).check(record.body) == []
-    read = [_cached(name, record.reply) for record in simulator.records.all]
+    for record in simulator.records.requests:
+        assert get_dialect(name).find_request_errors(record.body) == []
+    read = [_cached(name, record.reply) for record in simulator.records.requests]
     assert sum(count > 0 for count in read) > TURNS
 
 
 def _cached(name, reply):
-    usage = dialect(name).read_reply(reply).usage
+    usage = get_dialect(name).parse_reply(reply).usage
     assert usage is not None
     return usage.cache_read

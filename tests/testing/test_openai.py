@@ -35,7 +35,7 @@ def respond_stream(client, **more):
 
 @pytest.mark.parametrize("get", [chat, chat_stream])
 def test_a_chat_reply_says_what_the_script_says(gpt, simulator, get):
-    simulator.script.set(["A text that is long enough to come in several pieces."])
+    simulator.script.set_replies(["A text that is long enough to come in several pieces."])
     reply = get(gpt)
     assert reply.choices[0].message.content.startswith("A text that is long enough")
     assert reply.choices[0].finish_reason == "stop"
@@ -45,7 +45,7 @@ def test_a_chat_reply_says_what_the_script_says(gpt, simulator, get):
 
 @pytest.mark.parametrize("get", [chat, chat_stream])
 def test_chat_calls_are_made_in_the_callers_tools(gpt, simulator, get):
-    simulator.script.set([{"calls": 2}])
+    simulator.script.set_replies([{"calls": 2}])
     reply = get(gpt, tools=TOOLS["openai_chat"])
     calls = reply.choices[0].message.tool_calls
     assert [call.function.name for call in calls] == ["read", "read"]
@@ -59,18 +59,18 @@ def test_usage_is_streamed_only_where_it_is_asked_for(gpt):
 
 
 def test_reasoning_content_is_told_as_open_servers_do(gpt, simulator):
-    simulator.script.set([{"thinking": "Hm.", "text": "Yes."}])
+    simulator.script.set_replies([{"thinking": "Hm.", "text": "Yes."}])
     assert chat(gpt).choices[0].message.reasoning_content == "Hm."
 
 
 def test_a_chat_reply_is_cut_at_its_limit(gpt, simulator):
-    simulator.script.set([{"text": 200}])
+    simulator.script.set_replies([{"text": 200}])
     assert chat(gpt, max_tokens=20).choices[0].finish_reason == "length"
 
 
 @pytest.mark.parametrize("get", [respond, respond_stream])
 def test_a_response_says_what_the_script_says(gpt, simulator, get):
-    simulator.script.set(["A text that is long enough to come in several pieces."])
+    simulator.script.set_replies(["A text that is long enough to come in several pieces."])
     reply = get(gpt)
     assert reply.output_text.startswith("A text that is long enough")
     assert (reply.status, reply.usage.total_tokens > 10) == ("completed", True)
@@ -78,7 +78,7 @@ def test_a_response_says_what_the_script_says(gpt, simulator, get):
 
 @pytest.mark.parametrize("get", [respond, respond_stream])
 def test_a_response_calls_tools_behind_its_reasoning(gpt, simulator, get):
-    simulator.script.set([{"calls": 2}, "Done."])
+    simulator.script.set_replies([{"calls": 2}, "Done."])
     tools = TOOLS["openai_responses"]
     reply = get(gpt, model=REASONER, tools=tools, store=False, include=ENCRYPTED)
     assert [item.type for item in reply.output] == ["reasoning", "function_call", "function_call"]
@@ -95,7 +95,7 @@ def test_a_response_calls_tools_behind_its_reasoning(gpt, simulator, get):
 
 
 def test_a_response_that_has_no_room_is_incomplete(gpt, simulator):
-    simulator.script.set([{"text": 200}])
+    simulator.script.set_replies([{"text": 200}])
     reply = respond(gpt, max_output_tokens=20)
     assert reply.status == "incomplete"
     assert reply.incomplete_details.reason == "max_output_tokens"

@@ -10,7 +10,7 @@ from tests.lazy import anthropic, openai
 from tests.pictures import BROKEN_INSIDE, PNG_TEXT, jpeg, png
 from tests.pictures import text as base64_of
 from tests.testing.asking import CLAUDE, GPT, REASONER, THINKING, TOOLS, marked, results, told, user
-from trimtab.testing.server import Simulator
+from trimtab.testing.server import ProviderSimulator
 
 
 def use(*ids):
@@ -310,7 +310,7 @@ def test_an_item_without_its_reasoning_is_refused(gpt):
 
 
 def test_an_open_loop_may_not_lose_its_thinking(claude, simulator):
-    simulator.script.set([{"calls": 1}])
+    simulator.script.set_replies([{"calls": 1}])
     more = {"model": CLAUDE, "max_tokens": 2_000, "thinking": THINKING}
     more["tools"] = TOOLS["anthropic"]
     reply = claude.messages.create(messages=[HELLO], **more)
@@ -322,7 +322,7 @@ def test_an_open_loop_may_not_lose_its_thinking(claude, simulator):
 def test_a_thinking_loop_may_lose_whole_rounds_and_no_message_a_part_of_its_thinking(
     claude, simulator
 ):
-    simulator.script.set([{"calls": 1}], repeat=True)
+    simulator.script.set_replies([{"calls": 1}], repeat=True)
     more = {"model": CLAUDE, "max_tokens": 2_000, "thinking": THINKING}
     more["tools"] = TOOLS["anthropic"]
     messages = [HELLO]
@@ -372,8 +372,8 @@ GARBAGE = [
 @pytest.mark.parametrize("dialect", ["anthropic", "openai_chat", "openai_responses"])
 def test_garbage_is_refused_and_breaks_nothing(dialect, raw):
     headers = {"authorization": "Bearer k", "anthropic-version": "2023-06-01"}
-    outcome = Simulator().answer(dialect, headers, raw)
-    told = json.loads(outcome.whole())
+    outcome = ProviderSimulator().handle_request(dialect, headers, raw)
+    told = json.loads(outcome.body_bytes())
     assert (outcome.status, "error" in told) in ((400, True), (200, False))
 
 

@@ -5,10 +5,17 @@ import asyncio
 import pytest
 
 from trimtab import Context
-from trimtab.core.event import Usage
-from trimtab.dialects import DIALECTS, dialect
-from trimtab.providers.provider import Failure, Provider, ProviderError
-from trimtab.testing import Answer, Broken, Call, NoReplyLeft, RequestRefused, ScriptedProvider
+from trimtab.dialects import DIALECT_NAMES, get_dialect
+from trimtab.log.event import Usage
+from trimtab.providers.base import Provider, ProviderError, ProviderFailure
+from trimtab.testing import (
+    BrokenReply,
+    RequestRefused,
+    ScriptedCall,
+    ScriptedProvider,
+    ScriptedReply,
+    ScriptExhausted,
+)
 
 MODELS = {
     "anthropic": "claude-sonnet-4-6",
@@ -37,21 +44,26 @@ def asked(name, *, stream=False):
 
 def received(name, events, *, stream):
     if not stream:
-        return dialect(name).read_reply(events[0])
-    gathering = dialect(name).gather()
+        return get_dialect(name).parse_reply(events[0])
+    gathering = get_dialect(name).create_stream_accumulator()
     for event in events:
         gathering.feed(event)
-    whole = gathering.reply()
+    whole = gathering.reply_body()
     assert whole is not None
-    return dialect(name).read_reply(whole)
+    return get_dialect(name).parse_reply(whole)
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", DIALECT_NAMES)
 def test_an_answer_arrives_as_the_dialect_reads_it(name, stream):
     usage = Usage(input=100, output=20, cache_read=50, cache_write=10)
-    calls = (Call(name="read", arguments={"path": "a"}), Call(name="read", id="mine"))
-    provider = ScriptedProvider(name, [Answer(text="Let me look.", calls=calls, usage=usage)])
+    calls = (
+        ScriptedCall(name="read", arguments={"path": "a"}),
+        ScriptedCall(name="read", id="mine"),
+    )
+    provider = ScriptedProvider(
+        name, [ScriptedReply(text="Let me look.", calls=calls, usage=usage)]
+    )
     _, request = asked(name, stream=stream)
     events = sent(provider, request)
     assert (len(events) > 1) is stream
@@ -63,9 +75,9 @@ def test_an_answer_arrives_as_the_dialect_reads_it(name, stream):
     assert provider.requests == [request]
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", DIALECT_NAMES)
 def test_a_failure_is_raised(name):
-    failure = Failure(kind="overflow", message="too long", limit=1_000)
+    failure = ProviderFailure(kind="overflow", message="too long", limit=1_000)
     provider = ScriptedProvider(name, [failure, "Fine."])
     _, request = asked(name)
     with pytest.raises(ProviderError) as caught:
@@ -75,9 +87,10 @@ def test_a_failure_is_raised(name):
 
 
 def test_a_stream_breaks_off_where_it_is_told_to():
-    failure = Failure(kind="network", message="gone")
+    failure = ProviderFailure(kind="network", message="gone")
     provider = ScriptedProvider(
-        "anthropic", [Broken(answer=Answer(text="Hello"), failure=failure, events=2)]
+        "anthropic",
+        [BrokenReply(reply=ScriptedReply(text="Hello"), failure=failure, events_before_failure=2)],
     )
     _, request = asked("anthropic", stream=True)
 
@@ -110,20 +123,20 @@ def test_a_request_too_many_fails_the_test():
     provider = ScriptedProvider("openai_chat", ["once"])
     _, request = asked("openai_chat")
     sent(provider, request)
-    assert provider.left == 0
-    with pytest.raises(NoReplyLeft, match="request 2 came, and the script has 1 replies"):
+    assert provider.replies_left == 0
+    with pytest.raises(ScriptExhausted, match="request 2 came, and the script has 1 replies"):
         sent(provider, request)
-    provider.add("never", "again")
+    provider.add_replies("never", "again")
     assert len(provider.requests) == 2
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", DIALECT_NAMES)
 def test_usage_that_is_not_scripted_teaches_a_context_nothing(name):
     context, request = asked(name)
     provider = ScriptedProvider(name, ["Hello."])
     (reply,) = sent(provider, request)
     context.add(reply)
-    usage = dialect(name).read_reply(reply).usage
+    usage = get_dialect(name).parse_reply(reply).usage
     assert usage is not None
     assert 0 < usage.input <= context.report().to_dict()["bound"]
 

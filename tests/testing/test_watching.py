@@ -10,7 +10,7 @@ import pytest
 from tests.lazy import anthropic, openai
 from tests.testing.asking import CLAUDE, GPT, TOOLS, user
 from trimtab import Context
-from trimtab.core.event import Outcome
+from trimtab.log.event import CallOutcome
 
 MODELS = {"anthropic": CLAUDE, "openai_chat": GPT, "openai_responses": GPT}
 EXPECTED = {
@@ -41,7 +41,7 @@ def helper(client: Any, name: str, request: dict[str, Any]) -> Any:
 def kept(context: Context) -> tuple[str, str, bool]:
     """What was added: its text, the arguments of its call, and whether usage came along."""
     message = context.window.entries[max(context.window.entries)].message
-    (outcome,) = (e.body for e in context.events if isinstance(e.body, Outcome))
+    (outcome,) = (e.body for e in context.events if isinstance(e.body, CallOutcome))
     used = outcome.usage is not None and outcome.usage.input > 0 and outcome.usage.output > 0
     return message.text, message.calls[0].arguments, used
 
@@ -49,7 +49,7 @@ def kept(context: Context) -> tuple[str, str, bool]:
 @pytest.fixture
 def scripted(simulator):
     call = {"name": "read", "arguments": {"path": "a.txt"}}
-    simulator.script.set([{"text": "Let me see.", "calls": [call]}])
+    simulator.script.set_replies([{"text": "Let me see.", "calls": [call]}])
 
 
 @pytest.mark.usefixtures("scripted")

@@ -11,7 +11,7 @@ ASKED = [user(long(300))]
 
 
 def counted(simulator):
-    return simulator.records.all[-1].tokens
+    return simulator.records.requests[-1].tokens
 
 
 def ask_claude(client, model, max_tokens=50):
@@ -45,7 +45,7 @@ def test_an_older_claude_takes_input_and_output_of_just_its_window(claude, simul
 def test_a_newer_claude_stops_where_the_window_ends(claude, simulator):
     ask_claude(claude, CLAUDE)
     simulator.configure(window=counted(simulator) + 20)
-    simulator.script.set([{"text": 100}])
+    simulator.script.set_replies([{"text": 100}])
     reply = ask_claude(claude, CLAUDE, 500)
     assert reply.stop_reason == "model_context_window_exceeded"
     assert 10 < reply.usage.output_tokens <= 20

@@ -9,12 +9,21 @@ from typing import Any, TypeVar
 from tests.agents import Clock
 from tests.conversations import prose, user
 from trimtab import check
-from trimtab.core.event import Body, Call, Edit, Outcome, Said, Settings, Turn, dump
+from trimtab.log.event import (
+    CallOutcome,
+    Edit,
+    EventBody,
+    MessageAdded,
+    ModelCall,
+    Settings,
+    TurnStateChange,
+    dump_event_line,
+)
 from trimtab.session import Session
-from trimtab.session.happenings import Happening, Notice
-from trimtab.session.tools import Invocation, Tool
+from trimtab.session.events import TurnEvent, UserNotice
+from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.session.turn import run_turn
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 from trimtab.testing import ScriptedProvider
 
 T = TypeVar("T")
@@ -65,12 +74,12 @@ class Hand:
     """A tool that remembers who called it."""
 
     name: str = "read"
-    gives: Callable[[Invocation], Awaitable[Any]] | str = "done"
+    gives: Callable[[ToolInvocation], Awaitable[Any]] | str = "done"
     own: dict[str, Any] = field(default_factory=dict[str, Any])
     """Other fields of the tool."""
-    asked: list[Invocation] = field(default_factory=list[Invocation])
+    asked: list[ToolInvocation] = field(default_factory=list[ToolInvocation])
 
-    async def run(self, invocation: Invocation) -> Any:
+    async def run(self, invocation: ToolInvocation) -> Any:
         self.asked.append(invocation)
         return self.gives if isinstance(self.gives, str) else await self.gives(invocation)
 
@@ -101,12 +110,12 @@ async def act(
     tools: Iterable[Hand] = (),
     says: str | None = "Go.",
     **how: Any,
-) -> list[Happening]:
+) -> list[TurnEvent]:
     """A whole turn, with what was told of it."""
-    told: list[Happening] = []
+    told: list[TurnEvent] = []
     said = None if says is None else say(says)
     made = [hand.tool for hand in tools]
-    await run_turn(session, provider, made, says=said, tell=told.append, **how)
+    await run_turn(session, provider, made, message=said, on_event=told.append, **how)
     return told
 
 
@@ -114,16 +123,16 @@ def of(kind: type[T], told: Iterable[Any]) -> list[T]:
     return [each for each in told if isinstance(each, kind)]
 
 
-def notices(told: Iterable[Happening]) -> list[str]:
-    return [each.text for each in of(Notice, told)]
+def notices(told: Iterable[TurnEvent]) -> list[str]:
+    return [each.text for each in of(UserNotice, told)]
 
 
-async def log(store: Store) -> list[Body]:
+async def log(store: Store) -> list[EventBody]:
     return [event.body async for event in store.events("s")]
 
 
 async def lines(store: Store) -> list[str]:
-    return [dump(event) async for event in store.events("s")]
+    return [dump_event_line(event) async for event in store.events("s")]
 
 
 async def found(store: Store, kind: type[T]) -> list[T]:
@@ -132,14 +141,14 @@ async def found(store: Store, kind: type[T]) -> list[T]:
 
 async def texts(store: Store, role: str) -> list[str]:
     """What was said in a role, in order; of a tool, its results."""
-    said = [body.message for body in await found(store, Said) if body.message.role == role]
+    said = [body.message for body in await found(store, MessageAdded) if body.message.role == role]
     if role == "tool":
         return [result.text for message in said for result in message.results]
     return [message.text for message in said]
 
 
 async def started(store: Store) -> list[str]:
-    turns = await found(store, Turn)
+    turns = await found(store, TurnStateChange)
     return [str(turn.key) for turn in turns if turn.state == "tool_started"]
 
 
@@ -163,14 +172,16 @@ def valid(provider: ScriptedProvider) -> bool:
     return not [wrong for each in provider.requests for wrong in check(each, dialect_name=name)]
 
 
-def settings_in(bodies: Iterable[Body]) -> list[Settings]:
+def settings_in(bodies: Iterable[EventBody]) -> list[Settings]:
     return of(Settings, bodies)
 
 
-def history(bodies: Iterable[Body]) -> list[Body]:
+def history(bodies: Iterable[EventBody]) -> list[EventBody]:
     """All that shapes what a model sees: neither calls, nor outcomes, nor who owns the turn."""
-    return [each for each in bodies if not isinstance(each, Call | Outcome | Turn)]
+    return [
+        each for each in bodies if not isinstance(each, ModelCall | CallOutcome | TurnStateChange)
+    ]
 
 
-def edits_in(bodies: Iterable[Body]) -> list[Edit]:
+def edits_in(bodies: Iterable[EventBody]) -> list[Edit]:
     return of(Edit, bodies)

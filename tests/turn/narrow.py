@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from trimtab.core.event import Usage
-from trimtab.providers.provider import Failure, ProviderError
-from trimtab.testing import Answer, ScriptedProvider
+from trimtab.log.event import Usage
+from trimtab.providers.base import ProviderError, ProviderFailure
+from trimtab.testing import ScriptedProvider, ScriptedReply
 
 
 class Narrow(ScriptedProvider):
@@ -34,7 +34,7 @@ class Narrow(ScriptedProvider):
 
     async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         asked = int(request.get("max_tokens") or request.get("max_completion_tokens") or 0)
-        counted = self._usage(Answer(), request, str(request["model"])).input
+        counted = self._usage(ScriptedReply(), request, str(request["model"])).input
         if counted + asked > self.window:
             self.refused.append(len(self.requests))
             self.requests.append(dict(request))
@@ -42,11 +42,13 @@ class Narrow(ScriptedProvider):
             self._replies.insert(len(self.requests) - 1, "refused")
             figures = {"limit": self.window, "input": counted, "requested": asked}
             told: Any = {name: figures[name] for name in self.says}
-            raise ProviderError(Failure(kind="overflow", message="too long", status=400, **told))
+            raise ProviderError(
+                ProviderFailure(kind="overflow", message="too long", status=400, **told)
+            )
         self.answered += 1
         async for event in super().send(request):
             yield event
 
-    def _usage(self, answer: Answer, request: Mapping[str, Any], model: str) -> Usage:
+    def _usage(self, answer: ScriptedReply, request: Mapping[str, Any], model: str) -> Usage:
         usage = super()._usage(answer, request, model)
         return replace(usage, input=int(usage.input * self.heavier))

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 from tests.session.wrappers import Wrapped
-from trimtab.core.event import Event
-from trimtab.core.snapshot import Snapshot
-from trimtab.stores.store import WHOLE, Span
+from trimtab.log.event import Event
+from trimtab.stores.base import WHOLE_LOG, PositionSpan
 from trimtab.testing import ScriptedProvider
+from trimtab.window.checkpoint import Snapshot
 
 
 class Suspensions:
@@ -92,7 +92,9 @@ class Pausing(Wrapped):
         await self.inner.append(session, events, epoch=epoch)
         await pause()
 
-    async def events(self, session: str, spans: Sequence[Span] = WHOLE) -> AsyncIterator[Event]:
+    async def events(
+        self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
+    ) -> AsyncIterator[Event]:
         await pause()
         async for event in self.inner.events(session, spans):
             yield event

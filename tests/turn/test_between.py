@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.turn.acting import Hand, act, create, log, of, reopened, say
-from trimtab.core.event import Said, Turn
-from trimtab.session.happenings import Ended
+from trimtab.log.event import MessageAdded, TurnStateChange
+from trimtab.session.events import TurnFinished
 from trimtab.testing import ScriptedProvider
-from trimtab.testing.answer import Call
+from trimtab.testing.replies import ScriptedCall
 
 pytestmark = pytest.mark.anyio
 
@@ -31,23 +31,23 @@ class Between:
 
 
 async def roles(store):
-    return [body.message.role for body in await log(store) if isinstance(body, Said)]
+    return [body.message.role for body in await log(store) if isinstance(body, MessageAdded)]
 
 
 async def test_it_is_awaited_before_each_request_and_once_behind_the_last(memory):
     session, hand = await create(memory), Hand()
     between = Between(session)
-    provider = ScriptedProvider("anthropic", [Call(name="read"), "Done."])
-    told = await act(session, provider, [hand], between=between)
+    provider = ScriptedProvider("anthropic", [ScriptedCall(name="read"), "Done."])
+    told = await act(session, provider, [hand], before_request=between)
     assert between.count == 3
     assert between.epochs == [1, 1, 1]
-    assert of(Ended, told) == [Ended(why="done", calls=2)]
+    assert of(TurnFinished, told) == [TurnFinished(reason="done", calls=2)]
 
 
 async def test_what_is_said_between_is_in_the_next_request(memory):
     session, hand = await create(memory), Hand()
-    provider = ScriptedProvider("anthropic", [Call(name="read"), "Done."])
-    await act(session, provider, [hand], between=Between(session, says=2))
+    provider = ScriptedProvider("anthropic", [ScriptedCall(name="read"), "Done."])
+    await act(session, provider, [hand], before_request=Between(session, says=2))
     assert await roles(memory) == ["user", "assistant", "tool", "user", "assistant"]
     assert "And this." in str(provider.requests[1]["messages"][-1])
 
@@ -55,18 +55,18 @@ async def test_what_is_said_between_is_in_the_next_request(memory):
 async def test_what_is_said_behind_the_last_word_is_answered_in_the_same_turn(memory):
     session = await create(memory)
     provider = ScriptedProvider("anthropic", ["Done.", "That, too."])
-    told = await act(session, provider, between=Between(session, says=2))
+    told = await act(session, provider, before_request=Between(session, says=2))
     assert await roles(memory) == ["user", "assistant", "user", "assistant"]
-    assert of(Ended, told) == [Ended(why="done", calls=2)]
+    assert of(TurnFinished, told) == [TurnFinished(reason="done", calls=2)]
 
 
 async def test_a_turn_that_is_ended_between_is_ended_in_the_log_with_all_results_there(memory):
     session, hand = await create(memory), Hand()
-    provider = ScriptedProvider("anthropic", [Call(name="read"), "Done."])
-    told = await act(session, provider, [hand], between=Between(session, ends=2))
-    assert of(Ended, told) == [Ended(why="stopped", calls=1)]
+    provider = ScriptedProvider("anthropic", [ScriptedCall(name="read"), "Done."])
+    told = await act(session, provider, [hand], before_request=Between(session, ends=2))
+    assert of(TurnFinished, told) == [TurnFinished(reason="stopped", calls=1)]
     assert await roles(memory) == ["user", "assistant", "tool"]
-    states = [body.state for body in await log(memory) if isinstance(body, Turn)]
+    states = [body.state for body in await log(memory) if isinstance(body, TurnStateChange)]
     assert states == ["claimed", "tool_started", "ended"]
     assert session.epoch is None
 
@@ -74,23 +74,23 @@ async def test_a_turn_that_is_ended_between_is_ended_in_the_log_with_all_results
 async def test_a_turn_that_is_ended_before_its_first_request_asks_nothing(memory):
     session = await create(memory)
     provider = ScriptedProvider("anthropic", ["Done."])
-    told = await act(session, provider, between=Between(session, ends=1))
-    assert of(Ended, told) == [Ended(why="stopped", calls=0)]
-    assert provider.left == 1
+    told = await act(session, provider, before_request=Between(session, ends=1))
+    assert of(TurnFinished, told) == [TurnFinished(reason="stopped", calls=0)]
+    assert provider.replies_left == 1
 
 
 async def test_a_turn_that_is_ended_behind_its_last_word_is_done(memory):
     session = await create(memory)
     told = await act(
-        session, ScriptedProvider("anthropic", ["Done."]), between=Between(session, ends=2)
+        session, ScriptedProvider("anthropic", ["Done."]), before_request=Between(session, ends=2)
     )
-    assert of(Ended, told) == [Ended(why="done", calls=1)]
+    assert of(TurnFinished, told) == [TurnFinished(reason="done", calls=1)]
 
 
 async def test_the_next_turn_goes_on_where_one_was_ended(memory):
     session, hand = await create(memory), Hand()
-    provider = ScriptedProvider("anthropic", [Call(name="read"), "Done."])
-    await act(session, provider, [hand], between=Between(session, ends=2))
+    provider = ScriptedProvider("anthropic", [ScriptedCall(name="read"), "Done."])
+    await act(session, provider, [hand], before_request=Between(session, ends=2))
     await act(await reopened(memory), provider, [hand], says="Go on.")
     assert await roles(memory) == ["user", "assistant", "tool", "user", "assistant"]
     assert len(hand.asked) == 1
@@ -104,7 +104,7 @@ async def test_what_fails_between_leaves_a_turn_that_can_be_done_again(memory):
 
     provider = ScriptedProvider("anthropic", ["Done."])
     with pytest.raises(ConnectionError):
-        await act(session, provider, between=fails)
+        await act(session, provider, before_request=fails)
     assert session.epoch is None
     await act(session, provider, says=None)
     assert await roles(memory) == ["user", "assistant"]

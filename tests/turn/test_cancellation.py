@@ -8,20 +8,23 @@ import pytest
 from tests.stores import places
 from tests.turn.acting import WAIT, Hand, act, create, found, reopened, say, started, texts, valid
 from tests.turn.suspending import Pausing, PausingProvider, Suspensions, pause
-from trimtab.core.event import Said, Turn
-from trimtab.session import opening
-from trimtab.session.happenings import Ended
-from trimtab.session.tools import UNKNOWN_OUTCOME
+from trimtab.log.event import MessageAdded, TurnStateChange
+from trimtab.session import loading
+from trimtab.session.events import TurnFinished
+from trimtab.session.tools import UNKNOWN_OUTCOME_TEXT
 from trimtab.session.turn import run_turn
-from trimtab.testing import Call
+from trimtab.testing import ScriptedCall
 
 pytestmark = pytest.mark.anyio
 
 MOST = 2_000
 """Points that no turn here comes near."""
 REPLIES = (
-    [Call(name="read", id="a"), Call(name="list", id="b")],
-    [Call(name="read", id="c"), Call(name="search_history", id="d", arguments={"query": "Go"})],
+    [ScriptedCall(name="read", id="a"), ScriptedCall(name="list", id="b")],
+    [
+        ScriptedCall(name="read", id="c"),
+        ScriptedCall(name="search_history", id="d", arguments={"query": "Go"}),
+    ],
     "Done.",
 )
 RAN = {"a": "read", "b": "list", "c": "read"}
@@ -47,13 +50,13 @@ class Life:
 
     async def turn(self, session):
         tools = [hand.tool for hand in self.hands]
-        return await run_turn(session, self.provider, tools, says=say(), key="k")
+        return await run_turn(session, self.provider, tools, message=say(), key="k")
 
     async def check(self):
         """What must hold at the end, however often it was cancelled."""
         assert await texts(self.store, "user") == ["Go."]
         assert await texts(self.store, "assistant") == ["", "", "Done."]
-        said = [each.message for each in await found(self.store, Said)]
+        said = [each.message for each in await found(self.store, MessageAdded)]
         answered = [result.call_id for message in said for result in message.results]
         assert sorted(answered) == ["a", "b", "c", "d"]
         # Nothing ran twice; what ran and is not known to have is said to be unknown.
@@ -61,11 +64,11 @@ class Life:
         assert set(self.ran) <= set(await started(self.store))
         for message in said:
             for result in message.results:
-                assert result.text in ("from read", "from list", UNKNOWN_OUTCOME) or (
+                assert result.text in ("from read", "from list", UNKNOWN_OUTCOME_TEXT) or (
                     result.call_id == "d" and "Go." in result.text
                 )
         results = await texts(self.store, "tool")
-        assert len(self.ran) + results.count(UNKNOWN_OUTCOME) >= len(RAN)
+        assert len(self.ran) + results.count(UNKNOWN_OUTCOME_TEXT) >= len(RAN)
         assert valid(self.provider)
         # Each request asks for the reply that comes next: none that was recorded is asked for.
         numbers = [
@@ -74,14 +77,14 @@ class Life:
         ]
         assert numbers == sorted(numbers)
         assert Counter(numbers).keys() == {0, 1, 2}
-        states = [turn.state for turn in await found(self.store, Turn)]
+        states = [turn.state for turn in await found(self.store, TurnStateChange)]
         assert states[-1] == "ended"
 
 
 @pytest.fixture
 def often(monkeypatch):
     """Checkpoints come within the turn, too."""
-    monkeypatch.setattr(opening, "EVERY", 5)
+    monkeypatch.setattr(loading, "MIN_CHECKPOINT_EVENTS", 5)
 
 
 @pytest.fixture(params=["memory", "files"])
@@ -112,7 +115,7 @@ async def each_point(kind, folder, go_on, and_then=None):
 async def test_the_same_session_goes_on_wherever_it_was_cancelled(kind, tmp_path, often):
     async def go_on(life, session):
         again = await life.turn(session)
-        assert again.why == "done"
+        assert again.reason == "done"
 
     assert await each_point(kind, tmp_path, go_on) > 80
 
@@ -122,14 +125,14 @@ async def test_a_session_opened_again_goes_on_wherever_it_was_cancelled(kind, tm
     async def go_on(life, session):
         twin = await reopened(life.store)
         again = await life.turn(twin)
-        assert again.why == "done"
+        assert again.reason == "done"
 
     async def and_then(life, session):
         # The one that was cancelled can be spoken to, and sees what the other did.
         await session.add(say("Thanks."))
         assert (await texts(life.store, "user"))[-1] == "Thanks."
         assert session.window.seq == await life.store.position("s")
-        assert session.window.rounds[-2].entries[0].message.text == "Done."
+        assert session.window.conversation.rounds[-2].entries[0].message.text == "Done."
 
     assert await each_point(kind, tmp_path, go_on, and_then) > 80
 
@@ -163,7 +166,7 @@ async def test_a_task_cancelled_while_tools_run_leaves_their_outcome_unknown(mem
         return "quick"
 
     hands = [Hand(name="a", gives=hangs), Hand(name="b", gives=hangs), Hand(name="c", gives=quick)]
-    calls = [Call(name=hand.name) for hand in hands]
+    calls = [ScriptedCall(name=hand.name) for hand in hands]
     provider = PausingProvider("anthropic", [calls, "I cannot know."])
     turn = asyncio.create_task(act(session, provider, hands))
     async with asyncio.timeout(WAIT):
@@ -174,7 +177,7 @@ async def test_a_task_cancelled_while_tools_run_leaves_their_outcome_unknown(mem
     with pytest.raises(asyncio.CancelledError):
         await turn
     told = await act(session, provider, hands, says=None)
-    assert told[-1] == Ended(why="done", calls=1)
-    assert await texts(memory, "tool") == ["quick", UNKNOWN_OUTCOME, UNKNOWN_OUTCOME]
+    assert told[-1] == TurnFinished(reason="done", calls=1)
+    assert await texts(memory, "tool") == ["quick", UNKNOWN_OUTCOME_TEXT, UNKNOWN_OUTCOME_TEXT]
     assert [len(hand.asked) for hand in hands] == [1, 1, 1]
     assert valid(provider)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.turn.acting import Hand, act, claude, create, edits_in, log, say
 from trimtab.session.summariser import Summariser
-from trimtab.testing import Call
+from trimtab.testing import ScriptedCall
 
 pytestmark = pytest.mark.anyio
 
@@ -24,7 +24,9 @@ async def test_each_call_logs_its_size(memory, caplog):
 async def test_each_iteration_logs_its_size(memory, caplog):
     session = await create(memory)
     with caplog.at_level(logging.INFO, "trimtab.turn"):
-        await act(session, claude(Call(name="read"), Call(name="read"), "Done."), [Hand()])
+        await act(
+            session, claude(ScriptedCall(name="read"), ScriptedCall(name="read"), "Done."), [Hand()]
+        )
     counts = [int(words.split()[3]) for words in caplog.messages]
     assert counts == [1, 3, 5]
 
@@ -63,12 +65,12 @@ async def test_a_model_whose_every_summary_is_rejected_is_warned_of_and_the_wind
         for number in range(80):
             says = f"question {number} of item_{number} " * 20
             await act(session, claude(f"answer {number} " * 20), says=says, summariser=small)
-            await session.settle()
-            sizes.append(session.window.messages)
+            await session.wait_for_background()
+            sizes.append(session.window.visible_messages)
     assert max(sizes) <= 51
     rejected = [text for text in caplog.messages if text.startswith("Summary rejected: ")]
     stood_in = [text for text in caplog.messages if "lines of what was said stand in" in text]
-    assert len(rejected) == session.window.summaries.rejected > 3
+    assert len(rejected) == session.window.accounting.summary_stats.rejected > 3
     assert len(stood_in) == len([e for e in edits_in(await log(memory)) if e.op == "summarise"])
     assert len(stood_in) >= 2
     assert "~" in stood_in[0]

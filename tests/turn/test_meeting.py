@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from tests.turn.acting import MODELS, Hand, act, create, log, say, settings_in, texts, valid
-from trimtab.session.turn import OVERHEARD, run_turn, wants_reply
-from trimtab.testing import Call, ScriptedProvider
+from trimtab.session.turn import WROTE_DURING_REPLY_NOTE, is_model_reply_due, run_turn
+from trimtab.testing import ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -35,9 +35,9 @@ async def test_what_is_said_while_the_last_reply_is_written_is_answered(memory, 
     first, second = provider.requests
     assert "And that?" not in str(first)
     assert "And that?" in str(second)
-    assert OVERHEARD in str(second)
+    assert WROTE_DURING_REPLY_NOTE in str(second)
     assert valid(provider)
-    assert not wants_reply(session.window)
+    assert not is_model_reply_due(session.window)
 
 
 async def test_two_turns_of_one_session_run_one_after_the_other(memory):
@@ -49,7 +49,7 @@ async def test_two_turns_of_one_session_run_one_after_the_other(memory):
         return "read"
 
     hand = Hand(gives=wait)
-    provider = ScriptedProvider("anthropic", [Call(name="read"), "Both."])
+    provider = ScriptedProvider("anthropic", [ScriptedCall(name="read"), "Both."])
     first = asyncio.create_task(act(session, provider, [hand], says="One."))
     await asyncio.wait_for(begun.wait(), 10)
     second = asyncio.create_task(act(session, provider, [hand], says="Two."))
@@ -64,9 +64,9 @@ async def test_two_turns_of_one_session_run_one_after_the_other(memory):
 
 async def test_without_tools_a_turn_leaves_those_the_session_has(memory):
     session = await create(memory, tools=[Hand().tool.definition])
-    await run_turn(session, ScriptedProvider("anthropic", ["Yes."]), says=say())
+    await run_turn(session, ScriptedProvider("anthropic", ["Yes."]), message=say())
     assert len(settings_in(await log(memory))) == 1
-    await run_turn(session, ScriptedProvider("anthropic", ["Yes."]), [], says=say())
+    await run_turn(session, ScriptedProvider("anthropic", ["Yes."]), [], message=say())
     assert settings_in(await log(memory))[-1].tools == ()
 
 

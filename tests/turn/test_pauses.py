@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from tests.turn.acting import act, create, edits_in, found, log, of, reopened, say, texts, valid
-from trimtab.core.event import Call as CallEvent
-from trimtab.core.event import canonical
-from trimtab.providers.provider import Failure, ProviderError
-from trimtab.session.happenings import Ended, Replied, Restarted
+from trimtab.log.event import ModelCall as CallEvent
+from trimtab.log.event import dump_canonical_json
+from trimtab.providers.base import ProviderError, ProviderFailure
+from trimtab.session.events import AssistantReplied, ModelCallRetried, TurnFinished
 from trimtab.session.turn import run_turn
-from trimtab.testing import Answer, ScriptedProvider
+from trimtab.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
@@ -21,8 +21,8 @@ SEARCH = {
     "input": {"query": "q"},
 }
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-PAUSED = Answer(text="Let me look.", stop="pause_turn")
-ORPHAN = Failure(
+PAUSED = ScriptedReply(text="Let me look.", stop="pause_turn")
+ORPHAN = ProviderFailure(
     kind="malformed",
     message="`web_search` tool use with id `srvtoolu_1` was found without a corresponding "
     "`web_search_tool_result` block",
@@ -49,11 +49,11 @@ class Searching(ScriptedProvider):
 
 class _Wire:
     def __init__(self, wire: Any) -> None:
-        self.events = wire.events
-        self._reply = wire.reply
+        self.stream_reply_events = wire.stream_reply_events
+        self._reply = wire.build_reply_body
         self._open = False
 
-    def reply(self, answer, frame):
+    def build_reply_body(self, answer, frame):
         body = self._reply(answer, frame)
         before = [FOUND] if self._open else []
         self._open = answer.stop == "pause_turn"
@@ -73,13 +73,16 @@ async def test_it_is_sent_back_as_it_is_and_the_turn_goes_on(memory, stream):
     session = await create(memory)
     provider = Searching([PAUSED, "It is so."])
     told = await act(session, provider, stream=stream)
-    assert told[-1] == Ended(why="done", calls=2)
+    assert told[-1] == TurnFinished(reason="done", calls=2)
     assert last(provider.requests[1]) == (
         "assistant",
         [{"type": "text", "text": "Let me look."}, SEARCH],
     )
-    assert [each.message.text for each in of(Replied, told)] == ["Let me look.", "It is so."]
-    assert not of(Restarted, told)
+    assert [each.message.text for each in of(AssistantReplied, told)] == [
+        "Let me look.",
+        "It is so.",
+    ]
+    assert not of(ModelCallRetried, told)
     assert valid(provider)
 
 
@@ -108,9 +111,9 @@ async def test_pauses_without_end_are_ended(memory):
     session = await create(memory)
     provider = ScriptedProvider("anthropic", [PAUSED] * 99)
     told = await act(session, provider, max_tool_iterations=3)
-    assert told[-1] == Ended(why="iterations", calls=3)
+    assert told[-1] == TurnFinished(reason="iterations", calls=3)
     told = await act(session, provider, says=None, max_tool_iterations=3)
-    assert told[-1] == Ended(why="iterations", calls=2)
+    assert told[-1] == TurnFinished(reason="iterations", calls=2)
 
 
 async def test_a_turn_that_was_cut_off_while_paused_goes_on(memory):
@@ -120,11 +123,11 @@ async def test_a_turn_that_was_cut_off_while_paused_goes_on(memory):
     await session.checkpoint()
     twin = await reopened(memory)
     ended = await run_turn(twin, provider)
-    assert ended == Ended(why="done", calls=1)
+    assert ended == TurnFinished(reason="done", calls=1)
     assert await texts(memory, "assistant") == ["Let me look.", "It is so."]
     seqs = [e.seq async for e in memory.events("s") if isinstance(e.body, CallEvent)]
     for seq, request in zip(seqs, provider.requests, strict=True):
-        assert canonical(await twin.rebuild(seq)) == canonical(request)
+        assert dump_canonical_json(await twin.rebuild_request(seq)) == dump_canonical_json(request)
 
 
 async def test_both_halves_are_hidden_together(memory):
@@ -132,9 +135,9 @@ async def test_both_halves_are_hidden_together(memory):
     provider = Searching([PAUSED, PAUSED, "It is so.", "Yes."])
     await act(session, provider)
     await act(session, provider, says="Sure?")
-    halves = [group for group in session.window.groups if len(group.rounds) > 1]
+    halves = [group for group in session.window.conversation.groups if len(group.rounds) > 1]
     assert [len(group.rounds) for group in halves] == [3]
-    assert halves[0].messages == 3
+    assert halves[0].message_count == 3
 
 
 async def test_one_that_is_interrupted_is_left_out_when_it_is_refused(memory):
@@ -156,8 +159,8 @@ async def test_one_that_is_interrupted_is_left_out_when_it_is_refused(memory):
 
     strict = Strict(["As you like."])
     told = await act(session, strict, says=None)
-    assert [each.why for each in of(Restarted, told)] == [ORPHAN.message]
-    assert told[-1] == Ended(why="done", calls=1)
+    assert [each.reason for each in of(ModelCallRetried, told)] == [ORPHAN.message]
+    assert told[-1] == TurnFinished(reason="done", calls=1)
     (edit,) = edits_in(await log(memory))
     assert (edit.op, edit.why) == ("drop", "interrupted before it was whole")
     assert await session.recall(edit.handle)

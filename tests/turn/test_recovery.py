@@ -25,20 +25,22 @@ from tests.turn.acting import (
 from tests.turn.narrow import Narrow
 from tests.unit.providers.other_wordings import MALFORMED, OTHERS
 from tests.unit.providers.wordings import OVERFLOWS
-from trimtab.core.budget import LEAST_OUTPUT
-from trimtab.core.event import Call as CallEvent
-from trimtab.core.event import Outcome, canonical
-from trimtab.core.guard import CannotFit
-from trimtab.core.policies.aggressive import BYTES, CHARS, WHY
-from trimtab.providers.errors import read_error
-from trimtab.providers.provider import Failure, ProviderError
-from trimtab.session.happenings import COMPACTED, Ended, Restarted
-from trimtab.testing import Call, ScriptedProvider
+from trimtab.log.event import CallOutcome, dump_canonical_json
+from trimtab.log.event import ModelCall as CallEvent
+from trimtab.policy.budget import MIN_OUTPUT_TOKENS
+from trimtab.policy.guard import CannotFit
+from trimtab.policy.overflow import KEPT_RESULT_CHARS, OVERFLOW_REASON, UNKNOWN_LIMIT_TARGET_BYTES
+from trimtab.providers.base import ProviderError, ProviderFailure
+from trimtab.providers.error_parser import parse_error_response
+from trimtab.session.events import COMPACTED_NOTICE, ModelCallRetried, TurnFinished
+from trimtab.testing import ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
 
-TOO_LONG = Failure(kind="overflow", message="Input is too long for requested model.", status=400)
+TOO_LONG = ProviderFailure(
+    kind="overflow", message="Input is too long for requested model.", status=400
+)
 
 
 async def rounds(session, count, size):
@@ -60,11 +62,11 @@ async def test_less_output_is_asked_for_where_that_is_enough(memory):
     first, second = (request["max_tokens"] for request in provider.requests)
     assert provider.refused == [0]
     assert first == 8_192
-    assert LEAST_OUTPUT <= second < 3_000
+    assert MIN_OUTPUT_TOKENS <= second < 3_000
     assert not edits_in(await log(memory))
     assert notices(told) == []
-    assert [each.limit for each in of(Restarted, told)] == [6_000]
-    assert session.window.learned_limit == 6_000
+    assert [each.limit for each in of(ModelCallRetried, told)] == [6_000]
+    assert session.window.accounting.learned_limit == 6_000
 
 
 async def test_output_that_the_user_asked_for_shrinks_too_before_anything_is_hidden(memory):
@@ -84,16 +86,16 @@ async def test_a_limit_that_is_named_is_learned_and_kept_to(memory, policy, says
     provider = Narrow("anthropic", ["Fine.", "Good."], window=5_000, says=says)
     told = await act(session, provider, says="And now?")
     assert provider.refused == [0]
-    assert session.window.learned_limit == 5_000
+    assert session.window.accounting.learned_limit == 5_000
     assert session.budget().source == "learned"
     assert notices(told) == ["Context was compacted and truncated to fit token limits."]
-    assert [each.limit for each in of(Restarted, told)] == [5_000]
+    assert [each.limit for each in of(ModelCallRetried, told)] == [5_000]
     assert (await texts(memory, "user")).count("And now?") == 1
     assert words_in(provider.requests[1]).count("And now?") == 1
     assert await texts(memory, "assistant") == [*[""] * 12, "Fine."]
     assert valid(provider)
     twin = await reopened(memory)
-    assert twin.window.learned_limit == 5_000
+    assert twin.window.accounting.learned_limit == 5_000
     await act(twin, provider, says="More?")
     assert provider.refused == [0]
 
@@ -106,7 +108,7 @@ async def test_all_but_three_results_become_lines_and_those_are_cut(memory):
     edits = edits_in(await log(memory))
     assert [edit.op for edit in edits] == ["mask"] * 5 + ["truncate"] * 3
     assert all(edit.text.startswith("[Previously viewed: result") for edit in edits[:5])
-    assert CHARS == 1_000
+    assert KEPT_RESULT_CHARS == 1_000
     assert all(990 < len(text) <= 1_000 for text in results_in(provider.requests[1])[5:])
     assert {edit.why for edit in edits} == {"the provider refused the request for its length"}
 
@@ -119,10 +121,10 @@ async def test_where_nothing_can_be_learned_30000_bytes_are_kept(memory, policy)
     before = session.window.bytes
     assert before > 70_000
     told = await act(session, ScriptedProvider("anthropic", [TOO_LONG, "Fine."]), says=None)
-    assert BYTES == 30_000
-    assert session.window.bytes <= BYTES
-    assert session.window.learned_limit is None
-    assert notices(told) == [COMPACTED]
+    assert UNKNOWN_LIMIT_TARGET_BYTES == 30_000
+    assert session.window.bytes <= UNKNOWN_LIMIT_TARGET_BYTES
+    assert session.window.accounting.learned_limit is None
+    assert notices(told) == [COMPACTED_NOTICE]
     assert {edit.op for edit in edits_in(await log(memory))} == {"mask"}
 
 
@@ -136,13 +138,13 @@ async def test_compact_keeps_30000_bytes_though_the_limit_would_allow_more(memor
     await session.add(say(prose(25_000)))
     await rounds(session, 12, 3_500)
     assert 65_000 < session.window.bytes < 80_000
-    failure = Failure(kind="overflow", message="too long", limit=24_000)
+    failure = ProviderFailure(kind="overflow", message="too long", limit=24_000)
     told = await act(session, ScriptedProvider("anthropic", [failure, "Fine."]), says=None)
-    assert session.window.learned_limit == 24_000
-    assert notices(told) == [COMPACTED]
+    assert session.window.accounting.learned_limit == 24_000
+    assert notices(told) == [COMPACTED_NOTICE]
     assert (session.window.bytes <= 30_000) == (policy == "compact")
     edits = edits_in(await log(memory))
-    assert {edit.op for edit in edits if edit.why == WHY} == ops
+    assert {edit.op for edit in edits if edit.why == OVERFLOW_REASON} == ops
 
 
 async def test_what_is_still_over_loses_its_oldest_half_with_a_notice(memory):
@@ -201,10 +203,10 @@ async def test_a_second_refusal_says_what_cannot_shrink(memory):
     assert any(name.startswith("user message m") for name in caught.value.parts)
     assert "Input is too long for requested model" in str(caught.value.__cause__)
     assert (await texts(memory, "user")).count("Go.") == 1
-    assert [each.status for each in await found(memory, Outcome)] == ["error", "error"]
+    assert [each.status for each in await found(memory, CallOutcome)] == ["error", "error"]
     # It is no dead end: the session goes on.
     provider = ScriptedProvider("anthropic", ["Fine."])
-    assert (await act(session, provider, says=None))[-1] == Ended(why="done", calls=1)
+    assert (await act(session, provider, says=None))[-1] == TurnFinished(reason="done", calls=1)
 
 
 async def test_a_system_prompt_that_is_too_long_is_named(memory):
@@ -231,7 +233,7 @@ async def test_a_heavier_tokenizer_refuses_once_and_never_again(memory, policy, 
         number = next(numbers)
         if number % 3 == 2:
             return f"{number} {prose(200)}"
-        return [Call(name="read", arguments={"path": f"{number}"})] * (1 + number % 2)
+        return [ScriptedCall(name="read", arguments={"path": f"{number}"})] * (1 + number % 2)
 
     provider = Narrow(dialect, [replies] * 400, window=6_000, heavier=heavier)
     hand = Hand(gives=prose(900))
@@ -248,10 +250,10 @@ async def test_a_malformed_history_is_repaired_once_and_not_compacted(memory, na
     session = await create(memory, **BELIEVED)
     await chat(session, 10, 5_000)
     status, body = MALFORMED[name]
-    failure = read_error(status, body)
+    failure = parse_error_response(status, body)
     provider = ScriptedProvider("anthropic", [failure, "Fine."])
     told = await act(session, provider)
-    assert [each.why for each in of(Restarted, told)] == [failure.message]
+    assert [each.reason for each in of(ModelCallRetried, told)] == [failure.message]
     assert notices(told) == []
     assert not edits_in(await log(memory))
     provider = ScriptedProvider("anthropic", [failure, failure])
@@ -270,16 +272,16 @@ async def test_what_is_broken_in_memory_is_folded_anew(memory):
             try:
                 super()._check(request, number)
             except AssertionError as error:
-                failure = Failure(kind="malformed", message=str(error), status=400)
+                failure = ProviderFailure(kind="malformed", message=str(error), status=400)
                 raise ProviderError(failure) from error
 
-    broken = session.window.rounds[2]
+    broken = session.window.conversation.rounds[2]
     broken.entries.pop()
     broken.rendered = None
     provider = Strict("anthropic", ["unused", "Fine."])
     told = await act(session, provider, says=None)
-    assert len(of(Restarted, told)) == 1
-    assert told[-1] == Ended(why="done", calls=1)
+    assert len(of(ModelCallRetried, told)) == 1
+    assert told[-1] == TurnFinished(reason="done", calls=1)
     assert not edits_in(await log(memory))
 
 
@@ -297,13 +299,13 @@ async def test_what_is_left_out_in_vain_leaves_the_request_as_it_was(memory, nam
     await rounds(session, 10, 4_000)
     await session.request()
     _, status, body = OTHERS[name]
-    shown = canonical(session.preview().request)
-    provider = ScriptedProvider("anthropic", [read_error(status, body)] * 9)
+    shown = dump_canonical_json(session.preview().request)
+    provider = ScriptedProvider("anthropic", [parse_error_response(status, body)] * 9)
     with pytest.raises(ProviderError) as caught:
         await act(session, provider, says=None)
     assert caught.value.failure.kind == "rejected"
-    assert canonical(session.preview().request) == shown
-    assert session.window.learned_limit is None
+    assert dump_canonical_json(session.preview().request) == shown
+    assert session.window.accounting.learned_limit is None
     # The second without the newest result; what the user asks for stays, though it is named.
     tried = 1 if name == "string_above_max_length" else 2
     assert len(provider.requests) == tried
@@ -316,18 +318,18 @@ async def test_what_is_no_overflow_leaves_the_history_as_it_is(memory, name):
     await rounds(session, 10, 4_000)
     await session.request()
     kind, status, body = OTHERS[name]
-    before, shown = history(await log(memory)), canonical(session.preview().request)
-    provider = ScriptedProvider("anthropic", [read_error(status, body)] * 9)
+    before, shown = history(await log(memory)), dump_canonical_json(session.preview().request)
+    provider = ScriptedProvider("anthropic", [parse_error_response(status, body)] * 9)
     with pytest.raises(ProviderError) as caught:
         await act(session, provider, says=None)
     assert caught.value.failure.kind == kind
     assert history(await log(memory)) == before
-    assert canonical(session.preview().request) == shown
-    assert session.window.learned_limit is None
+    assert dump_canonical_json(session.preview().request) == shown
+    assert session.window.accounting.learned_limit is None
     assert len(provider.requests) == 1
     provider = ScriptedProvider("anthropic", ["Fine."])
     await act(session, provider, says=None)
-    assert canonical({**provider.requests[0], "stream": False}) == canonical(
+    assert dump_canonical_json({**provider.requests[0], "stream": False}) == dump_canonical_json(
         {**session.preview().request, "messages": provider.requests[0]["messages"], "stream": False}
     )
 
@@ -337,13 +339,13 @@ async def test_every_wording_of_an_overflow_is_recovered_from(memory, name):
     session = await create(memory, context_window=4_000_000, policy="full")
     await chat(session, 40, 4_000)
     status, body, limit, _, _ = OVERFLOWS[name]
-    provider = ScriptedProvider("anthropic", [read_error(status, body), "Fine."])
+    provider = ScriptedProvider("anthropic", [parse_error_response(status, body), "Fine."])
     told = await act(session, provider, says="Well?")
-    assert told[-1] == Ended(why="done", calls=1)
-    assert session.window.learned_limit == limit
+    assert told[-1] == TurnFinished(reason="done", calls=1)
+    assert session.window.accounting.learned_limit == limit
     assert (await texts(memory, "user")).count("Well?") == 1
     first, second = provider.requests
-    assert canonical(first) != canonical(second)
+    assert dump_canonical_json(first) != dump_canonical_json(second)
     assert valid(provider)
 
 
@@ -352,7 +354,7 @@ async def test_every_attempt_is_in_the_log_with_what_the_provider_told(memory):
     await rounds(session, 12, 3_000)
     provider = Narrow("anthropic", ["Fine."], window=5_000)
     await act(session, provider, says="And now?")
-    refused, answered = await found(memory, Outcome)
+    refused, answered = await found(memory, CallOutcome)
     assert refused.error is not None
     assert (refused.error["kind"], refused.error["limit"]) == ("overflow", 5_000)
     assert answered.status == "ok"

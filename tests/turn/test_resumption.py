@@ -22,14 +22,14 @@ from tests.turn.acting import (
     texts,
     valid,
 )
-from trimtab.core.event import Call as CallEvent
-from trimtab.core.event import Repair, Said, Turn
-from trimtab.session import opening
-from trimtab.session.happenings import Ended, ToolBegan, ToolEnded
-from trimtab.session.tools import UNKNOWN_OUTCOME
+from trimtab.errors import StaleOwner
+from trimtab.log.event import MessageAdded, ToolResultRepair, TurnStateChange
+from trimtab.log.event import ModelCall as CallEvent
+from trimtab.session import loading
+from trimtab.session.events import ToolFinished, ToolStarted, TurnFinished
+from trimtab.session.tools import UNKNOWN_OUTCOME_TEXT
 from trimtab.session.turn import run_turn
-from trimtab.stores.errors import StaleOwner
-from trimtab.testing import Call, ScriptedProvider
+from trimtab.testing import ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -55,19 +55,19 @@ class CutStore(Wrapped):
 
 
 def is_reply(body):
-    return isinstance(body, Said) and body.message.role == "assistant"
+    return isinstance(body, MessageAdded) and body.message.role == "assistant"
 
 
 def is_start(body):
-    return isinstance(body, Turn) and body.state == "tool_started"
+    return isinstance(body, TurnStateChange) and body.state == "tool_started"
 
 
 def starts(body, call):
-    return isinstance(body, Turn) and str(body.key).endswith(call)
+    return isinstance(body, TurnStateChange) and str(body.key).endswith(call)
 
 
 def is_result(body):
-    return isinstance(body, Said) and bool(body.message.results)
+    return isinstance(body, MessageAdded) and bool(body.message.results)
 
 
 def is_call(body):
@@ -75,11 +75,13 @@ def is_call(body):
 
 
 def is_end(body):
-    return isinstance(body, Turn) and body.state == "ended"
+    return isinstance(body, TurnStateChange) and body.state == "ended"
 
 
 def is_question(body):
-    return isinstance(body, Said) and body.message.role == "user" and not body.message.results
+    return (
+        isinstance(body, MessageAdded) and body.message.role == "user" and not body.message.results
+    )
 
 
 # Where it is cut off; then how many calls of the model are made in all, how often the tool runs,
@@ -92,8 +94,8 @@ PLACES = {
     "before the reply is recorded": ("before", is_reply, 3, 1, "done"),
     "after the reply is recorded": ("after", is_reply, 2, 1, "done"),
     "before the tool is started": ("before", is_start, 2, 1, "done"),
-    "after the tool is started": ("after", is_start, 2, 0, UNKNOWN_OUTCOME),
-    "before the result is recorded": ("before", is_result, 2, 1, UNKNOWN_OUTCOME),
+    "after the tool is started": ("after", is_start, 2, 0, UNKNOWN_OUTCOME_TEXT),
+    "before the result is recorded": ("before", is_result, 2, 1, UNKNOWN_OUTCOME_TEXT),
     "after the result is recorded": ("after", is_result, 2, 1, "done"),
     "before the end is recorded": ("before", is_end, 2, 1, "done"),
     "after the end is recorded": ("after", is_end, 2, 1, "done"),
@@ -109,19 +111,19 @@ async def test_a_turn_goes_on_wherever_it_was_cut_off(memory, where, stream):
     with pytest.raises(Cut):
         await act(session, provider, [hand], key="k", stream=stream)
     told = await act(await reopened(memory), provider, [hand], key="k", stream=stream)
-    assert isinstance(told[-1], Ended)
-    assert told[-1].why == "done"
+    assert isinstance(told[-1], TurnFinished)
+    assert told[-1].reason == "done"
     assert await texts(memory, "user") == ["Go."]
     assert await texts(memory, "assistant") == ["", "Done."]
     assert await texts(memory, "tool") == [result]
     assert (len(provider.requests), len(hand.asked)) == (calls, runs)
     assert valid(provider)
-    assert not await found(memory, Repair)
+    assert not await found(memory, ToolResultRepair)
 
 
 def replies(request):
     answered = any(each["role"] == "assistant" for each in request["messages"])
-    return "Done." if answered else Call(name="read", id="c1")
+    return "Done." if answered else ScriptedCall(name="read", id="c1")
 
 
 async def test_a_turn_goes_on_after_a_restart_of_every_store(store):
@@ -130,7 +132,7 @@ async def test_a_turn_goes_on_after_a_restart_of_every_store(store):
     with pytest.raises(Cut):
         await act(session, provider, [hand], key="k")
     await act(await reopened(store), provider, [hand], key="k")
-    assert await texts(store, "tool") == [UNKNOWN_OUTCOME]
+    assert await texts(store, "tool") == [UNKNOWN_OUTCOME_TEXT]
     assert hand.asked == []
     assert len(provider.requests) == 2
 
@@ -153,23 +155,23 @@ async def test_between_the_results_of_parallel_calls_only_what_is_missing_is_don
         raise Ending
 
     hands = [Hand(name="a", gives=first), Hand(name="b", gives=second), Hand(name="c", gives=dies)]
-    calls = [Call(name=hand.name, id=hand.name) for hand in hands]
+    calls = [ScriptedCall(name=hand.name, id=hand.name) for hand in hands]
     provider = ScriptedProvider("anthropic", [calls, "Done."])
     tools = [hand.tool for hand in hands]
 
     def tell(happening):
-        if isinstance(happening, ToolEnded):
+        if isinstance(happening, ToolFinished):
             kept.set()
 
     with pytest.raises(Ending):
         async with asyncio.timeout(WAIT):
-            await run_turn(session, provider, tools, says=say(), tell=tell)
+            await run_turn(session, provider, tools, message=say(), on_event=tell)
     assert await texts(memory, "tool") == ["of a"]
     told = await act(await reopened(memory), provider, hands, says=None)
-    assert results_in(provider.requests[1]) == ["of a", UNKNOWN_OUTCOME, UNKNOWN_OUTCOME]
+    assert results_in(provider.requests[1]) == ["of a", UNKNOWN_OUTCOME_TEXT, UNKNOWN_OUTCOME_TEXT]
     assert [len(hand.asked) for hand in hands] == [1, 1, 1]
-    assert of(ToolBegan, told) == []
-    assert [each.is_error for each in of(ToolEnded, told)] == [True, True]
+    assert of(ToolStarted, told) == []
+    assert [each.is_error for each in of(ToolFinished, told)] == [True, True]
     assert len(provider.requests) == 2
 
 
@@ -225,14 +227,14 @@ async def test_whoever_is_to_be_asked_is_asked_once(memory, answer, runs):
         return answer
 
     with pytest.raises(Cut):
-        await act(session, provider, [hand], ask=ask)
+        await act(session, provider, [hand], confirm_rerun=ask)
     assert questions == []
-    await act(await reopened(memory), provider, [hand], says=None, ask=ask)
-    await act(await reopened(memory), provider, [hand], says=None, ask=ask)
+    await act(await reopened(memory), provider, [hand], says=None, confirm_rerun=ask)
+    await act(await reopened(memory), provider, [hand], says=None, confirm_rerun=ask)
     assert questions == ["c1"]
     assert len(hand.asked) == runs
     assert len(set(hand.keys)) == 1
-    assert await texts(memory, "tool") == ["done" if answer else UNKNOWN_OUTCOME]
+    assert await texts(memory, "tool") == ["done" if answer else UNKNOWN_OUTCOME_TEXT]
 
 
 async def test_where_nobody_can_be_asked_the_outcome_is_unknown(memory):
@@ -242,11 +244,11 @@ async def test_where_nobody_can_be_asked_the_outcome_is_unknown(memory):
     with pytest.raises(Cut):
         await act(session, provider, [hand])
     await act(await reopened(memory), provider, [hand], says=None)
-    assert await texts(memory, "tool") == [UNKNOWN_OUTCOME]
+    assert await texts(memory, "tool") == [UNKNOWN_OUTCOME_TEXT]
 
 
 async def test_a_started_tool_is_remembered_behind_a_snapshot(memory, monkeypatch):
-    monkeypatch.setattr(opening, "EVERY", 1)
+    monkeypatch.setattr(loading, "MIN_CHECKPOINT_EVENTS", 1)
     session, hand = await create(CutStore(memory, "after", is_start)), Hand()
     provider = ScriptedProvider("anthropic", [replies] * 4)
     with pytest.raises(Cut):
@@ -254,7 +256,7 @@ async def test_a_started_tool_is_remembered_behind_a_snapshot(memory, monkeypatc
     twin = await reopened(memory)
     await twin.checkpoint()
     await act(await reopened(memory), provider, [hand], says=None)
-    assert await texts(memory, "tool") == [UNKNOWN_OUTCOME]
+    assert await texts(memory, "tool") == [UNKNOWN_OUTCOME_TEXT]
     assert hand.asked == []
 
 
@@ -266,14 +268,17 @@ async def test_an_id_that_ends_like_another_is_not_taken_for_started(memory):
         raise Ending
 
     hands = [Hand(name="a", gives=dies), Hand(name="b")]
-    calls = [Call(name="a", id="x/b"), Call(name="b", id="b")]
+    calls = [ScriptedCall(name="a", id="x/b"), ScriptedCall(name="b", id="b")]
     provider = ScriptedProvider("openai_chat", [calls, "Done."])
     store = CutStore(memory, "before", lambda body: starts(body, ".1/b"))
     session.store = store
     with pytest.raises((Ending, Cut)):
         await act(session, provider, hands)
     await act(await reopened(memory), provider, hands, says=None)
-    assert await texts(memory, "tool") in (["done", UNKNOWN_OUTCOME], [UNKNOWN_OUTCOME, "done"])
+    assert await texts(memory, "tool") in (
+        ["done", UNKNOWN_OUTCOME_TEXT],
+        [UNKNOWN_OUTCOME_TEXT, "done"],
+    )
     assert len(hands[1].asked) == 1
 
 
@@ -283,7 +288,7 @@ async def test_a_question_that_comes_while_a_turn_is_cut_off_is_answered_with_it
     with pytest.raises(Cut):
         await act(session, provider, [hand], says="First.")
     await act(await reopened(memory), provider, [hand], says="Second.")
-    assert results_in(provider.requests[1]) == [UNKNOWN_OUTCOME]
+    assert results_in(provider.requests[1]) == [UNKNOWN_OUTCOME_TEXT]
     assert "Second." in str(provider.requests[1]["messages"])
     assert valid(provider)
 
@@ -306,7 +311,7 @@ async def test_a_worker_that_was_overtaken_in_a_tool_stops_and_its_result_is_not
         go_on.set()
         with pytest.raises(StaleOwner):
             await turn
-    assert await texts(store, "tool") == [UNKNOWN_OUTCOME]
+    assert await texts(store, "tool") == [UNKNOWN_OUTCOME_TEXT]
     assert await texts(store, "assistant") == ["", "Done."]
     assert len(hand.asked) == 1
     assert valid(provider)
@@ -322,7 +327,7 @@ async def test_a_worker_that_was_overtaken_in_a_reply_records_none_and_starts_no
         async def send(self, request):
             async for event in super().send(request):
                 yield event
-            await second.claim()
+            await second.claim_turn()
 
     provider = Slow("anthropic", [replies])
     with pytest.raises(StaleOwner):
@@ -337,18 +342,18 @@ async def test_no_tool_is_started_by_a_worker_that_was_overtaken(memory):
     first, second = await create(memory), await reopened(memory)
 
     async def overtaken(_):
-        await second.claim()
+        await second.claim_turn()
         return "too late"
 
     hands = [Hand(name="a", gives=overtaken), Hand(name="b")]
     store = first.store
     slow = _Held(store)
     first.store = slow
-    calls = [Call(name="a", id="a"), Call(name="b", id="b")]
+    calls = [ScriptedCall(name="a", id="a"), ScriptedCall(name="b", id="b")]
     provider = ScriptedProvider("anthropic", [calls])
     with pytest.raises(StaleOwner):
         async with asyncio.timeout(WAIT):
-            await run_turn(first, provider, [hand.tool for hand in hands], says=say())
+            await run_turn(first, provider, [hand.tool for hand in hands], message=say())
     assert [len(hand.asked) for hand in hands] == [1, 0]
     assert len(await started(memory)) == 1
     assert await texts(memory, "tool") == []
@@ -362,6 +367,8 @@ class _Held(Wrapped):
             claimed = 1
             while claimed < 2:
                 log = [event.body async for event in self.inner.events(session)]
-                claimed = sum(isinstance(body, Turn) and body.state == "claimed" for body in log)
+                claimed = sum(
+                    isinstance(body, TurnStateChange) and body.state == "claimed" for body in log
+                )
                 await asyncio.sleep(0)
         await self.inner.append(session, events, epoch=epoch)

@@ -5,9 +5,9 @@ import pytest
 from tests.conversations import prose
 from tests.turn.acting import BELIEVED, act, chat, create, notices, of, reopened, texts
 from tests.turn.narrow import Narrow
-from trimtab.core.event import Usage
-from trimtab.session.happenings import COMPACTED, Ended, Restarted
-from trimtab.testing import Answer, ScriptedProvider
+from trimtab.log.event import Usage
+from trimtab.session.events import COMPACTED_NOTICE, ModelCallRetried, TurnFinished
+from trimtab.testing import ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
@@ -19,12 +19,12 @@ LOCAL = {**BELIEVED, "model": "llama3.1:8b"}
 async def test_a_server_that_cuts_in_silence_is_seen(memory, stream):
     session = await create(memory, "openai_chat", **LOCAL)
     await chat(session, 30, 1_500)
-    cut = Answer(text="About what?", usage=Usage(input=2_048, output=5))
+    cut = ScriptedReply(text="About what?", usage=Usage(input=2_048, output=5))
     provider = ScriptedProvider("openai_chat", [cut, "Fine."])
     told = await act(session, provider, stream=stream)
-    assert session.window.learned_limit == 2_048
-    assert notices(told) == [COMPACTED]
-    assert "were sent and 2,048 read" in of(Restarted, told)[0].why
+    assert session.window.accounting.learned_limit == 2_048
+    assert notices(told) == [COMPACTED_NOTICE]
+    assert "were sent and 2,048 read" in of(ModelCallRetried, told)[0].reason
     assert (await texts(memory, "assistant"))[-1] == "Fine."
     assert "About what?" not in await texts(memory, "assistant")
     assert session.window.last_call is not None
@@ -42,8 +42,8 @@ async def test_a_server_that_counts_less_than_we_do_is_taken_for_one_that_cuts_o
     provider = Narrow("openai_chat", ["Fine."] * 99, window=1_000_000, heavier=counts)
     for turn in range(12):
         told = await act(session, provider, says=f"{turn} {prose(400)}")
-        assert told[-1] == Ended(why="done", calls=1)
-        learned.append(session.window.learned_limit)
+        assert told[-1] == TurnFinished(reason="done", calls=1)
+        learned.append(session.window.accounting.learned_limit)
     assert len(set(learned)) == 1
     assert learned[0] is not None
     assert learned[0] >= 1_000
@@ -53,14 +53,14 @@ async def test_a_server_that_counts_less_than_we_do_is_taken_for_one_that_cuts_o
 async def test_a_server_that_cuts_more_than_before_is_seen_again(memory):
     session = await create(memory, "openai_chat", **LOCAL)
     await chat(session, 30, 1_500)
-    cut = Answer(text="What?", usage=Usage(input=4_096, output=5))
-    worse = Answer(text="What?", usage=Usage(input=1_024, output=5))
+    cut = ScriptedReply(text="What?", usage=Usage(input=4_096, output=5))
+    worse = ScriptedReply(text="What?", usage=Usage(input=1_024, output=5))
     provider = ScriptedProvider("openai_chat", [cut, "Fine.", worse, "Good."])
     await act(session, provider)
-    assert session.window.learned_limit == 4_096
+    assert session.window.accounting.learned_limit == 4_096
     told = await act(session, provider, says=prose(2_000))
-    assert session.window.learned_limit == 1_024
-    assert "and 1,024 read" in of(Restarted, told)[0].why
+    assert session.window.accounting.learned_limit == 1_024
+    assert "and 1,024 read" in of(ModelCallRetried, told)[0].reason
 
 
 @pytest.mark.parametrize(
@@ -77,22 +77,22 @@ async def test_a_server_that_cuts_more_than_before_is_seen_again(memory):
 async def test_what_was_learned_of_another_model_or_window_is_forgotten(memory, changes, kept):
     session = await create(memory, "openai_chat", **LOCAL)
     await chat(session, 30, 1_500)
-    cut = Answer(text="What?", usage=Usage(input=2_048, output=5))
+    cut = ScriptedReply(text="What?", usage=Usage(input=2_048, output=5))
     await act(session, ScriptedProvider("openai_chat", [cut, "Fine."]))
     await session.configure(**changes)
-    assert session.window.learned_limit == (2_048 if kept else None)
+    assert session.window.accounting.learned_limit == (2_048 if kept else None)
     limit, source = (2_048, "learned") if kept else (changes.get("context_window"), "")
     assert session.budget().limit == (limit or 100_000)
     assert (session.budget().source == "learned") == (source == "learned")
     twin = await reopened(memory)
-    assert twin.window.learned_limit == session.window.learned_limit
+    assert twin.window.accounting.learned_limit == session.window.accounting.learned_limit
 
 
 async def test_usage_that_an_estimate_can_explain_is_no_cut(memory):
     session = await create(memory, "openai_chat", **LOCAL)
     await chat(session, 30, 1_500)
     size = session.window.tokens
-    answer = Answer(text="Fine.", usage=Usage(input=int(size * 0.8), output=5))
+    answer = ScriptedReply(text="Fine.", usage=Usage(input=int(size * 0.8), output=5))
     told = await act(session, ScriptedProvider("openai_chat", [answer]))
-    assert told[-1] == Ended(why="done", calls=1)
-    assert not of(Restarted, told)
+    assert told[-1] == TurnFinished(reason="done", calls=1)
+    assert not of(ModelCallRetried, told)

@@ -15,30 +15,38 @@ from tests.turn.acting import (
     texts,
     words_in,
 )
-from trimtab.core.event import Outcome, Usage
-from trimtab.providers.provider import CUT_SHORT, TRANSIENT, Failure, ProviderError
-from trimtab.providers.retrying import retrying
-from trimtab.session.happenings import COMPACTED, Ended, Piece, Replied, Restarted
-from trimtab.session.recover import BROKEN_STREAMS
-from trimtab.testing import Answer, Broken, ScriptedProvider
+from trimtab.log.event import CallOutcome, Usage
+from trimtab.providers.base import STREAM_CUT_SHORT, TRANSIENT_KINDS, ProviderError, ProviderFailure
+from trimtab.providers.retries import with_retries
+from trimtab.session.events import (
+    COMPACTED_NOTICE,
+    AssistantReplied,
+    ModelCallRetried,
+    TextDelta,
+    TurnFinished,
+)
+from trimtab.session.recovery import MAX_BROKEN_STREAM_RETRIES
+from trimtab.testing import BrokenReply, ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("dialect", MODELS)
-@pytest.mark.parametrize("kind", sorted(TRANSIENT))
+@pytest.mark.parametrize("kind", sorted(TRANSIENT_KINDS))
 async def test_a_stream_that_breaks_off_is_asked_for_again(memory, dialect, kind):
     session = await create(memory, dialect)
-    failure = Failure(kind=kind, message="connection lost")
-    broken = Broken(answer=Answer(text=prose(300, "void")), failure=failure, events=6)
+    failure = ProviderFailure(kind=kind, message="connection lost")
+    broken = BrokenReply(
+        reply=ScriptedReply(text=prose(300, "void")), failure=failure, events_before_failure=6
+    )
     told = await act(session, ScriptedProvider(dialect, [broken, "Whole."]))
-    at = told.index(Restarted(why="connection lost"))
-    assert of(Piece, told[:at])
-    assert "".join(piece.text for piece in of(Piece, told[at:])) == "Whole."
-    assert len(of(Replied, told)) == 1
+    at = told.index(ModelCallRetried(reason="connection lost"))
+    assert of(TextDelta, told[:at])
+    assert "".join(piece.text for piece in of(TextDelta, told[at:])) == "Whole."
+    assert len(of(AssistantReplied, told)) == 1
     assert await texts(memory, "assistant") == ["Whole."]
     assert await texts(memory, "user") == ["Go."]
-    assert [each.status for each in await found(memory, Outcome)] == ["error", "ok"]
+    assert [each.status for each in await found(memory, CallOutcome)] == ["error", "ok"]
 
 
 @pytest.mark.parametrize("dialect", MODELS)
@@ -54,7 +62,7 @@ async def test_a_stream_that_simply_ends_is_asked_for_again(memory, dialect):
 
     session = await create(memory, dialect)
     told = await act(session, Ends(dialect, [prose(300, "void"), "Whole."]))
-    assert len(of(Restarted, told)) == 1
+    assert len(of(ModelCallRetried, told)) == 1
     assert await texts(memory, "assistant") == ["Whole."]
 
 
@@ -70,7 +78,7 @@ async def test_a_server_that_refuses_streams_without_a_word_is_asked_for_the_who
         async def send(self, request):
             streamed.append(request.get("stream", False))
             if streamed[-1]:
-                raise ProviderError(CUT_SHORT)
+                raise ProviderError(STREAM_CUT_SHORT)
             async for event in super().send(request):
                 yield event
 
@@ -79,37 +87,39 @@ async def test_a_server_that_refuses_streams_without_a_word_is_asked_for_the_who
 
     session = await create(memory, "openai_chat")
     mute = Mute("openai_chat", ["Whole."])
-    told = await act(session, retrying(mute, attempts=3, sleep=sleep) if waits else mute)
+    told = await act(session, with_retries(mute, max_attempts=3, sleep=sleep) if waits else mute)
     assert streamed == [*([True] * (3 if waits else 1)), False]
     assert await texts(memory, "assistant") == ["Whole."]
-    assert told[-1] == Ended(why="done", calls=1)
+    assert told[-1] == TurnFinished(reason="done", calls=1)
 
 
-@pytest.mark.parametrize("kind", sorted(TRANSIENT))
+@pytest.mark.parametrize("kind", sorted(TRANSIENT_KINDS))
 async def test_a_stream_that_always_breaks_off_is_not_asked_for_for_ever(memory, kind):
     session = await create(memory)
-    failure = Failure(kind=kind, message="not now")
-    broken = Broken(answer=Answer(text=prose(300, "void")), failure=failure, events=6)
+    failure = ProviderFailure(kind=kind, message="not now")
+    broken = BrokenReply(
+        reply=ScriptedReply(text=prose(300, "void")), failure=failure, events_before_failure=6
+    )
     provider = ScriptedProvider("anthropic", [broken] * 99)
     with pytest.raises(ProviderError, match="not now"):
         await act(session, provider)
-    assert len(provider.requests) == 1 + BROKEN_STREAMS
+    assert len(provider.requests) == 1 + MAX_BROKEN_STREAM_RETRIES
     assert session.epoch is None
     told = await act(session, ScriptedProvider("anthropic", ["Now."]), says=None)
-    assert told[-1] == Ended(why="done", calls=1)
+    assert told[-1] == TurnFinished(reason="done", calls=1)
 
 
-@pytest.mark.parametrize("kind", sorted(TRANSIENT))
+@pytest.mark.parametrize("kind", sorted(TRANSIENT_KINDS))
 async def test_what_may_pass_is_retried_by_the_one_layer_that_waits_and_by_no_other(memory, kind):
     session = await create(memory)
-    bare = ScriptedProvider("anthropic", [Failure(kind=kind, message="not now")] * 99)
+    bare = ScriptedProvider("anthropic", [ProviderFailure(kind=kind, message="not now")] * 99)
     waits: list[float] = []
 
     async def sleep(seconds):
         waits.append(seconds)
 
     with pytest.raises(ProviderError, match="not now"):
-        await act(session, retrying(bare, attempts=4, sleep=sleep))
+        await act(session, with_retries(bare, max_attempts=4, sleep=sleep))
     assert (len(bare.requests), len(waits)) == (4, 3)
 
 
@@ -117,10 +127,10 @@ async def test_what_may_pass_is_retried_by_the_one_layer_that_waits_and_by_no_ot
 async def test_a_full_window_told_as_a_stop_reason_is_an_overflow(memory, stream):
     session = await create(memory, **BELIEVED)
     await chat(session, 40, 2_000)
-    cut = Answer(text="And so", stop="model_context_window_exceeded")
+    cut = ScriptedReply(text="And so", stop="model_context_window_exceeded")
     provider = ScriptedProvider("anthropic", [cut, "Fine."])
     told = await act(session, provider, stream=stream)
-    assert notices(told) == [COMPACTED]
+    assert notices(told) == [COMPACTED_NOTICE]
     assert len(words_in(provider.requests[1])) < len(words_in(provider.requests[0]))
     assert "And so" not in await texts(memory, "assistant")
     assert (await texts(memory, "assistant"))[-1] == "Fine."
@@ -131,16 +141,16 @@ async def test_a_full_window_told_as_a_stop_reason_is_an_overflow(memory, stream
 async def test_a_full_window_below_the_one_believed_in_is_learned(memory, stream, read, learned):
     session = await create(memory, **BELIEVED)
     await chat(session, 40, 2_000)
-    full = Answer(
+    full = ScriptedReply(
         text="And so",
         stop="model_context_window_exceeded",
         usage=Usage(input=read, output=500),
     )
     provider = ScriptedProvider("anthropic", [full, "Fine."])
     told = await act(session, provider, stream=stream)
-    assert session.window.learned_limit == learned
+    assert session.window.accounting.learned_limit == learned
     # Less output would end the same reply sooner: it is the context that shrinks.
-    assert notices(told) == [COMPACTED]
+    assert notices(told) == [COMPACTED_NOTICE]
     first, second = provider.requests
     assert len(words_in(second)) < len(words_in(first))
     assert second["max_tokens"] > 500
@@ -175,6 +185,6 @@ async def test_an_overflow_inside_a_stream_is_one(memory, dialect, early):
     await chat(session, 40, 2_000)
     provider = Fails(dialect, [prose(300), "Fine."])
     told = await act(session, provider)
-    assert notices(told) == [COMPACTED]
+    assert notices(told) == [COMPACTED_NOTICE]
     assert len(words_in(provider.requests[1])) < len(words_in(provider.requests[0]))
     assert (await texts(memory, "assistant"))[-1] == "Fine."

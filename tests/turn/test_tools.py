@@ -23,12 +23,12 @@ from tests.turn.acting import (
     texts,
     valid,
 )
-from trimtab.core.event import Said
-from trimtab.core.message import Media, Text
-from trimtab.session.happenings import Ended, ToolBegan, ToolEnded
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import Media, Text
+from trimtab.session.events import ToolFinished, ToolStarted, TurnFinished
 from trimtab.session.tools import Tool
 from trimtab.session.turn import MAX_TOOL_ITERATIONS, run_turn
-from trimtab.testing import Call, ScriptedProvider
+from trimtab.testing import ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -47,18 +47,18 @@ async def test_parallel_calls_run_side_by_side_and_are_sent_in_call_order(store)
             await over[names[later]].wait()
         return f"from {asked.name}"
 
-    provider = claude([Call(name=name) for name in names], "Done.")
+    provider = claude([ScriptedCall(name=name) for name in names], "Done.")
     told = []
 
     def tell(happening):
         told.append(happening)
-        if isinstance(happening, ToolEnded):
+        if isinstance(happening, ToolFinished):
             over[happening.call.name].set()
 
     tools = [Hand(name=name, gives=gives).tool for name in names]
     async with asyncio.timeout(WAIT):
-        await run_turn(session, provider, tools, says=say(), tell=tell)
-    assert [each.call.name for each in of(ToolEnded, told)] == ["c", "b", "a"]
+        await run_turn(session, provider, tools, message=say(), on_event=tell)
+    assert [each.call.name for each in of(ToolFinished, told)] == ["c", "b", "a"]
     assert await texts(store, "tool") == ["from c", "from b", "from a"]
     assert results_in(provider.requests[1]) == ["from a", "from b", "from c"]
     assert len(set(await started(store))) == 3
@@ -68,16 +68,16 @@ async def test_parallel_calls_run_side_by_side_and_are_sent_in_call_order(store)
 async def test_a_model_that_never_stops_calling_is_stopped(memory, most):
     assert MAX_TOOL_ITERATIONS == 25
     session, hand = await create(memory), Hand()
-    provider = claude(*[Call(name="read")] * (most + 1))
+    provider = claude(*[ScriptedCall(name="read")] * (most + 1))
     how = {} if most == MAX_TOOL_ITERATIONS else {"max_tool_iterations": most}
     told = await act(session, provider, [hand], **how)
-    assert told[-1] == Ended(why="iterations", calls=most)
+    assert told[-1] == TurnFinished(reason="iterations", calls=most)
     assert len(hand.asked) == len(provider.requests) == most
     assert len(await texts(memory, "tool")) == most
     # Whoever asks on gets on.
     provider = claude("So far, so good.")
     told = await act(session, provider, [hand], says="Well?")
-    assert told[-1] == Ended(why="done", calls=1)
+    assert told[-1] == TurnFinished(reason="done", calls=1)
     assert valid(provider)
 
 
@@ -89,11 +89,11 @@ async def test_a_tool_that_takes_too_long_is_given_up_and_the_others_are_not(mem
         await never.wait()
 
     slow = Hand(name="slow", gives=hangs, own={"timeout": 0.01})
-    provider = claude([Call(name="slow"), Call(name="read")], "Well.")
+    provider = claude([ScriptedCall(name="slow"), ScriptedCall(name="read")], "Well.")
     async with asyncio.timeout(WAIT):
         told = await act(session, provider, [slow, Hand()])
     assert results_in(provider.requests[1]) == ["slow was given up after 0.01 seconds", "done"]
-    assert {each.call.name: each.is_error for each in of(ToolEnded, told)} == {
+    assert {each.call.name: each.is_error for each in of(ToolFinished, told)} == {
         "slow": True,
         "read": False,
     }
@@ -106,7 +106,7 @@ async def test_a_timeout_of_the_tools_own_is_told_as_its_own(memory, seconds):
     async def impatient(_):
         raise TimeoutError("no answer from the printer")
 
-    provider = claude(Call(name="read"), "Well.")
+    provider = claude(ScriptedCall(name="read"), "Well.")
     await act(session, provider, [Hand(gives=impatient, own={"timeout": seconds})])
     assert await texts(memory, "tool") == ["TimeoutError: no answer from the printer"]
 
@@ -117,13 +117,13 @@ async def test_what_a_tool_raises_is_its_result(memory):
     async def breaks(_):
         raise KeyError("no such file")
 
-    provider = claude(Call(name="read"), "I see.")
+    provider = claude(ScriptedCall(name="read"), "I see.")
     told = await act(session, provider, [Hand(gives=breaks)])
     assert await texts(memory, "tool") == ["KeyError: 'no such file'"]
-    (said,) = [each for each in await found(memory, Said) if each.message.results]
+    (said,) = [each for each in await found(memory, MessageAdded) if each.message.results]
     assert said.message.results[0].is_error
-    assert of(ToolEnded, told)[0].is_error
-    assert told[-1] == Ended(why="done", calls=2)
+    assert of(ToolFinished, told)[0].is_error
+    assert told[-1] == TurnFinished(reason="done", calls=2)
 
 
 @pytest.mark.parametrize("given", [None, {"a": 1}, 7, ["text"], b"bytes"], ids=repr)
@@ -133,8 +133,8 @@ async def test_what_is_no_result_is_an_error_and_not_the_end_of_the_turn(memory,
     async def gives(_):
         return given
 
-    told = await act(session, claude(Call(name="read"), "I see."), [Hand(gives=gives)])
-    assert of(ToolEnded, told)[0].is_error
+    told = await act(session, claude(ScriptedCall(name="read"), "I see."), [Hand(gives=gives)])
+    assert of(ToolFinished, told)[0].is_error
     assert "a tool gives a text or parts of content" in (await texts(memory, "tool"))[0]
 
 
@@ -145,9 +145,9 @@ async def test_a_tool_may_give_parts(memory):
     async def gives(_):
         return [Text(text="a picture"), picture]
 
-    provider = claude(Call(name="read"), "I see.")
+    provider = claude(ScriptedCall(name="read"), "I see.")
     await act(session, provider, [Hand(gives=gives)])
-    (said,) = [each for each in await found(memory, Said) if each.message.results]
+    (said,) = [each for each in await found(memory, MessageAdded) if each.message.results]
     assert said.message.results[0].content == (Text(text="a picture"), picture)
     assert valid(provider)
 
@@ -159,19 +159,19 @@ async def test_a_picture_that_no_provider_takes_is_told_in_words(memory):
     async def gives(_):
         return [Text(text="a picture"), cut]
 
-    provider = claude(Call(name="read"), "It is broken.")
+    provider = claude(ScriptedCall(name="read"), "It is broken.")
     told = await act(session, provider, [Hand(gives=gives)])
     why = "nobody can draw it: it is cut off after 20 bytes"
     [result] = await texts(memory, "tool")
     assert result == f"a picture\n[image (image/png) left out: {why}]"
-    assert of(ToolEnded, told)[0].text == result
+    assert of(ToolFinished, told)[0].text == result
     assert why in str(provider.requests[1])
     assert valid(provider)
 
 
 async def test_a_tool_that_nobody_has_is_answered_with_those_there_are(memory):
     session = await create(memory)
-    provider = claude(Call(name="write"), "Sorry.")
+    provider = claude(ScriptedCall(name="write"), "Sorry.")
     await act(session, provider, [Hand(name="read"), Hand(name="list")])
     assert await texts(memory, "tool") == ["unknown tool; there is list, read"]
     assert await started(memory) == []
@@ -189,7 +189,7 @@ async def test_a_tool_that_nobody_has_is_answered_with_those_there_are(memory):
 )
 async def test_arguments_that_are_no_object_reach_no_tool(memory, arguments, says):
     session, hand = await create(memory, "openai_chat", context_window=400_000), Hand()
-    call = Call(name="read", arguments=arguments)
+    call = ScriptedCall(name="read", arguments=arguments)
     provider = ScriptedProvider("openai_chat", [call, "Sorry."])
     await act(session, provider, [hand])
     assert hand.asked == []
@@ -200,12 +200,12 @@ async def test_a_call_that_is_not_permitted_never_starts(memory):
     async def never(asked):
         return f"{asked.arguments['path']} is not yours to read"
 
-    session, hand = await create(memory), Hand(own={"permit": never})
-    provider = claude(Call(name="read", arguments={"path": "a"}), "I see.")
+    session, hand = await create(memory), Hand(own={"check_permission": never})
+    provider = claude(ScriptedCall(name="read", arguments={"path": "a"}), "I see.")
     told = await act(session, provider, [hand])
     assert hand.asked == []
     assert await started(memory) == []
-    assert [(each.text, each.is_error) for each in of(ToolEnded, told)] == [
+    assert [(each.text, each.is_error) for each in of(ToolFinished, told)] == [
         ("a is not yours to read", True)
     ]
     assert results_in(provider.requests[1]) == ["a is not yours to read"]
@@ -219,8 +219,8 @@ async def test_whoever_is_asked_may_take_longer_than_the_tool(memory):
         asked.set()
         await asyncio.sleep(0.1)
 
-    session, hand = await create(memory), Hand(own={"permit": slowly, "timeout": 0.01})
-    await act(session, claude(Call(name="read"), "Done."), [hand])
+    session, hand = await create(memory), Hand(own={"check_permission": slowly, "timeout": 0.01})
+    await act(session, claude(ScriptedCall(name="read"), "Done."), [hand])
     assert asked.is_set()
     assert await texts(memory, "tool") == ["done"]
 
@@ -235,9 +235,9 @@ async def test_a_turn_that_ends_while_somebody_is_asked_asks_again(memory):
         if answers == 1:
             await asyncio.Event().wait()
 
-    session, hand = await create(memory), Hand(own={"permit": permit})
-    provider = claude(Call(name="read"), "Done.")
-    running = asyncio.create_task(run_turn(session, provider, [hand.tool], says=say()))
+    session, hand = await create(memory), Hand(own={"check_permission": permit})
+    provider = claude(ScriptedCall(name="read"), "Done.")
+    running = asyncio.create_task(run_turn(session, provider, [hand.tool], message=say()))
     await asyncio.wait_for(waits.wait(), WAIT)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -250,7 +250,7 @@ async def test_a_turn_that_ends_while_somebody_is_asked_asks_again(memory):
 
 async def test_no_arguments_are_an_empty_object(memory):
     session, hand = await create(memory, "openai_chat"), Hand()
-    provider = ScriptedProvider("openai_chat", [Call(name="read", arguments=""), "Done."])
+    provider = ScriptedProvider("openai_chat", [ScriptedCall(name="read", arguments=""), "Done."])
     await act(session, provider, [hand])
     assert hand.asked[0].arguments == {}
 
@@ -268,9 +268,9 @@ async def test_ids_that_come_twice_in_one_reply_keep_their_results_apart(memory)
         return f"of {asked.arguments['path']}"
 
     calls = [
-        Call(name="read", id="x", arguments={"path": "1"}),
-        Call(name="read", id="x", arguments={"path": "2"}),
-        Call(name="read", id="y", arguments={"path": "3"}),
+        ScriptedCall(name="read", id="x", arguments={"path": "1"}),
+        ScriptedCall(name="read", id="x", arguments={"path": "2"}),
+        ScriptedCall(name="read", id="y", arguments={"path": "3"}),
     ]
     hand, provider = Hand(gives=gives), ScriptedProvider("openai_chat", [calls, "Done."])
     async with asyncio.timeout(WAIT):
@@ -284,7 +284,7 @@ async def test_ids_that_come_twice_in_one_reply_keep_their_results_apart(memory)
 async def test_an_id_that_comes_again_in_a_turn_has_another_key(memory):
     """Some servers number the calls of each reply from 0."""
     session, hand = await create(memory, "openai_chat"), Hand()
-    call = Call(name="read", id="call_0")
+    call = ScriptedCall(name="read", id="call_0")
     provider = ScriptedProvider("openai_chat", [call, call, "Done."])
     await act(session, provider, [hand])
     assert len(set(hand.keys)) == 2
@@ -295,20 +295,20 @@ async def test_recall_tools_are_answered_within_bounds_and_under_the_policy(memo
     session = await create(memory, recall=True, policy="compact")
     long = "\n".join(f"line {n} of the long file" for n in range(4_000))
     hand = Hand(gives=long)
-    provider = claude(Call(name="read"), "It is long.")
+    provider = claude(ScriptedCall(name="read"), "It is long.")
     await act(session, provider, [hand])
     assert len(results_in(provider.requests[1])[0]) < len(long)
     (handle,) = [
         f"m{event.seq}.0"
         async for event in memory.events("s")
-        if isinstance(event.body, Said) and event.body.message.results
+        if isinstance(event.body, MessageAdded) and event.body.message.results
     ]
     provider = claude(
         [
-            Call(name="recall", arguments={"handle": handle, "lines": "3990-3992"}),
-            Call(name="search_history", arguments={"query": "long file"}),
-            Call(name="recall", arguments={"handle": "m999"}),
-            Call(name="recall", arguments={"handle": handle}),
+            ScriptedCall(name="recall", arguments={"handle": handle, "lines": "3990-3992"}),
+            ScriptedCall(name="search_history", arguments={"query": "long file"}),
+            ScriptedCall(name="recall", arguments={"handle": "m999"}),
+            ScriptedCall(name="recall", arguments={"handle": handle}),
         ],
         "There it is.",
     )
@@ -322,15 +322,15 @@ async def test_recall_tools_are_answered_within_bounds_and_under_the_policy(memo
     assert len(kept) < len(long)  # an answer is bounded,
     assert len(whole) < len(kept)  # and what is sent of it is what the policy leaves
     assert len(hand.asked) == 1
-    assert len(of(ToolBegan, told)) == len(of(ToolEnded, told)) == 4
-    assert [said.recalled for said in await found(memory, Said) if said.message.results] == [
-        *(False, True, True, True, True)
-    ]
+    assert len(of(ToolStarted, told)) == len(of(ToolFinished, told)) == 4
+    assert [
+        said.recalled for said in await found(memory, MessageAdded) if said.message.results
+    ] == [*(False, True, True, True, True)]
 
 
 async def test_recall_tools_that_were_not_offered_are_unknown(memory):
     session = await create(memory, recall=False)
-    provider = claude(Call(name="recall", arguments={"handle": "m1"}), "Sorry.")
+    provider = claude(ScriptedCall(name="recall", arguments={"handle": "m1"}), "Sorry.")
     await act(session, provider, [Hand()])
     assert await texts(memory, "tool") == ["unknown tool; there is read"]
 
@@ -360,7 +360,7 @@ async def test_tools_in_another_dialects_form_are_set_once_too(memory):
     assert tool.name == "read"
     provider = ScriptedProvider("openai_chat", ["One.", "Two."])
     for words in ("a", "b"):
-        await run_turn(session, provider, [tool], says=say(words))
+        await run_turn(session, provider, [tool], message=say(words))
     assert len(settings_in(await log(memory))) == 2
 
 

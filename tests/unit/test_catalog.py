@@ -3,10 +3,16 @@ import json
 import pytest
 
 from trimtab import catalog
-from trimtab.catalog import Entry, cheap_model, default_context_window, lookup, resolve
-from trimtab.core import token_weights
+from trimtab.catalog import (
+    ModelInfo,
+    default_context_window,
+    find_makers_cheap_model,
+    find_model_info,
+    resolve_model_info,
+)
+from trimtab.tokens import weights
 
-KNOWN = sorted(catalog._catalog())
+KNOWN = sorted(catalog._load_catalog())
 
 
 @pytest.mark.parametrize(
@@ -67,23 +73,23 @@ def test_window_patterns_ignore_case_and_position():
     ],
 )
 def test_dated_prefixed_and_suffixed_names_find_their_model(asked, found):
-    entry = lookup(asked)
+    entry = find_model_info(asked)
     assert entry is not None
     assert entry.name == found
 
 
 @pytest.mark.parametrize("name", ["claude-opus-4-99", "gpt-5.77", "gpt-4-1106-preview", "o33", ""])
 def test_a_further_version_is_not_taken_for_the_model_it_starts_with(name):
-    assert lookup(name) is None
+    assert find_model_info(name) is None
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_entry_is_consistent_and_survives_json(name):
-    entry = lookup(name)
+    entry = find_model_info(name)
     assert entry is not None
     assert 0 < entry.input_limit <= entry.context_window
     assert 0 < entry.max_output <= entry.context_window
-    assert entry.tokenizer is None or entry.tokenizer in token_weights.WEIGHTS
+    assert entry.tokenizer is None or entry.tokenizer in weights.WEIGHTS_BY_FAMILY
     assert entry.dialect in {"anthropic", "openai_chat", "openai_responses"}
     assert entry.soft_window is None or entry.soft_window < entry.context_window
     assert (entry.cache_style == "none") == (entry.cache_read == 1.0)
@@ -91,7 +97,7 @@ def test_every_entry_is_consistent_and_survives_json(name):
         assert 0 < entry.cache_read < 1 <= entry.cache_write
         assert entry.cache_ttl > 0
         assert entry.cache_minimum > 0
-    assert Entry.from_json(json.loads(json.dumps(entry.to_json()))) == entry
+    assert ModelInfo.from_json(json.loads(json.dumps(entry.to_json()))) == entry
 
 
 @pytest.mark.parametrize(
@@ -106,26 +112,26 @@ def test_every_entry_is_consistent_and_survives_json(name):
     ],
 )
 def test_claude_changed_its_tokenizer_with_opus_4_7(name, family):
-    assert resolve(name).tokenizer == family
+    assert resolve_model_info(name).tokenizer == family
 
 
 def test_openai_writes_to_the_cache_for_free_until_5_6():
-    before, after = resolve("gpt-5.5"), resolve("gpt-5.6")
+    before, after = resolve_model_info("gpt-5.5"), resolve_model_info("gpt-5.6")
     assert (before.cache_style, before.cache_write) == ("automatic", 1.0)
     assert (after.cache_style, after.cache_write) == ("marks", 1.25)
     assert before.soft_window == after.soft_window == 272_000
 
 
 def test_cache_prices_follow_from_the_ratios():
-    entry = resolve("claude-opus-5")
+    entry = resolve_model_info("claude-opus-5")
     assert entry.cache_read_price == pytest.approx(0.5)
     assert entry.cache_write_price == pytest.approx(6.25)
-    assert resolve("unheard-of").cache_read_price is None
-    assert resolve("unheard-of").cache_write_price is None
+    assert resolve_model_info("unheard-of").cache_read_price is None
+    assert resolve_model_info("unheard-of").cache_write_price is None
 
 
 def test_an_unknown_model_is_assumed_uncached_and_of_no_known_tokenizer():
-    assert resolve("house-model") == Entry(
+    assert resolve_model_info("house-model") == ModelInfo(
         name="house-model",
         context_window=128_000,
         input_limit=128_000,
@@ -151,7 +157,7 @@ def test_an_unknown_model_is_assumed_uncached_and_of_no_known_tokenizer():
     ],
 )
 def test_the_dialect_of_an_unknown_model_is_guessed_from_its_name(name, dialect, param):
-    entry = resolve(name)
+    entry = resolve_model_info(name)
     assert (entry.dialect, entry.output_param) == (dialect, param)
 
 
@@ -177,7 +183,7 @@ def test_the_dialect_of_an_unknown_model_is_guessed_from_its_name(name, dialect,
     ],
 )
 def test_what_chat_completions_does_not_serve_is_called_in_responses(name):
-    entry = resolve(name)
+    entry = resolve_model_info(name)
     assert (entry.dialect, entry.output_param) == ("openai_responses", "max_completion_tokens")
 
 
@@ -186,23 +192,25 @@ def test_what_chat_completions_does_not_serve_is_called_in_responses(name):
     ["o1", "o3", "o4-mini", "gpt-5", "gpt-5.1-chat-latest", "gpt-5.6-sol", "gpt-4o", "gpt-5-prosa"],
 )
 def test_what_both_of_openai_s_apis_serve_stays_in_chat_completions(name):
-    assert resolve(name).dialect == "openai_chat"
+    assert resolve_model_info(name).dialect == "openai_chat"
 
 
 @pytest.mark.parametrize("name", ["openai/o3-pro", "openrouter/openai/gpt-5-codex"])
 def test_at_somebody_else_s_server_such_a_model_stays_in_chat_completions(name):
-    assert resolve(name).dialect == "openai_chat"
+    assert resolve_model_info(name).dialect == "openai_chat"
 
 
 def test_the_users_values_come_before_the_catalogs():
-    entry = resolve("claude-opus-5", entry={"input_price": 1.0, "dialect": "openai_chat"})
+    entry = resolve_model_info(
+        "claude-opus-5", overrides={"input_price": 1.0, "dialect": "openai_chat"}
+    )
     assert (entry.input_price, entry.dialect) == (1.0, "openai_chat")
     assert entry.context_window == 1_000_000
 
 
 @pytest.mark.parametrize("window", [50_000, 3_000_000])
 def test_a_window_set_by_the_user_moves_the_input_limit_with_it(window):
-    entry = resolve("gpt-5", entry={"context_window": window})
+    entry = resolve_model_info("gpt-5", overrides={"context_window": window})
     assert (entry.context_window, entry.input_limit) == (window, window)
     assert entry.max_output == min(128_000, window)
 
@@ -217,19 +225,19 @@ def test_a_window_set_by_the_user_moves_the_input_limit_with_it(window):
 )
 def test_a_wrong_value_is_refused_and_named(values, message):
     with pytest.raises(ValueError, match=message):
-        resolve("gpt-5", entry=values)
+        resolve_model_info("gpt-5", overrides=values)
 
 
 @pytest.mark.parametrize("value", ["1", None, True, [1]])
 def test_a_number_that_is_none_is_refused_and_named(value):
     with pytest.raises(TypeError, match=r"context_window is .*; it must be a number"):
-        resolve("gpt-5", entry={"context_window": value})
-    assert resolve("gpt-5", entry={"soft_window": None}).soft_window is None
+        resolve_model_info("gpt-5", overrides={"context_window": value})
+    assert resolve_model_info("gpt-5", overrides={"soft_window": None}).soft_window is None
 
 
 def test_an_entry_stored_by_a_later_version_is_still_read():
-    stored = resolve("gpt-5").to_json() | {"colour": "blue"}
-    assert Entry.from_json(stored) == resolve("gpt-5")
+    stored = resolve_model_info("gpt-5").to_json() | {"colour": "blue"}
+    assert ModelInfo.from_json(stored) == resolve_model_info("gpt-5")
 
 
 @pytest.mark.parametrize(
@@ -251,11 +259,11 @@ def test_an_entry_stored_by_a_later_version_is_still_read():
     ],
 )
 def test_the_cheap_model_is_the_maker_s_own_and_never_dearer(model, cheap):
-    assert cheap_model(model) == cheap
+    assert find_makers_cheap_model(model) == cheap
 
 
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_cheap_model_is_known_and_its_own_cheap_one(name):
-    cheap = cheap_model(name)
-    assert lookup(cheap) is not None
-    assert cheap_model(cheap) == cheap
+    cheap = find_makers_cheap_model(name)
+    assert find_model_info(cheap) is not None
+    assert find_makers_cheap_model(cheap) == cheap

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.conversations import calls, prose, result, said, system, user
-from trimtab import CannotFit, Ledger, check, fit
-from trimtab.core.event import Edit, Repair
+from trimtab import CannotFit, ContextReport, check, fit
+from trimtab.log.event import Edit, ToolResultRepair
 
 BIG: dict[str, Any] = {"model": "gpt-4o", "context_window": 1_000_000}
 SMALL: dict[str, Any] = {
@@ -32,7 +32,7 @@ def conversation(turns, size=300):
 
 def changes(fitted):
     """What was done to the messages: edits, and results put in for those that are missing."""
-    return [e.body for e in fitted.context.events if isinstance(e.body, Edit | Repair)]
+    return [e.body for e in fitted.context.events if isinstance(e.body, Edit | ToolResultRepair)]
 
 
 def test_what_fits_is_returned_as_it_was_with_the_report_beside():
@@ -41,7 +41,7 @@ def test_what_fits_is_returned_as_it_was_with_the_report_beside():
     assert fitted.messages == messages
     assert fitted.request["messages"] == messages
     assert fitted.request["model"] == "gpt-4o"
-    assert isinstance(fitted.report, Ledger)
+    assert isinstance(fitted.report, ContextReport)
     assert fitted.report.hidden == {}
 
 

@@ -2,10 +2,18 @@ import json
 
 import pytest
 
-from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult, text_message
-from trimtab.redaction import PATTERNS, redacted, redactor
+from trimtab.log.message import (
+    Media,
+    Message,
+    OpaqueBlock,
+    Text,
+    ToolCall,
+    ToolResult,
+    make_text_message,
+)
+from trimtab.redaction import REDACTION_PATTERNS, redacted_message, redactor
 
-NAMES = redactor(*PATTERNS)
+NAMES = redactor(*REDACTION_PATTERNS)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +55,7 @@ def test_the_hook_sees_what_the_patterns_left():
 def test_arguments_stay_json_and_keep_what_is_no_text():
     given = {"to": "a@b.org", "n": 5, "deep": [{"cc": ["c@d.org"]}], "e@f.org": True, "x": None}
     call = ToolCall(id="c", name="send", arguments=json.dumps(given))
-    (part,) = redacted(Message(role="assistant", parts=(call,)), NAMES).parts
+    (part,) = redacted_message(Message(role="assistant", parts=(call,)), NAMES).parts
     assert isinstance(part, ToolCall)
     assert json.loads(part.arguments) == {
         "to": "[redacted: email]",
@@ -62,12 +70,12 @@ def test_arguments_without_a_match_stay_to_the_byte():
     written = '{ "path" : "a\\u00e9.py",  "n": 1.0 }'
     call = ToolCall(id="c", name="read", arguments=written)
     message = Message(role="assistant", parts=(call,))
-    assert redacted(message, NAMES) is message
+    assert redacted_message(message, NAMES) is message
 
 
 def test_arguments_that_are_no_json_are_redacted_as_text():
     call = ToolCall(id="c", name="send", arguments='{"to": "a@b.org')
-    (part,) = redacted(Message(role="assistant", parts=(call,)), NAMES).parts
+    (part,) = redacted_message(Message(role="assistant", parts=(call,)), NAMES).parts
     assert isinstance(part, ToolCall)
     assert part.arguments == '{"to": "[redacted: email]'
 
@@ -75,16 +83,16 @@ def test_arguments_that_are_no_json_are_redacted_as_text():
 def test_quotes_in_json_that_a_pattern_would_swallow_stay():
     greedy = redactor(r"secret.*")
     call = ToolCall(id="c", name="send", arguments='{"a": "my secret", "b": "kept"}')
-    (part,) = redacted(Message(role="assistant", parts=(call,)), greedy).parts
+    (part,) = redacted_message(Message(role="assistant", parts=(call,)), greedy).parts
     assert isinstance(part, ToolCall)
     assert json.loads(part.arguments) == {"a": "my [redacted]", "b": "kept"}
 
 
 def test_results_are_redacted_and_media_and_signed_blocks_stay():
     image = Media(kind="image", data="a@b.org")
-    signed = Opaque(data={"type": "thinking", "thinking": "a@b.org", "signature": "x"})
+    signed = OpaqueBlock(data={"type": "thinking", "thinking": "a@b.org", "signature": "x"})
     result = ToolResult(call_id="c", content=(Text(text="a@b.org"), image), plain=False)
-    done = redacted(Message(role="user", parts=(result, signed)), NAMES)
+    done = redacted_message(Message(role="user", parts=(result, signed)), NAMES)
     assert done.parts == (
         ToolResult(call_id="c", content=(Text(text="[redacted: email]"), image), plain=False),
         signed,
@@ -98,7 +106,7 @@ def test_what_the_wire_had_beside_a_text_is_redacted_but_for_its_keys():
         parts=(Text(text="See.", extra=quoted),),
         extra={"audio": {"t": "c@d.org"}},
     )
-    done = redacted(message, redactor("email", "cit.*s"))
+    done = redacted_message(message, redactor("email", "cit.*s"))
     (part,) = done.parts
     assert isinstance(part, Text)
     assert part.extra == {"citations": [{"cited_text": "[redacted: email]", "n": 1}]}
@@ -106,5 +114,5 @@ def test_what_the_wire_had_beside_a_text_is_redacted_but_for_its_keys():
 
 
 def test_without_a_redaction_a_message_is_itself():
-    message = text_message("user", "a@b.org")
-    assert redacted(message, None) is message
+    message = make_text_message("user", "a@b.org")
+    assert redacted_message(message, None) is message

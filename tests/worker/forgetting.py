@@ -17,16 +17,16 @@ from pathlib import Path
 from tests.stores.crash import Scenario, ended
 from tests.stores.folders import holding
 from tests.worker.mails import S, letter, reply
-from trimtab.core.message import Message, ToolCall, ToolResult, text_message
-from trimtab.core.message import Text as Words
+from trimtab.log.message import Message, ToolCall, ToolResult, make_text_message
+from trimtab.log.message import Text as Words
+from trimtab.server import store_admin
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.schedules.files import FileScheduleStore
+from trimtab.server.schedules.schedule import Schedule
+from trimtab.server.schedules.tools import derive_schedule_number
+from trimtab.server.schedules.triggers import parse_one_time_trigger
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
-from trimtab.worker import desk
-from trimtab.worker.files import FileMail
-from trimtab.worker.schedules.files import FileSchedules
-from trimtab.worker.schedules.schedule import Schedule
-from trimtab.worker.schedules.tools import number_of
-from trimtab.worker.schedules.when import once
 
 WORD = "zq4711needle"
 NAMED = "m2-m9"
@@ -36,35 +36,37 @@ CALL = "call"
 async def furnish(root: Path) -> None:
     """A session, its mail and its schedules, all of which hold the word."""
     store = FileStore(root, fsync=False)
-    mail = await FileMail.open(store, fsync=False)
+    mail = await FileQueue.open(store, fsync=False)
     session = await Session.create(store, S, model="gpt-4o")
-    epoch = await session.claim()
-    await session.add(text_message("user", f"{WORD} " * 10_000), key="a")
+    epoch = await session.claim_turn()
+    await session.add(make_text_message("user", f"{WORD} " * 10_000), key="a")
     handle = await session.add(
         Message(role="assistant", parts=(ToolCall(id=CALL, name="t", arguments=f'"{WORD}"'),))
     )
     key = f"{S}/{epoch}/{handle}.0/{CALL}"
-    await session.begin_tool(key)
+    await session.record_tool_start(key)
     await session.add(
         Message(role="tool", parts=(ToolResult(call_id=CALL, content=(Words(text=WORD),)),))
     )
-    last = await session.add(text_message("assistant", f"So it is {WORD}."))
+    last = await session.add(make_text_message("assistant", f"So it is {WORD}."))
     await session.checkpoint()
     await mail.post(letter("a", f"{WORD} as it came"))
     said = replace(reply(f"{S}/r1", seq=int(last[1:])), text=f"So it is {WORD}.")
-    await mail.finish(S, epoch, [], [said])
+    await mail.finish_turn(S, epoch, [], [said])
     await mail.post(letter("b", "of another", session="default/helper/two"))
-    schedules = await FileSchedules.open(root, post=mail.post, find_key=store.find_key, fsync=False)
+    schedules = await FileScheduleStore.open(
+        root, post=mail.post, find_key=store.find_key, fsync=False
+    )
     made = Schedule(
-        id=f"{S}/{number_of(key)}",
+        id=f"{S}/{derive_schedule_number(key)}",
         session=S,
         says=f"Ask {WORD} again.",
-        when=once("2099-01-01 08:00", "UTC"),
+        trigger=parse_one_time_trigger("2099-01-01 08:00", "UTC"),
         origin="tool",
         created_at=1.0,
         next_run_at=4e9,
     )
-    await schedules.add(made, most=20)
+    await schedules.add(made, limit=20)
     for held in (schedules, mail, store):
         await held.close()
 
@@ -72,20 +74,20 @@ async def furnish(root: Path) -> None:
 async def _start(root: Path) -> None:
     """What a server does when it takes up a folder."""
     store = FileStore(root)
-    mail = await FileMail.open(store)
+    mail = await FileQueue.open(store)
     await store.recover()
-    schedules = await FileSchedules.open(root, post=mail.post, find_key=store.find_key)
+    schedules = await FileScheduleStore.open(root, post=mail.post, find_key=store.find_key)
     assert [one.key for one in await mail.pending("default/helper/two")] == ["b"]
     for held in (schedules, mail, store):
         await held.close()
 
 
 async def _erase(store: FileStore) -> None:
-    await desk.erase(str(store.root), store, S, NAMED, why="asked")
+    await store_admin.erase_stored_message(str(store.root), store, S, NAMED, why="asked")
 
 
 async def _delete(store: FileStore) -> None:
-    await desk.delete(str(store.root), store, S)
+    await store_admin.delete_stored_session(str(store.root), store, S)
 
 
 def _checked(act: Callable[[FileStore], Awaitable[None]]) -> Callable[[Path], None]:

@@ -8,38 +8,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from trimtab.core.message import text_message
+from trimtab.log.message import make_text_message
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.queue.protocol import MessageQueue
 from trimtab.session import Session
+from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
-from trimtab.stores.store import Store
 from trimtab.testing import MemoryStore
-from trimtab.testing.mail import MemoryMail
-from trimtab.worker.files import FileMail
-from trimtab.worker.letters import Inbound, Outbound, Route
-from trimtab.worker.mail import Mail
+from trimtab.testing.memory_queue import MemoryQueue
 
 NAMES = ("memory", "files")
 """Every kind of mail; the suite in `test_mail.py` runs on each."""
 
 S = "default/helper/one"
-PHONE = Route(door="phone", address={"number": 7})
+PHONE = ReplyRoute(channel="phone", address={"number": 7})
 
 
 class Place(Protocol):
     name: str
 
-    async def open(self) -> tuple[Store, Mail]: ...
+    async def open(self) -> tuple[Store, MessageQueue]: ...
 
 
 @dataclass
 class Memory:
     name: str = "memory"
-    _opened: list[tuple[Store, Mail]] = field(default_factory=list[Any])
+    _opened: list[tuple[Store, MessageQueue]] = field(default_factory=list[Any])
 
-    async def open(self) -> tuple[Store, Mail]:
+    async def open(self) -> tuple[Store, MessageQueue]:
         if not self._opened:
             store = MemoryStore()
-            self._opened.append((store, MemoryMail(store)))
+            self._opened.append((store, MemoryQueue(store)))
         return self._opened[0]
 
 
@@ -48,9 +48,9 @@ class Files:
     root: Path
     name: str = "files"
 
-    async def open(self, **own: Any) -> tuple[FileStore, FileMail]:
+    async def open(self, **own: Any) -> tuple[FileStore, FileQueue]:
         store = FileStore(self.root, fsync=False)
-        return store, await FileMail.open(store, fsync=False, **own)
+        return store, await FileQueue.open(store, fsync=False, **own)
 
 
 @contextmanager
@@ -63,34 +63,41 @@ def made(name: str, root: Path) -> Generator[Place]:
             yield Files(root)
 
 
-def letter(key: str, text: str = "", *, session: str = S, route: Route | None = PHONE) -> Inbound:
-    message = text_message("user", text or f"words of {key}")
-    return Inbound(session=session, message=message, key=key, at=1.5, route=route)
+def letter(
+    key: str, text: str = "", *, session: str = S, route: ReplyRoute | None = PHONE
+) -> InboundMessage:
+    message = make_text_message("user", text or f"words of {key}")
+    return InboundMessage(session=session, message=message, key=key, at=1.5, route=route)
 
 
-def reply(key: str, *, session: str = S, seq: int = 1, route: Route = PHONE) -> Outbound:
-    return Outbound(session=session, seq=seq, text=f"answer {key}", route=route, key=key)
+def reply(
+    key: str, *, session: str = S, seq: int = 1, route: ReplyRoute = PHONE
+) -> OutboundMessage:
+    return OutboundMessage(session=session, seq=seq, text=f"answer {key}", route=route, key=key)
 
 
-async def keys(mail: Mail, session: str = S, **which: int) -> list[str]:
+async def keys(mail: MessageQueue, session: str = S, **which: int) -> list[str]:
     return [one.key for one in await mail.pending(session, **which)]
 
 
-async def numbers(mail: Mail, session: str = S) -> list[int]:
+async def numbers(mail: MessageQueue, session: str = S) -> list[int]:
     return [one.number for one in await mail.pending(session)]
 
 
 async def give_up(
-    mail: Mail, session: str = S, why: str = "broken", replies: Sequence[Outbound] = ()
+    mail: MessageQueue,
+    session: str = S,
+    why: str = "broken",
+    replies: Sequence[OutboundMessage] = (),
 ) -> None:
     """Let a session rest because of its newest letter."""
     newest = (await mail.pending(session))[-1]
-    assert await mail.give_up(newest, None, why, replies)
+    assert await mail.dead_letter_session(newest, None, why, replies)
 
 
-async def lent(mail: Mail, *doors: str, limit: int = 10, lease: float = 60) -> list[str]:
+async def lent(mail: MessageQueue, *doors: str, limit: int = 10, lease: float = 60) -> list[str]:
     """Keys of what may be sent now."""
-    found = await mail.outgoing(doors or ["phone"], limit=limit, lease=lease)
+    found = await mail.lease_replies(doors or ["phone"], limit=limit, lease_s=lease)
     return [one.key for one in found]
 
 
@@ -98,5 +105,5 @@ async def claimed(store: Store, session: str = S, *, times: int = 1) -> int:
     """A session with so many turns claimed; the newest epoch."""
     opened = await Session.create(store, session, model="gpt-4o")
     for _ in range(times):
-        await opened.claim()
-    return opened.window.epoch
+        await opened.claim_turn()
+    return opened.window.accounting.epoch

@@ -18,15 +18,15 @@ from typing import Any
 from benchmarks.crash.points import Points, die
 from tests.turn.acting import definition
 from tests.worker.served import MODEL, PHONE, letter, served, until
-from trimtab.providers.anthropic import Anthropic
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.queue.messages import OutboundMessage
 from trimtab.session import Session
-from trimtab.session.tools import Invocation, Tool
+from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.session.turn import run_turn
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
-from trimtab.worker.delivery import Delivery
-from trimtab.worker.files import FileMail
-from trimtab.worker.letters import Outbound
 
 ROOM = 3_000
 """Bytes of the mail's log: so few that it is written anew again and again."""
@@ -45,11 +45,11 @@ class Outside:
         self._done = os.open(root / "done", flags, 0o666)
         self._got = os.open(root / "got", flags, 0o666)
 
-    async def act(self, asked: Invocation) -> str:
+    async def act(self, asked: ToolInvocation) -> str:
         self._note("tool", self._done, asked.key)
         return "done"
 
-    async def deliver(self, reply: Outbound) -> None:
+    async def deliver(self, reply: OutboundMessage) -> None:
         self._note("door", self._got, [reply.session, reply.key, reply.attempts, reply.text])
         if self._points is LAST_WORD:
             die()  # it has arrived, and nobody knows
@@ -66,18 +66,18 @@ async def live(
     outside = Outside(root, points)
     tool = Tool(definition=definition("act"), run=outside.act)
     store = FileStore(root / "sessions")
-    mail = await FileMail.open(store, room=ROOM)
-    provider = Anthropic(api_key="test", base_url=url)
+    mail = await FileQueue.open(store, min_compaction_bytes=ROOM)
+    provider = AnthropicProvider(api_key="test", base_url=url)
     house = served(store=store, mail=mail, provider=provider, tools=[tool])
-    delivery = Delivery(mail, {PHONE.door: outside.deliver})
-    mail.replied = delivery.due
-    sending = asyncio.create_task(delivery.run(every=60))
-    await house.turns.resume()
+    delivery = ReplyDelivery(mail, {PHONE.channel: outside.deliver})
+    mail.on_replies = delivery.wake
+    sending = asyncio.create_task(delivery.run(poll_s=60))
+    await house.turns.resume_waiting()
     for session, key, text in letters:
         await house.service.post(letter(text, key=key, session=session))
         tell("kept", session, key)
-    await house.turns.idle()
-    await until(lambda: not [*mail._box.outbox.all()])
+    await house.turns.wait_until_idle()
+    await until(lambda: not [*mail._state.outbox.all_replies()])
     sending.cancel()
     await asyncio.wait([sending])
     await house.service.close()
@@ -88,9 +88,9 @@ async def live(
 
 async def warm_up(url: str) -> None:
     """What the SDK imports and builds at its first call, once for all lives."""
-    provider = Anthropic(api_key="warm", base_url=url)
+    provider = AnthropicProvider(api_key="warm", base_url=url)
     session = await Session.create(MemoryStore(), "warm", model=MODEL, dialect="anthropic")
-    await run_turn(session, provider, says={"role": "user", "content": "Hello."})
+    await run_turn(session, provider, message={"role": "user", "content": "Hello."})
     await provider.close()
 
 

@@ -8,27 +8,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.agent.agent import Agent
-from trimtab.agent.spec import Spec
-from trimtab.core.event import Said
-from trimtab.core.message import Text, text_message
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import Text, make_text_message
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool
-from trimtab.stores.store import Store
+from trimtab.stores.base import Store
 from trimtab.testing import MemoryStore, ScriptedProvider
-from trimtab.testing.mail import MemoryMail
-from trimtab.worker.files import FileMail
-from trimtab.worker.letters import Inbound, Outbound, Route
-from trimtab.worker.live import LocalLive
-from trimtab.worker.local import LocalTurns
-from trimtab.worker.mail import Mail
-from trimtab.worker.service import Service
+from trimtab.testing.memory_queue import MemoryQueue
 
 MODEL = "claude-sonnet-4-5"
 SESSION = "default/helper/one"
-PHONE = Route(door="phone", address={"number": 7})
+PHONE = ReplyRoute(channel="phone", address={"number": 7})
 
 
 def agent(provider: Any, store: Store, *, tools: Sequence[Tool] = (), **session: Any) -> Agent:
-    spec = Spec.model_validate({"name": "helper", "model": {"name": MODEL}, "session": session})
+    spec = AgentSpec.model_validate(
+        {"name": "helper", "model": {"name": MODEL}, "session": session}
+    )
     return Agent(spec=spec, system="Help.", store=store, provider=provider, tools=tools, environ={})
 
 
@@ -36,8 +38,8 @@ def agent(provider: Any, store: Store, *, tools: Sequence[Tool] = (), **session:
 class Served:
     """A service with one agent, `helper`, and turns in this process."""
 
-    service: Service
-    turns: LocalTurns
+    service: AgentService
+    turns: LocalTurnRunner
     provider: ScriptedProvider
 
     async def say(self, text: str, *, key: str, session: str = SESSION, route: Any = PHONE) -> bool:
@@ -48,24 +50,24 @@ class Served:
         return [
             (event.body.message.role, part.text)
             async for event in self.service.store.events(session)
-            if isinstance(event.body, Said)
+            if isinstance(event.body, MessageAdded)
             for part in event.body.message.parts
             if isinstance(part, Text)
         ]
 
-    async def sent(self) -> list[Outbound]:
+    async def sent(self) -> list[OutboundMessage]:
         """The replies that are to leave, all of them, as if each had arrived."""
-        found: list[Outbound] = []
-        while replies := await self.service.mail.outgoing(["phone"], limit=10, lease=60):
+        found: list[OutboundMessage] = []
+        while replies := await self.service.queue.lease_replies(["phone"], limit=10, lease_s=60):
             for reply in replies:
                 found.append(reply)
-                await self.service.mail.delivered(reply.number)
+                await self.service.queue.mark_delivered(reply.number)
         return found
 
 
 def served(
     *script: Any,
-    mail: Mail | None = None,
+    mail: MessageQueue | None = None,
     store: Store | None = None,
     provider: Any = None,
     runs: Mapping[str, Any] | None = None,
@@ -74,16 +76,16 @@ def served(
     """The script is the provider's, unless one is given; `runs` are options of `LocalTurns`."""
     provider = provider or ScriptedProvider("anthropic", script)
     store = store or MemoryStore()
-    mail = mail or MemoryMail(store)
-    service = Service(
+    mail = mail or MemoryQueue(store)
+    service = AgentService(
         agents={"helper": agent(provider, store, **options)},
         store=store,
-        mail=mail,
-        live=LocalLive(),
+        queue=mail,
+        event_bus=LocalEventBus(),
     )
-    turns = LocalTurns(service, **(runs or {}))
-    if isinstance(mail, MemoryMail | FileMail):
-        mail.due = turns.due
+    turns = LocalTurnRunner(service, **(runs or {}))
+    if isinstance(mail, MemoryQueue | FileQueue):
+        mail.on_posted = turns.request_turn
     return Served(service=service, turns=turns, provider=provider)
 
 
@@ -122,7 +124,7 @@ async def until(holds: Callable[[], Any], *, seconds: float = 10.0) -> None:
             await asyncio.sleep(0.001)
 
 
-def letter(text: str, *, key: str, session: str = SESSION, route: Any = PHONE) -> Inbound:
-    return Inbound(
-        session=session, message=text_message("user", text), key=key, at=1.0, route=route
+def letter(text: str, *, key: str, session: str = SESSION, route: Any = PHONE) -> InboundMessage:
+    return InboundMessage(
+        session=session, message=make_text_message("user", text), key=key, at=1.0, route=route
     )

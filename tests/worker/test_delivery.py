@@ -9,12 +9,17 @@ import pytest
 
 from tests.worker.mails import S, claimed, keys, letter, reply
 from tests.worker.served import until
-from trimtab.stores.errors import StoreUnavailable
+from trimtab.errors import StoreUnavailable
+from trimtab.server import delivery
+from trimtab.server.delivery import (
+    MAX_DELIVERY_ATTEMPTS,
+    ReplyDelivery,
+    RetryDelivery,
+    Undeliverable,
+)
+from trimtab.server.queue.messages import OutboundMessage, ReplyRoute
 from trimtab.testing import MemoryStore
-from trimtab.testing.mail import MemoryMail
-from trimtab.worker import delivery
-from trimtab.worker.delivery import TRIES, Delivery, Later, Never
-from trimtab.worker.letters import Outbound, Route
+from trimtab.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
 
@@ -26,7 +31,7 @@ class Phone:
         self.does = list(does)
         self.got: list[tuple[str, int]] = []
 
-    async def __call__(self, sent: Outbound) -> None:
+    async def __call__(self, sent: OutboundMessage) -> None:
         self.got.append((sent.key, sent.attempts))
         if self.does:
             next_one = self.does.pop(0)
@@ -37,22 +42,22 @@ class Phone:
 
 @pytest.fixture
 def mail():
-    return MemoryMail(MemoryStore())
+    return MemoryQueue(MemoryStore())
 
 
 async def outgoing(mail, *names, door="phone", session=S):
     if not await mail._store.position(session):
         await claimed(mail._store, session)
-    route = Route(door=door, address={})
+    route = ReplyRoute(channel=door, address={})
     made = [reply(name, session=session, route=route) for name in names]
-    await mail.finish(session, 1, [], made)
+    await mail.finish_turn(session, 1, [], made)
 
 
 @contextlib.asynccontextmanager
 async def running(mail, **doors):
-    made = Delivery(mail, doors)
-    mail.replied = made.due
-    task = asyncio.create_task(made.run(every=0.01))
+    made = ReplyDelivery(mail, doors)
+    mail.on_replies = made.wake
+    task = asyncio.create_task(made.run(poll_s=0.01))
     try:
         yield made
     finally:
@@ -72,7 +77,7 @@ async def test_replies_of_a_session_arrive_in_order(mail):
 
 
 async def test_a_reply_that_must_wait_holds_up_its_session_alone_and_is_not_marked(mail):
-    phone = Phone(Later(0.05, "slow down"))
+    phone = Phone(RetryDelivery(0.05, "slow down"))
     await outgoing(mail, "a1", "a2")
     await outgoing(mail, "b1", session="default/helper/two")
     async with running(mail, phone=phone):
@@ -81,28 +86,28 @@ async def test_a_reply_that_must_wait_holds_up_its_session_alone_and_is_not_mark
 
 
 async def test_a_reply_that_will_never_arrive_lets_the_next_one_go(mail):
-    phone = Phone(Never("blocked"))
+    phone = Phone(Undeliverable("blocked"))
     await outgoing(mail, "a", "b")
     async with running(mail, phone=phone):
         await until(lambda: len(phone.got) == 2)
-    assert list(mail.said.values()) == ["blocked"]
-    assert (await mail.dead())[0].replies == 1
+    assert list(mail.delivery_failures.values()) == ["blocked"]
+    assert (await mail.list_dead_letters())[0].replies == 1
 
 
 async def test_a_reply_of_unknown_end_is_sent_again_marked_and_given_up_in_the_end(
     mail, monkeypatch
 ):
-    monkeypatch.setattr(delivery, "FIRST", 0.0001)
-    phone = Phone(*[ConnectionError("reset")] * TRIES)
+    monkeypatch.setattr(delivery, "FIRST_DELIVERY_RETRY_S", 0.0001)
+    phone = Phone(*[ConnectionError("reset")] * MAX_DELIVERY_ATTEMPTS)
     await outgoing(mail, "a", "b")
     async with running(mail, phone=phone):
         await until(lambda: ("b", 0) in phone.got)
-    assert phone.got == [*(("a", n) for n in range(TRIES)), ("b", 0)]
+    assert phone.got == [*(("a", n) for n in range(MAX_DELIVERY_ATTEMPTS)), ("b", 0)]
 
 
 async def test_a_delivery_that_hangs_is_of_unknown_end(mail, monkeypatch):
-    monkeypatch.setattr(delivery, "LEASE", 0.05)
-    monkeypatch.setattr(delivery, "FIRST", 0.0001)
+    monkeypatch.setattr(delivery, "DELIVERY_LEASE_S", 0.05)
+    monkeypatch.setattr(delivery, "FIRST_DELIVERY_RETRY_S", 0.0001)
     phone = Phone(asyncio.Event().wait)
     await outgoing(mail, "a")
     async with running(mail, phone=phone):
@@ -119,7 +124,7 @@ async def test_a_slow_door_holds_nobody_up(mail):
         await outgoing(mail, f"fast{n}", door="fast", session=f"default/helper/fast{n}")
     async with running(mail, slow=slow, fast=fast):
         await until(lambda: len(fast.got) == 5)
-        assert len(slow.got) == delivery.AT_ONCE
+        assert len(slow.got) == delivery.MAX_CONCURRENT_DELIVERIES
         await outgoing(mail, "both", door="fast", session="default/helper/slow0")
         await until(lambda: len(fast.got) == 6)
         stuck.set()
@@ -141,14 +146,14 @@ async def test_one_slow_session_holds_up_no_other_of_its_door(mail):
 
 
 async def test_what_could_not_be_kept_is_sent_again_marked(mail, monkeypatch):
-    monkeypatch.setattr(delivery, "LEASE", 0.02)
-    phone, kept = Phone(), mail.delivered
+    monkeypatch.setattr(delivery, "DELIVERY_LEASE_S", 0.02)
+    phone, kept = Phone(), mail.mark_delivered
 
     async def once(number):
-        mail.delivered = kept
+        mail.mark_delivered = kept
         raise StoreUnavailable("the disk is away")
 
-    mail.delivered = once
+    mail.mark_delivered = once
     await outgoing(mail, "a", "b")
     async with running(mail, phone=phone):
         await until(lambda: len(phone.got) == 3)
@@ -156,7 +161,7 @@ async def test_what_could_not_be_kept_is_sent_again_marked(mail, monkeypatch):
 
 
 async def test_a_mail_that_is_away_ends_no_delivery(mail):
-    phone, real, failed = Phone(), mail.outgoing, []
+    phone, real, failed = Phone(), mail.lease_replies, []
 
     async def away(*given, **named):
         if len(failed) < 3:
@@ -164,7 +169,7 @@ async def test_a_mail_that_is_away_ends_no_delivery(mail):
             raise StoreUnavailable("away")
         return await real(*given, **named)
 
-    mail.outgoing = away
+    mail.lease_replies = away
     await outgoing(mail, "a")
     async with running(mail, phone=phone):
         await until(lambda: phone.got)
@@ -181,13 +186,17 @@ async def test_what_is_under_way_when_it_ends_is_waited_for(mail):
     await outgoing(mail, "a")
     async with running(mail, phone=phone):
         await begun.wait()
-    assert await mail.outgoing(["phone"], limit=1, lease=1) == []
+    assert await mail.lease_replies(["phone"], limit=1, lease_s=1) == []
 
 
 async def test_what_is_outgoing_now_can_be_sent_at_once(mail):
     phone = Phone()
     await mail.post(letter("k"))
     await outgoing(mail, "a", "b")
-    made = Delivery(mail, {"phone": phone})
-    assert [await made.once(), await made.once(), await made.once()] == [1, 1, 0]
+    made = ReplyDelivery(mail, {"phone": phone})
+    assert [await made.deliver_due(), await made.deliver_due(), await made.deliver_due()] == [
+        1,
+        1,
+        0,
+    ]
     assert await keys(mail) == ["k"]

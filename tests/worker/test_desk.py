@@ -11,11 +11,11 @@ import pytest
 from tests.stores.folders import holding
 from tests.worker.forgetting import furnish
 from tests.worker.served import SESSION, Gated, served, until
-from trimtab.core.event import Said
-from trimtab.stores.errors import NoSession, StoreUnavailable
+from trimtab.errors import SessionNotFound, StoreUnavailable
+from trimtab.log.event import MessageAdded
+from trimtab.server import control_files, store_admin
+from trimtab.server.queue.files import FileQueue
 from trimtab.stores.files import FileStore
-from trimtab.worker import control, desk
-from trimtab.worker.files import FileMail
 
 pytestmark = pytest.mark.anyio
 
@@ -26,9 +26,9 @@ WORD = "zq4711"
 async def house(root, *script, provider=None):
     """A process that serves from the folder, as far as others can tell."""
     store = FileStore(root)
-    mail = await FileMail.open(store)
+    mail = await FileQueue.open(store)
     made = served(*script, store=store, mail=mail, provider=provider)
-    obeying = asyncio.create_task(control.obey(root, made.service))
+    obeying = asyncio.create_task(control_files.serve_control_requests(root, made.service))
     try:
         yield made
     finally:
@@ -42,7 +42,7 @@ async def house(root, *script, provider=None):
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(control, "LOOK", 0.01)
+    monkeypatch.setattr(control_files, "CONTROL_POLL_S", 0.01)
 
 
 @pytest.fixture
@@ -54,13 +54,13 @@ async def mine(tmp_path):
 
 
 async def erase(store, handle, **own):
-    return await desk.erase(str(store.root), store, SESSION, handle, **own)
+    return await store_admin.erase_stored_message(str(store.root), store, SESSION, handle, **own)
 
 
 async def test_the_process_that_serves_erases_what_it_is_asked_to(tmp_path, mine):
     async with house(tmp_path, f"You are {WORD}.") as serving:
         await serving.say(f"I am {WORD}.", key="a")
-        await serving.turns.idle()
+        await serving.turns.wait_until_idle()
         last = await serving.service.store.position(SESSION)
         gone, forks = await erase(mine, f"m2-m{last}", why="asked for")
         assert (len(gone), forks) == (2, [])
@@ -76,7 +76,7 @@ async def test_a_turn_that_runs_there_is_begun_again(tmp_path, mine):
         await until(lambda: gated.waiting)
         await erase(mine, "m2")
         gated.open.set()
-        await serving.turns.idle()
+        await serving.turns.wait_until_idle()
         assert WORD not in str(gated.begun[1:])
         assert await serving.texts() == [("user", "[erased]"), ("assistant", "Hello.")]
         assert holding(tmp_path, WORD) == []
@@ -85,8 +85,8 @@ async def test_a_turn_that_runs_there_is_begun_again(tmp_path, mine):
 async def test_the_process_that_serves_deletes_what_it_is_asked_to(tmp_path, mine):
     async with house(tmp_path, f"You are {WORD}.") as serving:
         await serving.say(f"I am {WORD}.", key="a")
-        await serving.turns.idle()
-        await desk.delete(str(tmp_path), mine, SESSION)
+        await serving.turns.wait_until_idle()
+        await store_admin.delete_stored_session(str(tmp_path), mine, SESSION)
         assert holding(tmp_path, WORD) == []
         assert await serving.service.store.position(SESSION) == 0
 
@@ -94,20 +94,22 @@ async def test_the_process_that_serves_deletes_what_it_is_asked_to(tmp_path, min
 async def test_what_it_cannot_do_is_told_in_its_words(tmp_path, mine):
     async with house(tmp_path, "Hello.") as serving:
         await serving.say("I am here.", key="a")
-        await serving.turns.idle()
+        await serving.turns.wait_until_idle()
         with pytest.raises(ValueError, match="nothing was erased: nothing is called m99"):
             await erase(mine, "m99")
         with pytest.raises(ValueError, match="there is no session 'default/helper/none'"):
-            await desk.delete(str(tmp_path), mine, "default/helper/none")
+            await store_admin.delete_stored_session(str(tmp_path), mine, "default/helper/none")
 
 
 async def test_a_session_of_an_agent_that_is_not_served_is_erased_as_well(tmp_path, mine):
     async with house(tmp_path, "Hello.") as serving:
         await serving.say(f"I am {WORD}.", key="a")
-        await serving.turns.idle()
-        async with serving.service.using(SESSION) as opened:
+        await serving.turns.wait_until_idle()
+        async with serving.service.open_session(SESSION) as opened:
             await (await opened.fork("default/another/one")).close()
-        gone, _ = await desk.erase(str(tmp_path), mine, "default/another/one", "m2")
+        gone, _ = await store_admin.erase_stored_message(
+            str(tmp_path), mine, "default/another/one", "m2"
+        )
         assert gone == ["m2"]
         assert "events.jsonl" not in holding(tmp_path / "default%2Fanother%2Fone", WORD)
 
@@ -117,10 +119,13 @@ async def test_a_session_that_is_not_served_is_erased_here_beside_a_process_that
 ):
     async with house(tmp_path, "Hello.") as serving:
         await serving.say(f"I am {WORD}.", key="a")
-        await serving.turns.idle()
-        async with serving.service.using(SESSION) as opened:
+        await serving.turns.wait_until_idle()
+        async with serving.service.open_session(SESSION) as opened:
             await (await opened.fork("chat-1")).close()
-        assert await desk.erase(str(tmp_path), mine, "chat-1", "m2") == (("m2",), ())
+        assert await store_admin.erase_stored_message(str(tmp_path), mine, "chat-1", "m2") == (
+            ("m2",),
+            (),
+        )
         assert not (tmp_path / ".mail" / "asked").exists()
 
 
@@ -128,17 +133,17 @@ async def test_where_nobody_serves_it_is_done_here(tmp_path, mine):
     async with house(tmp_path, "Hello.", "Hello.") as serving:
         await serving.say(f"I am {WORD}.", key="a")
         await serving.say(f"I am {WORD}.", key="a", session="default/helper/two")
-        await serving.turns.idle()
+        await serving.turns.wait_until_idle()
     await erase(mine, "m2")
-    await desk.delete(str(tmp_path), mine, "default/helper/two")
+    await store_admin.delete_stored_session(str(tmp_path), mine, "default/helper/two")
     assert holding(tmp_path, WORD) == []
-    with pytest.raises(NoSession):
-        await desk.delete(str(tmp_path), mine, "default/helper/two")
+    with pytest.raises(SessionNotFound):
+        await store_admin.delete_stored_session(str(tmp_path), mine, "default/helper/two")
 
 
 async def test_a_process_that_does_not_answer_is_asked_no_more(tmp_path, mine, monkeypatch):
-    monkeypatch.setattr(control, "PATIENCE", 0.1)
-    mail = await FileMail.open(FileStore(tmp_path))
+    monkeypatch.setattr(control_files, "CONTROL_TIMEOUT_S", 0.1)
+    mail = await FileQueue.open(FileStore(tmp_path))
     with pytest.raises(StoreUnavailable, match=r"has not done it in 0\.1 seconds"):
         await erase(mine, "m2")
     assert [*(tmp_path / ".mail" / "asked").iterdir()] == []
@@ -146,7 +151,7 @@ async def test_a_process_that_does_not_answer_is_asked_no_more(tmp_path, mine, m
 
 
 async def test_a_process_that_ends_meanwhile_is_waited_for_no_longer(tmp_path, mine):
-    mail = await FileMail.open(FileStore(tmp_path))
+    mail = await FileQueue.open(FileStore(tmp_path))
     asking = asyncio.create_task(erase(mine, "m2"))
     await until(lambda: [*tmp_path.glob(".mail/asked/*.json")])
     await mail.close()
@@ -175,9 +180,9 @@ async def test_a_schedule_goes_with_the_call_that_made_it(tmp_path):
     (handle,) = [
         f"m{event.seq}"
         async for event in store.events(SESSION)
-        if isinstance(event.body, Said) and event.body.message.calls
+        if isinstance(event.body, MessageAdded) and event.body.message.calls
     ]
-    await desk.erase(str(root), store, SESSION, handle)
+    await store_admin.erase_stored_message(str(root), store, SESSION, handle)
     assert holding(root / ".schedules", "zq4711needle") == []
     await store.close()
 
@@ -188,12 +193,12 @@ async def test_a_disk_that_refuses_an_answer_does_not_end_the_process_that_serve
     def refused(path, answer):
         raise OSError("no space is left")
 
-    monkeypatch.setattr(control, "PATIENCE", 0.2)
+    monkeypatch.setattr(control_files, "CONTROL_TIMEOUT_S", 0.2)
     async with house(tmp_path, "Hello.") as serving:
         await serving.say(f"I am {WORD}.", key="a")
-        await serving.turns.idle()
+        await serving.turns.wait_until_idle()
         with monkeypatch.context() as patched:
-            patched.setattr(control, "_put_answer", refused)
+            patched.setattr(control_files, "_write_answer", refused)
             with pytest.raises(StoreUnavailable, match="has not done it"):
                 await erase(mine, "m2")
         assert (await erase(mine, "m2"))[0] == ["m2"]

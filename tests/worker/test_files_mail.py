@@ -16,22 +16,22 @@ import pytest
 
 from tests.worker.mails import S, claimed, give_up, keys, lent, letter, numbers, reply
 from tests.worker.served import until
-from trimtab.stores.errors import Damaged, StoreFull, StoreUnavailable
+from trimtab.errors import LogDamaged, StoreFull, StoreUnavailable
+from trimtab.server.queue import state
+from trimtab.server.queue.file_log import FileQueueLog, QueueInUse
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.queue.messages import inbound_to_record
 from trimtab.stores.files import FileStore, disk
-from trimtab.worker import box
-from trimtab.worker.files import FileMail
-from trimtab.worker.files_log import MailBusy, MailLog
-from trimtab.worker.records import from_letter
 
 pytestmark = pytest.mark.anyio
 
 HOLDER = """
 import asyncio, sys
-from trimtab.stores.files import FileStore, disk
-from trimtab.worker.files import FileMail
+from trimtab.stores.files import FileStore
+from trimtab.server.queue.files import FileQueue
 
 async def main():
-    await FileMail.open(FileStore(sys.argv[1]))
+    await FileQueue.open(FileStore(sys.argv[1]))
     print("ready", flush=True)
     sys.stdin.readline()
 
@@ -54,7 +54,7 @@ def holder(root):
 
 
 async def opened(root, **own):
-    return await FileMail.open(FileStore(root), **own)
+    return await FileQueue.open(FileStore(root), **own)
 
 
 def log_of(root):
@@ -71,7 +71,7 @@ async def left(root, *letters):
 @pytest.mark.process
 async def test_a_second_process_is_refused_and_told_who_serves(tmp_path):
     with holder(tmp_path) as process:
-        with pytest.raises(MailBusy, match=f"served by process {process.pid}") as refused:
+        with pytest.raises(QueueInUse, match=f"served by process {process.pid}") as refused:
             await opened(tmp_path)
         assert refused.value.holder == str(process.pid)
     mail = await opened(tmp_path)
@@ -108,8 +108,8 @@ async def test_of_a_batch_that_is_not_whole_nothing_is_taken(tmp_path, torn):
     before = log_of(tmp_path).read_bytes()
     mail = await opened(tmp_path)
     await mail.post(letter("b"))
-    many = [from_letter(replace(letter(f"k{n}"), number=10 + n)) for n in range(5)]
-    await asyncio.gather(*map(mail._put, many))
+    many = [inbound_to_record(replace(letter(f"k{n}"), number=10 + n)) for n in range(5)]
+    await asyncio.gather(*map(mail._write_record, many))
     await mail.close()
     whole = log_of(tmp_path).read_bytes()[len(before) :]
     lines = whole.splitlines(keepends=True)
@@ -136,9 +136,9 @@ async def test_a_line_that_cannot_be_read_before_others_that_can_is_damage(tmp_p
     lines = log_of(tmp_path).read_bytes().splitlines(keepends=True)
     lines[1] = b"x" * (len(lines[1]) - 1) + b"\n"
     log_of(tmp_path).write_bytes(b"".join(lines))
-    with pytest.raises(Damaged, match="whole records follow"):
+    with pytest.raises(LogDamaged, match="whole records follow"):
         await opened(tmp_path)
-    with pytest.raises(Damaged):  # and the lock was given back
+    with pytest.raises(LogDamaged):  # and the lock was given back
         await opened(tmp_path)
 
 
@@ -147,7 +147,7 @@ async def test_a_batch_without_its_end_before_a_record_that_is_whole_is_damage(t
     lines = log_of(tmp_path).read_bytes().splitlines(keepends=True)
     lines[1] = lines[1][:-1] + b" \n"
     log_of(tmp_path).write_bytes(b"".join(lines))
-    with pytest.raises(Damaged, match="whole records follow"):
+    with pytest.raises(LogDamaged, match="whole records follow"):
         await opened(tmp_path)
 
 
@@ -161,7 +161,7 @@ async def test_a_log_of_a_later_release_is_refused(tmp_path):
 
 async def test_letters_that_come_while_one_is_written_share_a_sync(tmp_path, monkeypatch):
     synced, writes, go = [], threading.Event(), threading.Event()
-    sync, append = os.fdatasync, MailLog.append
+    sync, append = os.fdatasync, FileQueueLog.append
 
     def held(log, lines):
         writes.set()
@@ -169,7 +169,7 @@ async def test_letters_that_come_while_one_is_written_share_a_sync(tmp_path, mon
         append(log, lines)
 
     monkeypatch.setattr(os, "fdatasync", lambda fd: (synced.append(fd), sync(fd)))
-    monkeypatch.setattr(MailLog, "append", held)
+    monkeypatch.setattr(FileQueueLog, "append", held)
     mail = await opened(tmp_path)
     first = asyncio.create_task(mail.post(letter("first")))
     await until(writes.is_set)
@@ -186,15 +186,15 @@ async def test_a_letter_whose_sender_was_cancelled_is_kept_and_its_turn_follows(
     tmp_path, monkeypatch
 ):
     due, writes, go = [], threading.Event(), threading.Event()
-    real = MailLog.append
+    real = FileQueueLog.append
 
     def slowly(log, lines):
         writes.set()
         go.wait(10)
         real(log, lines)
 
-    monkeypatch.setattr(MailLog, "append", slowly)
-    mail = await opened(tmp_path, due=due.append)
+    monkeypatch.setattr(FileQueueLog, "append", slowly)
+    mail = await opened(tmp_path, on_posted=due.append)
     task = asyncio.create_task(mail.post(letter("a")))
     await until(writes.is_set)
     task.cancel()
@@ -239,15 +239,15 @@ async def test_a_closed_mail_says_so(tmp_path):
 async def exchange(mail, epoch, number):
     """A letter that comes, is answered, and whose reply leaves."""
     await mail.post(letter(f"k{number}", "x" * 300))
-    await mail.finish(S, epoch, await numbers(mail), [reply(f"r{number}", seq=number)])
-    (found,) = await mail.outgoing(["phone"], limit=1, lease=60)
-    await mail.delivered(found.number)
+    await mail.finish_turn(S, epoch, await numbers(mail), [reply(f"r{number}", seq=number)])
+    (found,) = await mail.lease_replies(["phone"], limit=1, lease_s=60)
+    await mail.mark_delivered(found.number)
 
 
 async def test_a_log_that_speaks_of_what_is_over_is_written_anew(tmp_path, monkeypatch):
-    monkeypatch.setattr(box, "KNOWN", 50)
+    monkeypatch.setattr(state, "MAX_REMEMBERED_REPLY_KEYS", 50)
     store = FileStore(tmp_path, fsync=False)
-    mail = await FileMail.open(store, fsync=False, room=20_000)
+    mail = await FileQueue.open(store, fsync=False, min_compaction_bytes=20_000)
     epoch = await claimed(store)
     await mail.post(letter("waits", session="default/helper/two"))
     two = "default/helper/two"
@@ -261,14 +261,14 @@ async def test_a_log_that_speaks_of_what_is_over_is_written_anew(tmp_path, monke
     await mail.post(letter("last"))
     last = await numbers(mail)
     await mail.close()
-    mail = await FileMail.open(store, fsync=False)
+    mail = await FileQueue.open(store, fsync=False)
     assert await keys(mail) == ["last"]
     assert await numbers(mail) == last
-    assert [one.why for one in await mail.dead()] == ["broken"]
+    assert [one.why for one in await mail.list_dead_letters()] == ["broken"]
     assert [
-        (one.key, one.attempts) for one in await mail.outgoing(["phone"], limit=9, lease=1)
+        (one.key, one.attempts) for one in await mail.lease_replies(["phone"], limit=9, lease_s=1)
     ] == [("sorry", 1)]
-    await mail.finish(S, epoch, [], [reply("r299"), reply("r300")])
+    await mail.finish_turn(S, epoch, [], [reply("r299"), reply("r300")])
     assert await lent(mail) == ["r300"]
     assert await mail.post(letter("more"))
     assert (await numbers(mail))[-1] > last[0]
@@ -282,9 +282,9 @@ async def test_what_is_kept_after_writing_anew_has_failed_half_way_is_not_lost(
     def refused(path):
         raise OSError(errno.EIO, "the folder cannot be synced", str(path))
 
-    mail = await opened(tmp_path, room=0)
+    mail = await opened(tmp_path, min_compaction_bytes=0)
     with monkeypatch.context() as patched:
-        patched.setattr(disk, "sync_folder", refused)
+        patched.setattr(disk, "fsync_folder", refused)
         await mail.post(letter("a"))
         await mail.post(letter("b"))  # behind the first, whose log has been written anew by then
     await mail.post(letter("c"))
@@ -295,9 +295,9 @@ async def test_what_is_kept_after_writing_anew_has_failed_half_way_is_not_lost(
 
 
 async def test_memory_is_of_what_waits_and_not_of_what_ever_was(tmp_path, monkeypatch):
-    monkeypatch.setattr(box, "KNOWN", 50)
+    monkeypatch.setattr(state, "MAX_REMEMBERED_REPLY_KEYS", 50)
     store = FileStore(tmp_path, fsync=False)
-    mail = await FileMail.open(store, fsync=False, room=20_000)
+    mail = await FileQueue.open(store, fsync=False, min_compaction_bytes=20_000)
     epoch = await claimed(store)
 
     async def grown(numbers):
@@ -319,15 +319,15 @@ async def test_memory_is_of_what_waits_and_not_of_what_ever_was(tmp_path, monkey
 
 async def test_what_will_never_arrive_is_shown_and_can_be_sent_again(tmp_path):
     store = FileStore(tmp_path, fsync=False)
-    mail = await FileMail.open(store, fsync=False)
+    mail = await FileQueue.open(store, fsync=False)
     epoch = await claimed(store)
-    await mail.finish(S, epoch, [], [reply("r1")])
-    (found,) = await mail.outgoing(["phone"], limit=1, lease=60)
-    await mail.refused(found.number, "blocked")
-    (dead,) = await mail.dead()
-    assert (dead.session, dead.why, dead.letters, dead.replies) == (S, "blocked", 0, 1)
+    await mail.finish_turn(S, epoch, [], [reply("r1")])
+    (found,) = await mail.lease_replies(["phone"], limit=1, lease_s=60)
+    await mail.mark_undeliverable(found.number, "blocked")
+    (dead,) = await mail.list_dead_letters()
+    assert (dead.session, dead.why, dead.messages, dead.replies) == (S, "blocked", 0, 1)
     await mail.close()
-    mail = await FileMail.open(store, fsync=False)
+    mail = await FileQueue.open(store, fsync=False)
     assert await mail.revive(S)
     assert await lent(mail) == ["r1"]
     await mail.close()
@@ -340,15 +340,15 @@ WORD = "zq4711"
 async def told(root, **own):
     """A mail that holds a word in every form: over, waiting, given up, answered and refused."""
     store = FileStore(root, fsync=False)
-    mail = await FileMail.open(store, fsync=False, **own)
+    mail = await FileQueue.open(store, fsync=False, **own)
     epoch = await claimed(store)
     for key in ("over", "waits"):
         await mail.post(letter(key, f"{WORD} {key}"))
     first, _ = await numbers(mail)
     made = [replace(reply(f"{S}/r{n}", seq=n), text=f"{WORD} {n}") for n in (7, 8)]
-    await mail.finish(S, epoch, [first], made)
-    (refused,) = await mail.outgoing(["phone"], limit=1, lease=60)
-    await mail.refused(refused.number, f"cannot parse {WORD}")
+    await mail.finish_turn(S, epoch, [first], made)
+    (refused,) = await mail.lease_replies(["phone"], limit=1, lease_s=60)
+    await mail.mark_undeliverable(refused.number, f"cannot parse {WORD}")
     await give_up(mail, S, f"ProviderError: {WORD} is not allowed")
     await mail.post(letter("other", "stays", session="default/helper/two"))
     assert log_of(root).read_bytes().count(WORD.encode()) == 6
@@ -357,11 +357,11 @@ async def told(root, **own):
 
 async def test_of_a_deleted_session_no_byte_is_left_and_others_stay(tmp_path):
     store, mail = await told(tmp_path)
-    await mail.forget(S)
+    await mail.forget_session(S)
     kept = log_of(tmp_path).read_bytes()
     assert (WORD.encode() in kept, S.encode() in kept) == (False, False)
     await mail.close()
-    mail = await FileMail.open(store)
+    mail = await FileQueue.open(store)
     assert await keys(mail, "default/helper/two") == ["other"]
     await mail.close()
     await store.close()
@@ -369,11 +369,11 @@ async def test_of_a_deleted_session_no_byte_is_left_and_others_stay(tmp_path):
 
 async def test_of_erased_messages_no_byte_is_left_and_their_letters_wait_on(tmp_path):
     store, mail = await told(tmp_path)
-    await mail.erase(S, [7, 8], ["over", "waits"])
+    await mail.erase_messages(S, [7, 8], ["over", "waits"])
     assert WORD.encode() not in log_of(tmp_path).read_bytes()
     assert await keys(mail) == ["waits"]
     await mail.close()
-    mail = await FileMail.open(store)
+    mail = await FileQueue.open(store)
     assert [one.message.text for one in await mail.pending(S)] == ["[erased]"]
     await mail.close()
     await store.close()
@@ -385,12 +385,12 @@ async def test_whoever_wants_something_forgotten_is_told_where_it_is_not(tmp_pat
 
     store, mail = await told(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(MailLog, "replace", refused)
+        patched.setattr(FileQueueLog, "replace", refused)
         for _ in range(2):
             with pytest.raises(StoreUnavailable, match="the disk is away"):
-                await mail.forget(S)
+                await mail.forget_session(S)
     assert WORD.encode() in log_of(tmp_path).read_bytes()
-    await mail.forget(S)
+    await mail.forget_session(S)
     assert WORD.encode() not in log_of(tmp_path).read_bytes()
     await mail.close()
     await store.close()
@@ -405,12 +405,16 @@ async def test_what_a_crash_has_cut_short_is_forgotten_by_the_next_who_opens_it(
 
     store, mail = await told(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr(MailLog, "replace", never)
+        patched.setattr(FileQueueLog, "replace", never)
         with pytest.raises(StoreUnavailable, match="ended here"):
-            await (mail.forget(S) if verb == "forget" else mail.erase(S, [7, 8], ["over", "waits"]))
+            await (
+                mail.forget_session(S)
+                if verb == "forget"
+                else mail.erase_messages(S, [7, 8], ["over", "waits"])
+            )
         await mail.close()
     assert WORD.encode() in log_of(tmp_path).read_bytes()
-    mail = await FileMail.open(store)
+    mail = await FileQueue.open(store)
     assert WORD.encode() not in log_of(tmp_path).read_bytes()
     assert await keys(mail) == ([] if verb == "forget" else ["waits"])
     await mail.close()
@@ -419,10 +423,10 @@ async def test_what_a_crash_has_cut_short_is_forgotten_by_the_next_who_opens_it(
 
 async def test_a_log_that_holds_nothing_of_a_session_is_not_written_anew_for_it(tmp_path):
     store, mail = await told(tmp_path)
-    await mail.forget(S)
+    await mail.forget_session(S)
     before = log_of(tmp_path).stat().st_ino
-    await mail.forget(S)
-    await mail.erase(S, [7], ["over"])
+    await mail.forget_session(S)
+    await mail.erase_messages(S, [7], ["over"])
     assert log_of(tmp_path).stat().st_ino == before
     await mail.close()
     await store.close()

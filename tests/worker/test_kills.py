@@ -19,12 +19,12 @@ import pytest
 
 from benchmarks.crash.points import MODES
 from trimtab import check
-from trimtab.core.event import Said
+from trimtab.log.event import MessageAdded
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.replies import extract_assistant_text
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
-from trimtab.testing.server import serve_process
-from trimtab.worker.files import FileMail
-from trimtab.worker.replies import said_to_user
+from trimtab.testing.server import spawn_simulated_provider
 
 pytestmark = pytest.mark.process
 
@@ -105,18 +105,18 @@ def lines(path: Path) -> list[Any]:
 async def look(root: Path) -> None:
     """Judge what is there in the end."""
     store = FileStore(root / "sessions")
-    mail = await FileMail.open(store)
-    assert (await mail.depth(), await mail.dead()) == (0, [])
+    mail = await FileQueue.open(store)
+    assert (await mail.depth(), await mail.list_dead_letters()) == (0, [])
     got = lines(root / "got")
     for session in SESSIONS:
         opened = await Session.open(store, session)
-        said = [e.body async for e in store.events(session) if isinstance(e.body, Said)]
+        said = [e.body async for e in store.events(session) if isinstance(e.body, MessageAdded)]
         keys = [body.key for body in said if body.message.role == "user"]
         assert keys == [f"{session[-3:]}{n}" for n in range(LETTERS)]
         answered = [
             "user" if body.message.role == "user" else "reply"
             for body in said
-            if body.message.role == "user" or said_to_user(body.message)
+            if body.message.role == "user" or extract_assistant_text(body.message)
         ]
         # Of letters that follow each other all but one reply would be one too many.
         runs = [(who, len([*each])) for who, each in groupby(answered)]
@@ -124,7 +124,7 @@ async def look(root: Path) -> None:
         assert runs[-1][0] == "reply"
         assert {count for who, count in runs if who == "reply"} == {1}
         here = [each for each in got if each[0] == session]
-        delivered(here, [text for body in said if (text := said_to_user(body.message))])
+        delivered(here, [text for body in said if (text := extract_assistant_text(body.message))])
         await opened.add({"role": "user", "content": "Well?"})
         assert check(await opened.request(), dialect_name="anthropic") == []
     await mail.close()
@@ -143,7 +143,7 @@ def delivered(got: list[Any], replies: list[str]) -> None:
 def test_whenever_the_process_is_killed_each_letter_is_answered_once_and_each_reply_leaves(
     tmp_path,
 ):
-    with serve_process(tokenizer="estimate") as remote:
+    with spawn_simulated_provider(tokenizer="estimate") as remote:
         assert killed(tmp_path, remote.url, seed=SEED, kills=KILLS) >= KILLS // 2
         asyncio.run(look(tmp_path))
         assert remote.stats()["violations"] == 0

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from tests.worker.mails import PHONE, S, claimed, give_up, keys, lent, letter, numbers, reply
-from trimtab.core.message import Media, Message, Text
+from trimtab.errors import StaleOwner
+from trimtab.log.message import Media, Message, Text
+from trimtab.server.queue.messages import InboundMessage, ReplyRoute
 from trimtab.session import Session
-from trimtab.stores.errors import StaleOwner
-from trimtab.worker.letters import Inbound, Route
 
 pytestmark = pytest.mark.anyio
 
@@ -37,12 +37,12 @@ async def test_a_letter_comes_back_as_it_was(mail):
             Media(kind="image", mime="image/png", data="aGk="),
         ),
     )
-    sent = Inbound(
+    sent = InboundMessage(
         session=S,
         message=said,
         key="k/1 🙂",
         at=1.25,
-        route=Route(door="phone", address={"number": 7, "thread": None, "of": ["x"]}),
+        route=ReplyRoute(channel="phone", address={"number": 7, "thread": None, "of": ["x"]}),
     )
     await mail.post(sent)
     (found,) = await mail.pending(S)
@@ -75,9 +75,9 @@ async def test_finishing_removes_what_was_taken_and_keeps_the_replies(mail, stor
     epoch = await claimed(store)
     for key in ("a", "b", "c"):
         await mail.post(letter(key))
-    await mail.finish(S, epoch, (await numbers(mail))[:2], [reply("r1"), reply("r2")])
+    await mail.finish_turn(S, epoch, (await numbers(mail))[:2], [reply("r1"), reply("r2")])
     assert await keys(mail) == ["c"]
-    (first,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    (first,) = await mail.lease_replies(["phone"], limit=10, lease_s=60)
     assert (first.key, first.text, first.route, first.attempts) == ("r1", "answer r1", PHONE, 0)
 
 
@@ -86,7 +86,7 @@ async def test_a_letter_that_was_answered_is_in_the_log_and_not_kept_again(mail,
     assert await mail.post(letter("a"))
     opened = await Session.open(store, S)
     await opened.add(letter("a").message, key="a")
-    await mail.finish(S, epoch, await numbers(mail), [])
+    await mail.finish_turn(S, epoch, await numbers(mail), [])
     assert not await mail.post(letter("a"))
     assert await keys(mail) == []
     assert await mail.post(letter("b"))
@@ -96,10 +96,10 @@ async def test_a_turn_that_was_taken_over_can_finish_nothing(mail, store):
     epoch = await claimed(store, times=2)
     await mail.post(letter("a"))
     with pytest.raises(StaleOwner):
-        await mail.finish(S, epoch - 1, await numbers(mail), [reply("r1")])
+        await mail.finish_turn(S, epoch - 1, await numbers(mail), [reply("r1")])
     assert await keys(mail) == ["a"]
     assert await lent(mail) == []
-    await mail.finish(S, epoch, await numbers(mail), [reply("r1")])
+    await mail.finish_turn(S, epoch, await numbers(mail), [reply("r1")])
     assert await keys(mail) == []
 
 
@@ -107,18 +107,18 @@ async def test_of_a_session_that_is_gone_no_reply_is_kept(mail, store):
     epoch = await claimed(store)
     await mail.post(letter("a"))
     await store.delete(S)
-    await mail.finish(S, epoch, await numbers(mail), [reply("r1")])
+    await mail.finish_turn(S, epoch, await numbers(mail), [reply("r1")])
     assert (await keys(mail), await lent(mail)) == ([], [])
 
 
 async def test_a_reply_whose_key_is_known_is_not_kept_again_even_when_it_has_left(mail, store):
     epoch = await claimed(store)
-    await mail.finish(S, epoch, [], [reply("r1")])
-    await mail.finish(S, epoch, [], [reply("r1")])
-    (found,) = await mail.outgoing(["phone"], limit=10, lease=60)
-    await mail.delivered(found.number)
+    await mail.finish_turn(S, epoch, [], [reply("r1")])
+    await mail.finish_turn(S, epoch, [], [reply("r1")])
+    (found,) = await mail.lease_replies(["phone"], limit=10, lease_s=60)
+    await mail.mark_delivered(found.number)
     assert await lent(mail) == []
-    await mail.finish(S, epoch, [], [reply("r1"), reply("r2")])
+    await mail.finish_turn(S, epoch, [], [reply("r1"), reply("r2")])
     assert await lent(mail) == ["r2"]
 
 
@@ -126,7 +126,7 @@ async def test_sessions_with_letters_are_taken_up_at_a_start_but_not_those_given
     for session in (S, OTHER, FOREIGN):
         await mail.post(letter("a", session=session))
     await give_up(mail, OTHER)
-    assert sorted(await mail.waiting()) == sorted([S, FOREIGN])
+    assert sorted(await mail.list_waiting_sessions()) == sorted([S, FOREIGN])
 
 
 async def test_depth_counts_a_tenants_letters_and_all(mail, store):
@@ -140,7 +140,7 @@ async def test_depth_counts_a_tenants_letters_and_all(mail, store):
         2,
         0,
     ]
-    await mail.finish(S, epoch, await numbers(mail), [])
+    await mail.finish_turn(S, epoch, await numbers(mail), [])
     assert await mail.depth("default/") == 1
 
 
@@ -161,10 +161,10 @@ async def test_letters_that_were_given_up_do_not_count_until_they_wait_again(mai
     await mail.post(letter("c"))
     assert await depths() == [5, 4, 3]
     await give_up(mail)
-    await mail.finish(S, epoch, (await numbers(mail))[:1], [])
+    await mail.finish_turn(S, epoch, (await numbers(mail))[:1], [])
     assert await depths() == [4, 3, 2]
     await give_up(mail)
-    await mail.forget(S)
+    await mail.forget_session(S)
     assert await depths() == [2, 1, 0]
 
 
@@ -172,20 +172,20 @@ async def test_what_is_given_up_is_shown_with_its_reason_and_its_apology_goes_ou
     await mail.post(letter("a"))
     await mail.post(letter("b"))
     await give_up(mail, S, "CannotFit: too large", [reply("sorry")])
-    (found,) = await mail.dead()
-    assert (found.session, found.why, found.letters) == (S, "CannotFit: too large", 2)
+    (found,) = await mail.list_dead_letters()
+    assert (found.session, found.why, found.messages) == (S, "CannotFit: too large", 2)
     assert await lent(mail) == ["sorry"]
-    assert await mail.dead(prefix="acme/") == []
+    assert await mail.list_dead_letters(prefix="acme/") == []
 
 
 async def test_a_turn_that_was_taken_over_can_give_up_nothing(mail, store):
     epoch = await claimed(store, times=2)
     await mail.post(letter("a"))
     (found,) = await mail.pending(S)
-    assert not await mail.give_up(found, epoch - 1, "broken", [reply("sorry")])
-    assert (await mail.dead(), await lent(mail)) == ([], [])
-    assert await mail.give_up(found, epoch, "broken", [reply("sorry")])
-    assert len(await mail.dead()) == 1
+    assert not await mail.dead_letter_session(found, epoch - 1, "broken", [reply("sorry")])
+    assert (await mail.list_dead_letters(), await lent(mail)) == ([], [])
+    assert await mail.dead_letter_session(found, epoch, "broken", [reply("sorry")])
+    assert len(await mail.list_dead_letters()) == 1
     assert await lent(mail) == ["sorry"]
 
 
@@ -195,32 +195,34 @@ async def test_a_letter_that_another_has_answered_cannot_be_given_up(mail, store
     await mail.post(letter("a"))
     (found,) = await mail.pending(S)
     await mail.post(letter("b"))
-    await mail.finish(S, epoch, [found.number], [])
-    assert not await mail.give_up(found, epoch if knew else None, "broken", [reply("sorry")])
-    assert (await mail.dead(), await lent(mail)) == ([], [])
-    assert await mail.waiting() == [S]
+    await mail.finish_turn(S, epoch, [found.number], [])
+    assert not await mail.dead_letter_session(
+        found, epoch if knew else None, "broken", [reply("sorry")]
+    )
+    assert (await mail.list_dead_letters(), await lent(mail)) == ([], [])
+    assert await mail.list_waiting_sessions() == [S]
 
 
 async def test_the_newest_given_up_comes_first(mail):
     for session in (S, OTHER, FOREIGN):
         await mail.post(letter("a", session=session))
         await give_up(mail, session)
-    assert [one.session for one in await mail.dead(limit=2)] == [FOREIGN, OTHER]
+    assert [one.session for one in await mail.list_dead_letters(limit=2)] == [FOREIGN, OTHER]
 
 
 async def test_why_a_session_was_given_up_is_its_own_and_that_of_letters_alone(mail, store):
     epoch = await claimed(store)
-    await mail.finish(S, epoch, [], [reply("r1")])
-    (lost,) = await mail.outgoing(["phone"], limit=10, lease=60)
-    await mail.refused(lost.number, "the chat is gone")
+    await mail.finish_turn(S, epoch, [], [reply("r1")])
+    (lost,) = await mail.lease_replies(["phone"], limit=10, lease_s=60)
+    await mail.mark_undeliverable(lost.number, "the chat is gone")
     await mail.post(letter("a"))
     await mail.post(letter("a", session=f"{S}1"))
     await give_up(mail, f"{S}1")
-    assert [await mail.why_given_up(name) for name in (S, f"{S}1")] == [None, "broken"]
+    assert [await mail.dead_letter_reason(name) for name in (S, f"{S}1")] == [None, "broken"]
     await give_up(mail, S, "too large")
-    assert await mail.why_given_up(S) == "too large"
-    await mail.finish(S, epoch, await numbers(mail), [])
-    assert await mail.why_given_up(S) is None
+    assert await mail.dead_letter_reason(S) == "too large"
+    await mail.finish_turn(S, epoch, await numbers(mail), [])
+    assert await mail.dead_letter_reason(S) is None
 
 
 async def test_what_was_given_up_can_be_revived_once(mail):
@@ -228,8 +230,8 @@ async def test_what_was_given_up_can_be_revived_once(mail):
     assert not await mail.revive(S)
     await give_up(mail)
     assert await mail.revive(S)
-    assert await mail.dead() == []
-    assert await mail.waiting() == [S]
+    assert await mail.list_dead_letters() == []
+    assert await mail.list_waiting_sessions() == [S]
     assert not await mail.revive(S)
 
 
@@ -237,19 +239,19 @@ async def test_a_new_letter_takes_up_what_was_given_up(mail):
     await mail.post(letter("a"))
     await give_up(mail)
     await mail.post(letter("b"))
-    assert await mail.dead() == []
+    assert await mail.list_dead_letters() == []
     assert await keys(mail) == ["a", "b"]
 
 
 async def test_replies_of_a_session_go_one_after_the_other_and_others_beside_them(mail, store):
     epoch = await claimed(store)
-    await mail.finish(S, epoch, [], [reply("r1"), reply("r2")])
+    await mail.finish_turn(S, epoch, [], [reply("r1"), reply("r2")])
     await claimed(store, OTHER)
-    await mail.finish(OTHER, 1, [], [reply("q1", session=OTHER)])
-    found = await mail.outgoing(["phone"], limit=10, lease=60)
+    await mail.finish_turn(OTHER, 1, [], [reply("q1", session=OTHER)])
+    found = await mail.lease_replies(["phone"], limit=10, lease_s=60)
     assert [one.key for one in found] == ["r1", "q1"]
     assert await lent(mail) == []
-    await mail.delivered(found[0].number)
+    await mail.mark_delivered(found[0].number)
     assert await lent(mail) == ["r2"]
 
 
@@ -257,14 +259,14 @@ async def test_no_more_is_lent_than_was_asked_for(mail, store):
     for n in range(5):
         session = f"default/helper/s{n}"
         epoch = await claimed(store, session)
-        await mail.finish(session, epoch, [], [reply(f"r{n}", session=session)])
+        await mail.finish_turn(session, epoch, [], [reply(f"r{n}", session=session)])
     assert [await lent(mail, limit=2), await lent(mail, limit=2)] == [["r0", "r1"], ["r2", "r3"]]
 
 
 async def test_a_door_gets_what_is_its_own(mail, store):
     epoch = await claimed(store)
-    letterbox = Route(door="letterbox", address={})
-    await mail.finish(S, epoch, [], [reply("r1", route=letterbox), reply("r2")])
+    letterbox = ReplyRoute(channel="letterbox", address={})
+    await mail.finish_turn(S, epoch, [], [reply("r1", route=letterbox), reply("r2")])
     assert await lent(mail, "phone") == ["r2"]
     assert await lent(mail, "phone") == []
     assert await lent(mail, "letterbox", "phone") == ["r1"]
@@ -272,30 +274,30 @@ async def test_a_door_gets_what_is_its_own(mail, store):
 
 async def test_what_was_lent_and_not_heard_of_comes_back_marked(mail, store):
     epoch = await claimed(store)
-    await mail.finish(S, epoch, [], [reply("r1")])
-    seen = [(await mail.outgoing(["phone"], limit=1, lease=0))[0].attempts for _ in range(3)]
+    await mail.finish_turn(S, epoch, [], [reply("r1")])
+    seen = [(await mail.lease_replies(["phone"], limit=1, lease_s=0))[0].attempts for _ in range(3)]
     assert seen == [0, 1, 2]
 
 
 async def test_what_was_put_off_unsent_is_not_marked_and_what_may_have_arrived_is(mail, store):
     epoch = await claimed(store)
-    await mail.finish(S, epoch, [], [reply("r1"), reply("r2")])
-    (first,) = await mail.outgoing(["phone"], limit=10, lease=60)
-    await mail.put_off(first.number, seconds=0, why="slow down", sent=False)
-    (again,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    await mail.finish_turn(S, epoch, [], [reply("r1"), reply("r2")])
+    (first,) = await mail.lease_replies(["phone"], limit=10, lease_s=60)
+    await mail.postpone_reply(first.number, delay_s=0, why="slow down", maybe_sent=False)
+    (again,) = await mail.lease_replies(["phone"], limit=10, lease_s=60)
     assert (again.key, again.attempts) == ("r1", 0)
-    await mail.put_off(first.number, seconds=0, why="no answer", sent=True)
-    (again,) = await mail.outgoing(["phone"], limit=10, lease=60)
+    await mail.postpone_reply(first.number, delay_s=0, why="no answer", maybe_sent=True)
+    (again,) = await mail.lease_replies(["phone"], limit=10, lease_s=60)
     assert (again.key, again.attempts) == ("r1", 1)
-    await mail.put_off(first.number, seconds=600, why="slow down", sent=False)
+    await mail.postpone_reply(first.number, delay_s=600, why="slow down", maybe_sent=False)
     assert await lent(mail) == []
 
 
 async def test_what_is_refused_stands_in_nobodys_way(mail, store):
     epoch = await claimed(store)
-    await mail.finish(S, epoch, [], [reply("r1"), reply("r2")])
-    (first,) = await mail.outgoing(["phone"], limit=10, lease=60)
-    await mail.refused(first.number, "the chat is gone")
+    await mail.finish_turn(S, epoch, [], [reply("r1"), reply("r2")])
+    (first,) = await mail.lease_replies(["phone"], limit=10, lease_s=60)
+    await mail.mark_undeliverable(first.number, "the chat is gone")
     assert await lent(mail) == ["r2"]
 
 
@@ -303,10 +305,10 @@ async def test_of_a_session_that_is_deleted_nothing_is_left(mail, store):
     epoch = await claimed(store)
     await mail.post(letter("a"))
     await mail.post(letter("b", session=OTHER))
-    await mail.finish(S, epoch, [], [reply("r1")])
+    await mail.finish_turn(S, epoch, [], [reply("r1")])
     await give_up(mail)
-    await mail.forget(S)
-    assert (await keys(mail), await lent(mail), await mail.dead()) == ([], [], [])
+    await mail.forget_session(S)
+    assert (await keys(mail), await lent(mail), await mail.list_dead_letters()) == ([], [], [])
     assert await keys(mail, OTHER) == ["b"]
     assert await mail.post(letter("a"))
 
@@ -318,21 +320,21 @@ async def test_all_that_waits_is_there_after_a_restart(mail, store, place):
     await mail.post(letter("c", session=OTHER))
     await give_up(mail, OTHER)
     first, _ = await numbers(mail)
-    await mail.finish(S, epoch, [first], [reply("r1"), reply("r2")])
+    await mail.finish_turn(S, epoch, [first], [reply("r1"), reply("r2")])
     assert await lent(mail, lease=0.0) == ["r1"]
     await mail.close()
     await store.close()
     store, again = await place.open()
     try:
         assert await keys(again) == ["b"]
-        assert await again.waiting() == [S]
-        assert [one.session for one in await again.dead()] == [OTHER]
-        (found,) = await again.outgoing(["phone"], limit=10, lease=60)
+        assert await again.list_waiting_sessions() == [S]
+        assert [one.session for one in await again.list_dead_letters()] == [OTHER]
+        (found,) = await again.lease_replies(["phone"], limit=10, lease_s=60)
         assert (found.key, found.attempts) == ("r1", 1)
         await again.post(letter("d"))
         assert await keys(again) == ["b", "d"]
-        await again.finish(S, epoch, [], [reply("r1")])
-        await again.delivered(found.number)
+        await again.finish_turn(S, epoch, [], [reply("r1")])
+        await again.mark_delivered(found.number)
         assert await lent(again) == ["r2"]
     finally:
         await again.close()
@@ -344,28 +346,28 @@ async def test_of_messages_that_are_erased_nothing_is_said_and_their_letters_wai
     await mail.post(letter("a", "the erased words"))
     await mail.post(letter("b", "other words"))
     await mail.post(letter("a", "the erased words", session=OTHER))
-    await mail.finish(S, epoch, [], [reply("r1", seq=7), reply("r2", seq=8)])
+    await mail.finish_turn(S, epoch, [], [reply("r1", seq=7), reply("r2", seq=8)])
     await give_up(mail, S, "ProviderError: the erased words are not allowed")
-    await mail.erase(S, [7], ["a"])
+    await mail.erase_messages(S, [7], ["a"])
     first, second = await mail.pending(S)
     assert (first.key, first.message.text) == ("a", "[erased]")
     assert (second.key, second.message.text) == ("b", "other words")
     assert [one.message.text for one in await mail.pending(OTHER)] == ["the erased words"]
-    (dead,) = await mail.dead()
+    (dead,) = await mail.list_dead_letters()
     assert dead.why == "ProviderError: the details were erased with a message"
     assert await lent(mail) == ["r2"]
-    await mail.finish(S, epoch, [], [reply("r1", seq=7)])
+    await mail.finish_turn(S, epoch, [], [reply("r1", seq=7)])
     assert await lent(mail) == []  # it is known, and does not leave after all
 
 
 async def test_an_erased_reply_that_was_refused_does_not_come_back(mail, store):
     epoch = await claimed(store)
-    await mail.finish(S, epoch, [], [reply("r1", seq=7), reply("r2", seq=8)])
+    await mail.finish_turn(S, epoch, [], [reply("r1", seq=7), reply("r2", seq=8)])
     for _ in range(2):
-        (found,) = await mail.outgoing(["phone"], limit=1, lease=60)
-        await mail.refused(found.number, f"cannot parse {found.text}")
-    await mail.erase(S, [7], [])
-    (dead,) = await mail.dead()
+        (found,) = await mail.lease_replies(["phone"], limit=1, lease_s=60)
+        await mail.mark_undeliverable(found.number, f"cannot parse {found.text}")
+    await mail.erase_messages(S, [7], [])
+    (dead,) = await mail.list_dead_letters()
     assert (dead.replies, dead.why) == (1, "the details were erased with a message")
     assert await mail.revive(S)
     assert await lent(mail) == ["r2"]

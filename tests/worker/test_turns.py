@@ -13,18 +13,18 @@ from tests.pictures import png
 from tests.pictures import text as base64_of
 from tests.turn.acting import definition
 from tests.worker.served import PHONE, SESSION, Gated, letter, served, until
-from trimtab.core.event import Turn
-from trimtab.core.message import Media, Message, Text
-from trimtab.providers.provider import Failure
-from trimtab.session.happenings import COMPACTED
-from trimtab.session.tools import Invocation, Tool
+from trimtab.log.event import TurnStateChange
+from trimtab.log.message import Media, Message, Text
+from trimtab.providers.base import ProviderFailure
+from trimtab.server import retries
+from trimtab.server.queue.messages import OutboundMessage, ReplyRoute
+from trimtab.server.replies import STEP_LIMIT_TEXT
+from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN
+from trimtab.session.events import COMPACTED_NOTICE
+from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import MemoryStore
-from trimtab.testing.answer import Call
-from trimtab.testing.mail import MemoryMail
-from trimtab.worker import retries
-from trimtab.worker.letters import Outbound, Route
-from trimtab.worker.replies import TOO_LONG
-from trimtab.worker.turns import BATCH
+from trimtab.testing.memory_queue import MemoryQueue
+from trimtab.testing.replies import ScriptedCall
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ class Hand:
         self.go = asyncio.Event()
         self.tool = Tool(definition=definition("look"), run=self.run)
 
-    async def run(self, _: Invocation) -> str:
+    async def run(self, _: ToolInvocation) -> str:
         self.began.set()
         await self.go.wait()
         return "seen"
@@ -45,13 +45,13 @@ class Hand:
 
 async def states(house: Any) -> list[str]:
     events = house.service.store.events(SESSION)
-    return [event.body.state async for event in events if isinstance(event.body, Turn)]
+    return [event.body.state async for event in events if isinstance(event.body, TurnStateChange)]
 
 
 async def test_a_letter_is_answered_and_the_reply_goes_out():
     house = served("Hello to you.")
     assert await house.say("Hello.", key="a")
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert await house.texts() == [("user", "Hello."), ("assistant", "Hello to you.")]
     assert [reply.text for reply in await house.sent()] == ["Hello to you."]
 
@@ -62,7 +62,7 @@ async def test_a_letter_with_a_picture_that_no_model_takes_is_in_nobodys_way():
     cut = Media(kind="image", mime="image/png", data=base64_of(png()[:20]))
     said = Message(role="user", parts=(Text(text="Look."), cut))
     await house.service.post(replace(letter("", key="a"), message=said))
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     why = "nobody can draw it: it is cut off after 20 bytes"
     assert await house.texts() == [
         ("user", "Look."),
@@ -71,7 +71,7 @@ async def test_a_letter_with_a_picture_that_no_model_takes_is_in_nobodys_way():
     ]
 
 
-REJECTED = Failure(
+REJECTED = ProviderFailure(
     kind="rejected", message="messages.0.content.1: Could not process image", status=400
 )
 
@@ -80,7 +80,7 @@ async def test_what_a_provider_does_not_take_is_told_its_sender_and_no_dead_lett
     house = served("Hello to you.", REJECTED, "And now I see.")
     for text, key in (("Hello.", "a"), ("What is it?", "b"), ("Never mind.", "c")):
         await house.say(text, key=key)
-        await house.turns.idle()
+        await house.turns.wait_until_idle()
     told = [reply.text for reply in await house.sent()]
     assert told == [
         "Hello to you.",
@@ -90,8 +90,8 @@ async def test_what_a_provider_does_not_take_is_told_its_sender_and_no_dead_lett
         ),
         "And now I see.",
     ]
-    assert await house.service.mail.dead() == []
-    assert await house.service.mail.pending(SESSION) == []
+    assert await house.service.queue.list_dead_letters() == []
+    assert await house.service.queue.pending(SESSION) == []
     assert "What is it?" not in str(house.provider.requests[-1])
     assert ("user", "What is it?") in await house.texts()
 
@@ -100,7 +100,7 @@ async def test_whose_next_message_is_not_taken_either_is_told_what_can_be_done()
     house = served(REJECTED, REJECTED)
     for key in "ab":
         await house.say("What is it?", key=key)
-        await house.turns.idle()
+        await house.turns.wait_until_idle()
     first, second = [reply.text for reply in await house.sent()]
     assert second.startswith(first)
     assert "/undo takes back one message after the other, /reset begins anew." in second
@@ -112,10 +112,10 @@ async def test_messages_that_were_taken_together_are_told_once_and_left_out_toge
     await house.say("One.", key="a")
     await house.say("Two.", key="b")
     provider.open.set()
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert len(await house.sent()) == 1
     await house.say("Three.", key="c")
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     sent = str(provider.inner.requests[-1]["messages"])
     assert ("One." in sent, "Two." in sent, "Three." in sent) == (False, False, True)
 
@@ -123,9 +123,9 @@ async def test_messages_that_were_taken_together_are_told_once_and_left_out_toge
 async def test_a_letter_that_comes_again_is_not_answered_again():
     house = served("Hello to you.")
     await house.say("Hello.", key="a")
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert not await house.say("Hello.", key="a")
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert len(await house.texts()) == 2
     assert len(await house.sent()) == 1
 
@@ -133,7 +133,7 @@ async def test_a_letter_that_comes_again_is_not_answered_again():
 async def test_a_letter_that_comes_again_past_the_check_changes_nothing(monkeypatch):
     house = served("Hello to you.")
     await house.say("Hello.", key="a")
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert len(await house.sent()) == 1
     before = await house.service.store.position(SESSION)
 
@@ -142,51 +142,51 @@ async def test_a_letter_that_comes_again_past_the_check_changes_nothing(monkeypa
 
     with monkeypatch.context() as patched:
         patched.setattr(house.service.store, "find_key", unknown)
-        assert await house.service.mail.post(letter("Hello.", key="a"))
-    await house.turns.idle()
+        assert await house.service.queue.post(letter("Hello.", key="a"))
+    await house.turns.wait_until_idle()
     assert await house.service.store.position(SESSION) == before
     assert await house.sent() == []
-    assert await house.service.mail.depth() == 0
+    assert await house.service.queue.depth() == 0
 
 
 async def test_a_turn_for_which_nothing_waits_writes_nothing():
     house = served("Hello to you.")
-    ended = await house.service.answer(SESSION)
-    assert (ended.why, ended.calls) == ("done", 0)
+    ended = await house.service.run_turn(SESSION)
+    assert (ended.reason, ended.calls) == ("done", 0)
     assert await house.service.store.position(SESSION) == 0
     await house.say("Hello.", key="a")
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     before = await house.service.store.position(SESSION)
-    await house.service.answer(SESSION)
+    await house.service.run_turn(SESSION)
     assert await house.service.store.position(SESSION) == before
 
 
 async def test_a_stopped_turn_ends_after_its_step_and_is_not_taken_up_by_itself():
     hand = Hand()
-    house = served(Call(name="look"), "Both.", tools=[hand.tool])
+    house = served(ScriptedCall(name="look"), "Both.", tools=[hand.tool])
     await house.say("Look.", key="a")
     await hand.began.wait()
     await house.say("And hurry.", key="b")
-    assert house.service.stop(SESSION)
+    assert house.service.stop_turn(SESSION)
     hand.go.set()
-    await house.turns.idle()
-    assert not house.service.stop(SESSION)
-    assert house.provider.left == 1
+    await house.turns.wait_until_idle()
+    assert not house.service.stop_turn(SESSION)
+    assert house.provider.replies_left == 1
     assert await states(house) == ["claimed", "tool_started", "ended"]
-    assert await house.service.mail.depth() == 0
+    assert await house.service.queue.depth() == 0
     await house.say("Go on.", key="c")
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert [text for _, text in await house.texts()] == ["Look.", "And hurry.", "Go on.", "Both."]
 
 
 async def test_what_is_said_while_the_agent_works_steers_it():
     hand = Hand()
-    house = served(Call(name="look"), "Left it is.", tools=[hand.tool])
+    house = served(ScriptedCall(name="look"), "Left it is.", tools=[hand.tool])
     await house.say("Look right.", key="a")
     await hand.began.wait()
     await house.say("No, left.", key="b")
     hand.go.set()
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert [text for _, text in await house.texts()] == ["Look right.", "No, left.", "Left it is."]
     assert await states(house) == ["claimed", "tool_started", "ended"]
     assert [reply.text for reply in await house.sent()] == ["Left it is."]
@@ -194,12 +194,14 @@ async def test_what_is_said_while_the_agent_works_steers_it():
 
 async def test_what_is_said_while_the_agent_works_can_wait_for_a_turn_of_its_own():
     hand = Hand()
-    house = served(Call(name="look"), "Right.", "Left.", tools=[hand.tool], on_message="queue")
+    house = served(
+        ScriptedCall(name="look"), "Right.", "Left.", tools=[hand.tool], on_message="queue"
+    )
     await house.say("Look right.", key="a")
     await hand.began.wait()
     await house.say("Now left.", key="b")
     hand.go.set()
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     said = [text for _, text in await house.texts()]
     assert said == ["Look right.", "Right.", "Now left.", "Left."]
     assert [reply.text for reply in await house.sent()] == ["Right.", "Left."]
@@ -210,15 +212,15 @@ async def test_what_people_write_in_pieces_is_answered_at_once():
     for key in ("a", "b", "c"):
         await house.say(key, key=key)
         await asyncio.sleep(0.02)
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert [text for _, text in await house.texts()] == ["a", "b", "c", "All right."]
 
 
 async def test_a_turn_run_by_a_queue_gathers_by_itself():
     house = served("All right.", debounce=0.05)
-    house.service.mail.due = lambda _: None  # type: ignore[attr-defined] - nobody runs it here
+    house.service.queue.on_posted = lambda _: None  # type: ignore[attr-defined] - nobody runs it here
     await house.say("a", key="a")
-    turn = asyncio.create_task(house.service.answer(SESSION))
+    turn = asyncio.create_task(house.service.run_turn(SESSION))
     await asyncio.sleep(0.01)
     await house.say("b", key="b")
     await turn
@@ -227,61 +229,65 @@ async def test_a_turn_run_by_a_queue_gathers_by_itself():
 
 async def test_more_than_one_turn_takes_is_answered_by_the_next_in_order():
     house = served(*(f"Reply {n}." for n in range(3)))
-    due, house.service.mail.due = house.turns.due, lambda _: None  # type: ignore[attr-defined]
-    count = 2 * BATCH + 20
+    due, house.service.queue.on_posted = house.turns.request_turn, lambda _: None  # type: ignore[attr-defined]
+    count = 2 * MAX_MESSAGES_PER_TURN + 20
     for n in range(count):
         await house.say(f"{n}", key=f"k{n}")
-    house.service.mail.due = due  # type: ignore[attr-defined]
-    assert await house.turns.resume() == 1
-    await house.turns.idle()
+    house.service.queue.on_posted = due  # type: ignore[attr-defined]
+    assert await house.turns.resume_waiting() == 1
+    await house.turns.wait_until_idle()
     said = [text for role, text in await house.texts() if role == "user"]
     assert said == [f"{n}" for n in range(count)]
-    assert house.provider.left == 0
+    assert house.provider.replies_left == 0
     assert len(await house.sent()) == 3
 
 
 async def test_a_message_that_was_taken_before_a_crash_is_answered_once():
     store = MemoryStore()
-    mail = MemoryMail(store)
+    mail = MemoryQueue(store)
     gated = Gated()
     first = served(store=store, mail=mail, provider=gated)
     await first.say("Hello.", key="a")
     await until(lambda: gated.waiting)
     assert await first.turns.drain(0) == 1
     again = served("Hello to you.", store=store, mail=mail)
-    assert await again.turns.resume() == 1
-    await again.turns.idle()
+    assert await again.turns.resume_waiting() == 1
+    await again.turns.wait_until_idle()
     assert await again.texts() == [("user", "Hello."), ("assistant", "Hello to you.")]
     assert len(await again.sent()) == 1
 
 
-class Forgetful(MemoryMail):
+class Forgetful(MemoryQueue):
     """A mail whose process ends before a turn is finished, so many times."""
 
     crashes = 1
 
-    async def finish(
-        self, session: str, epoch: int, taken: Collection[int], replies: Sequence[Outbound]
+    async def finish_turn(
+        self,
+        session: str,
+        epoch: int,
+        answered: Collection[int],
+        replies: Sequence[OutboundMessage],
     ) -> None:
         if self.crashes:
             self.crashes -= 1
             raise ConnectionError("the process ended here")
-        await super().finish(session, epoch, taken, replies)
+        await super().finish_turn(session, epoch, answered, replies)
 
 
 async def test_a_turn_whose_end_was_not_kept_is_not_asked_for_again_and_its_replies_go_out(
     monkeypatch,
 ):
-    monkeypatch.setattr(retries, "FIRST", 0.001)
+    monkeypatch.setattr(retries, "FIRST_TURN_RETRY_S", 0.001)
     hand = Hand()
     hand.go.set()
     store = MemoryStore()
     house = served(
-        Call(name="look"), "Seen.", store=store, mail=Forgetful(store), tools=[hand.tool]
+        ScriptedCall(name="look"), "Seen.", store=store, mail=Forgetful(store), tools=[hand.tool]
     )
     await house.say("Look.", key="a")
-    await house.turns.idle()
-    assert house.provider.left == 0
+    await house.turns.wait_until_idle()
+    assert house.provider.replies_left == 0
     assert await states(house) == ["claimed", "tool_started", "ended"]
     assert [(reply.text, reply.attempts) for reply in await house.sent()] == [("Seen.", 0)]
 
@@ -289,37 +295,47 @@ async def test_a_turn_whose_end_was_not_kept_is_not_asked_for_again_and_its_repl
 async def test_that_the_context_was_compacted_reaches_the_user_even_after_a_failed_attempt(
     monkeypatch,
 ):
-    monkeypatch.setattr(retries, "FIRST", 0.001)
+    monkeypatch.setattr(retries, "FIRST_TURN_RETRY_S", 0.001)
     hand = Hand()
     hand.go.set()
-    long = Failure(kind="overflow", message="prompt is too long", status=400)
-    broken = Failure(kind="server", message="overloaded", status=500)
+    long = ProviderFailure(kind="overflow", message="prompt is too long", status=400)
+    broken = ProviderFailure(kind="server", message="overloaded", status=500)
     house = served("One.", "Two.", long, long, broken, "Three.", tools=[hand.tool])
     for n, key in enumerate("abc"):
         await house.say(f"{key} " + "word " * 3_000 * (n < 2), key=key)
-        await house.turns.idle()
-    assert [reply.text for reply in await house.sent()] == ["One.", "Two.", COMPACTED, "Three."]
+        await house.turns.wait_until_idle()
+    assert [reply.text for reply in await house.sent()] == [
+        "One.",
+        "Two.",
+        COMPACTED_NOTICE,
+        "Three.",
+    ]
 
 
 async def test_a_turn_at_its_limit_says_so():
     hand = Hand()
     hand.go.set()
-    house = served(Call(name="look"), Call(name="look"), tools=[hand.tool], max_tool_iterations=2)
+    house = served(
+        ScriptedCall(name="look"),
+        ScriptedCall(name="look"),
+        tools=[hand.tool],
+        max_tool_iterations=2,
+    )
     await house.say("Look.", key="a")
-    await house.turns.idle()
-    assert [reply.text for reply in await house.sent()] == [TOO_LONG]
+    await house.turns.wait_until_idle()
+    assert [reply.text for reply in await house.sent()] == [STEP_LIMIT_TEXT]
 
 
 async def test_the_reply_goes_where_the_last_letter_came_from_or_nowhere():
     house = served("One.", "Two.")
-    house.service.mail.due = lambda _: None  # type: ignore[attr-defined] - answered below
-    await house.say("a", key="a", route=Route(door="phone", address={"number": 1}))
+    house.service.queue.on_posted = lambda _: None  # type: ignore[attr-defined] - answered below
+    await house.say("a", key="a", route=ReplyRoute(channel="phone", address={"number": 1}))
     await house.say("b", key="b", route=PHONE)
     await house.say("c", key="c", route=None)
-    await house.service.answer(SESSION)
+    await house.service.run_turn(SESSION)
     assert [reply.route for reply in await house.sent()] == [PHONE]
     await house.say("d", key="d", route=None)
-    await house.service.answer(SESSION)
+    await house.service.run_turn(SESSION)
     assert await house.sent() == []
 
 
@@ -327,7 +343,7 @@ async def test_a_session_begun_anew_under_an_old_name_sends_its_replies():
     house = served("One.", "Two.")
     for key in "ab":
         await house.say("Hello.", key=key)
-        await house.turns.idle()
+        await house.turns.wait_until_idle()
         if key == "a":
             assert len(await house.sent()) == 1
             await house.service.store.delete(SESSION)

@@ -8,39 +8,39 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimtab.agent.permissions import Approve, nobody
-from trimtab.agent.reading import place_of_store, system_of
-from trimtab.agent.secrets import ENVIRON
-from trimtab.agent.spec import Model, Spec
-from trimtab.agent.toolbox import toolbox
-from trimtab.catalog import cheap_model, resolve
-from trimtab.core.policies.knobs import knobs_from
-from trimtab.dialects.media import Takes, takes_of
-from trimtab.observe import when_watched
-from trimtab.providers.choose import provider_for
-from trimtab.providers.provider import Provider
-from trimtab.providers.retrying import Waits, retrying, unheard
+from trimtab.agent.config.loader import load_system_prompt, locate_agent_store
+from trimtab.agent.config.spec import AgentSpec, ModelSpec
+from trimtab.agent.environment import ENVIRON
+from trimtab.agent.tools.permissions.rules import ApprovalCallback, decline_unattended
+from trimtab.agent.tools.toolbox import open_tools
+from trimtab.catalog import find_makers_cheap_model, resolve_model_info
+from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
+from trimtab.observe import instrument_if_watched
+from trimtab.policy.config import parse_policy_config
+from trimtab.providers.base import Provider
+from trimtab.providers.factory import create_provider
+from trimtab.providers.retries import OnRetryWait, ignore_retry_wait, with_retries
 from trimtab.redaction import Redact, redactor
 from trimtab.session import Session
-from trimtab.session.happenings import Ended
-from trimtab.session.summarise import relative_price
+from trimtab.session.events import TurnFinished
+from trimtab.session.session_summaries import relative_input_price
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import Tool
-from trimtab.session.turn import Later, run_turn
-from trimtab.stores.choose import open_store
-from trimtab.stores.store import Store
+from trimtab.session.turn import ScheduleSummary, run_turn
+from trimtab.stores.base import Store
+from trimtab.stores.factory import open_store
 
-_OF_A_MODEL = (
+_MODEL_DEPENDENT_OPTIONS = (
     "model",
     "dialect",
-    "context",
+    "limits",
     "summaries",
     "context_window",
     "max_input_tokens",
     "max_output_tokens",
     "cache",
     "params",
-    "entry",
+    "model_info",
 )
 """Options that change with the model; the price of its summaries is in `context`."""
 
@@ -49,7 +49,7 @@ _OF_A_MODEL = (
 class Agent:
     """What `agent.yaml` describes, running. Made by `running`."""
 
-    spec: Spec
+    spec: AgentSpec
     """The file, read; its model is the one that answers now."""
     system: str
     """The system prompt."""
@@ -63,82 +63,86 @@ class Agent:
     """Where keys are looked up."""
     summariser: Summariser | None = None
     """Who writes summaries; None where lines of what was said stand in."""
-    later: Later | None = None
+    schedule_summary: ScheduleSummary | None = None
     """Has summaries made elsewhere; None makes them here, behind the turn."""
-    waits: Waits = unheard
+    on_retry_wait: OnRetryWait = ignore_retry_wait
     """Hears when whoever answers is asked again."""
-    written: Model = field(init=False)
+    configured_model: ModelSpec = field(init=False)
     """The model block as it stands in the file, whoever answers now."""
-    _left: list[Provider] = field(init=False, default_factory=list[Provider])
+    _retired_providers: list[Provider] = field(init=False, default_factory=list[Provider])
 
     def __post_init__(self) -> None:
-        self.written = self.spec.model
+        self.configured_model = self.spec.model
 
     @property
-    def takes(self) -> Takes:
+    def accepted_media(self) -> AcceptedMedia:
         """Which pictures and files its model can be given."""
-        return takes_of(self.provider.dialect, self.spec.model.name)
+        return find_accepted_media(self.provider.dialect, self.spec.model.name)
 
-    async def session(self, session: str) -> Session:
+    async def open_session(self, session_id: str) -> Session:
         """The session of that name, new or as it was left, under the file as it is now."""
-        options = options_of(self.spec, self.system, self.provider.dialect)
+        options = build_context_options(self.spec, self.system, self.provider.dialect)
         options["tools"] = [tool.definition for tool in self.tools]
-        redact = redact_of(self.spec)
-        return await Session.open_or_create(self.store, session, redact=redact, **options)
+        redact = build_redactor(self.spec)
+        return await Session.open_or_create(self.store, session_id, redact=redact, **options)
 
-    async def turn(self, session: Session, says: Any = None, **how: Any) -> Ended:
+    async def run_turn(
+        self, session: Session, message: Any = None, **turn_options: Any
+    ) -> TurnFinished:
         """Let the model answer; what is not said about how is in the file."""
-        how.setdefault("max_tool_iterations", self.spec.session.max_tool_iterations)
-        how.setdefault("summariser", self.summariser)
-        how.setdefault("later", self.later)
-        how["tell"] = when_watched(how.get("tell"), agent=self.spec.name)
-        return await run_turn(session, self.provider, self.tools, says=says, **how)
+        turn_options.setdefault("max_tool_iterations", self.spec.session.max_tool_iterations)
+        turn_options.setdefault("summariser", self.summariser)
+        turn_options.setdefault("schedule_summary", self.schedule_summary)
+        turn_options["on_event"] = instrument_if_watched(
+            turn_options.get("on_event"), agent=self.spec.name
+        )
+        return await run_turn(session, self.provider, self.tools, message=message, **turn_options)
 
-    async def use(self, session: Session, model: str) -> None:
+    async def switch_model(self, session: Session, model: str) -> None:
         """Go on with another model; what does not fit its window is hidden before the next call."""
-        chosen = _instead(self.written, model, self.provider.dialect)
+        chosen = _with_other_model(self.configured_model, model, self.provider.dialect)
         spec = self.spec.model_copy(update={"model": chosen})
-        provider = _provider(chosen, self.environ, self.waits)
-        summariser = _summariser(spec, provider.dialect, self.environ)
-        options = options_of(spec, self.system, provider.dialect)
-        await session.configure(**{name: options[name] for name in _OF_A_MODEL})
+        provider = _build_provider(chosen, self.environ, self.on_retry_wait)
+        summariser = _build_summariser(spec, provider.dialect, self.environ)
+        options = build_context_options(spec, self.system, provider.dialect)
+        await session.configure(**{name: options[name] for name in _MODEL_DEPENDENT_OPTIONS})
         await self.provider.close()
         if self.summariser is not None:
             # It may be writing in the background, for any session: it is let go of at the end.
-            self._left.append(self.summariser.provider)
+            self._retired_providers.append(self.summariser.provider)
         self.provider, self.summariser, self.spec = provider, summariser, spec
 
     async def close(self) -> None:
         """Let go of whoever answers now, and of all who write summaries."""
         last = [] if self.summariser is None else [self.summariser.provider]
-        for provider in (self.provider, *last, *self._left):
+        for provider in (self.provider, *last, *self._retired_providers):
             await provider.close()
 
 
 @asynccontextmanager
-async def running(
-    spec: Spec,
+async def open_agent(
+    spec: AgentSpec,
     folder: Path,
     *,
-    approve: Approve = nobody,
+    approve: ApprovalCallback = decline_unattended,
     environ: Mapping[str, str] = ENVIRON,
     store: Store | None = None,
-    waits: Waits = unheard,
+    on_retry_wait: OnRetryWait = ignore_retry_wait,
 ) -> AsyncGenerator[Agent]:
     """The agent with its MCP servers started and its provider at hand.
 
     Its store is opened, and closed at the end, unless one is given.
     """
-    system = system_of(spec, folder)
+    system = load_system_prompt(spec, folder)
     async with AsyncExitStack() as held:
-        provider = _provider(spec.model, environ, waits)
+        provider = _build_provider(spec.model, environ, on_retry_wait)
         held.push_async_callback(provider.close)
-        summariser = _summariser(spec, provider.dialect, environ)
+        summariser = _build_summariser(spec, provider.dialect, environ)
         if store is None:
-            store = await open_store(place_of_store(spec, folder))
+            store = await open_store(locate_agent_store(spec, folder))
             held.push_async_callback(store.close)
         tools = await held.enter_async_context(
-            toolbox(spec.tools, folder, approve=approve, environ=environ)
+            open_tools(spec.tools, folder, approve=approve, environ=environ)
         )
         agent = Agent(
             spec=spec,
@@ -148,101 +152,112 @@ async def running(
             tools=tools,
             environ=environ,
             summariser=summariser,
-            waits=waits,
+            on_retry_wait=on_retry_wait,
         )
         # By then it may be another one's: closing the first twice does no harm.
         held.push_async_callback(agent.close)
         yield agent
 
 
-def options_of(spec: Spec, system: str, dialect: str) -> dict[str, Any]:
+def build_context_options(spec: AgentSpec, system_prompt: str, dialect: str) -> dict[str, Any]:
     """What `Context` is given: the file's model and session blocks."""
     model, session = spec.model, spec.session
     return {
         "model": model.name,
         "dialect": dialect,
-        "system": system,
+        "system": system_prompt,
         "policy": session.policy,
         "goal": session.goal,
         "recall": session.recall,
-        "context": context_of(spec),
-        "summaries": "manual" if summary_model(spec) else "extractive",
+        "limits": build_policy_settings(spec),
+        "summaries": "manual" if choose_summary_model(spec) else "extractive",
         "context_window": model.context_window,
         "max_input_tokens": model.max_input_tokens,
         "max_output_tokens": model.max_output_tokens,
         "cache": model.cache,
         "params": model.params,
-        "entry": _entry(model),
+        "model_info": _model_info_overrides(model),
     }
 
 
-def redact_of(spec: Spec) -> Redact | None:
+def build_redactor(spec: AgentSpec) -> Redact | None:
     """What takes out of every text what must not be kept; None where nothing is."""
     return redactor(*spec.session.redact) if spec.session.redact else None
 
 
-def _entry(model: Model) -> dict[str, Any]:
+def _model_info_overrides(model: ModelSpec) -> dict[str, Any]:
     """At an address of one's own the name need not tell how much is written: the file does."""
     asked = model.max_output_tokens
-    if model.base_url is None or asked is None or asked <= resolve(model.name).max_output:
+    if (
+        model.base_url is None
+        or asked is None
+        or asked <= resolve_model_info(model.name).max_output
+    ):
         return {}
     return {"max_output": asked}
 
 
-def context_of(spec: Spec) -> dict[str, Any]:
+def build_policy_settings(spec: AgentSpec) -> dict[str, Any]:
     """The knobs that the file sets, and no others: what is not set is the policy's own."""
     session = spec.session
     blocks = {"summary": session.summary, "thresholds": session.thresholds}
     knobs = session.context.model_dump(exclude_unset=True)
     for name, block in blocks.items():
-        if given := block.knobs():
+        if given := block.policy_settings():
             knobs[name] = given
-    if asked := summary_model(spec):
-        own, main = resolve(asked).input_price, resolve(spec.model.name).input_price
-        knobs["summary"] = {"price": relative_price(own, main), **knobs.get("summary", {})}
+    if asked := choose_summary_model(spec):
+        own, main = (
+            resolve_model_info(asked).input_price,
+            resolve_model_info(spec.model.name).input_price,
+        )
+        knobs["summary"] = {"price": relative_input_price(own, main), **knobs.get("summary", {})}
     return knobs
 
 
-def summary_model(spec: Spec) -> str | None:
+def choose_summary_model(spec: AgentSpec) -> str | None:
     """The model that writes summaries; None where none does."""
     summary, policy = spec.session.summary, spec.session.policy
     by = summary.by or ("model" if policy in ("rolling", "thresholds") else "extract")
     if by == "extract" or policy not in ("rolling", "thresholds", "auto"):
         return None
-    return summary.model or cheap_model(spec.model.name)
+    return summary.model or find_makers_cheap_model(spec.model.name)
 
 
-def _summariser(spec: Spec, dialect: str, environ: Mapping[str, str]) -> Summariser | None:
-    name = summary_model(spec)
-    results = name is None and knobs_from(context_of(spec)).summarises_results
+def _build_summariser(
+    spec: AgentSpec, dialect: str, environ: Mapping[str, str]
+) -> Summariser | None:
+    name = choose_summary_model(spec)
+    results = name is None and parse_policy_config(build_policy_settings(spec)).summarises_results
     if results:
-        name = spec.session.summary.model or cheap_model(spec.model.name)
+        name = spec.session.summary.model or find_makers_cheap_model(spec.model.name)
     if name is None:
         return None
-    asked = _instead(spec.model, name, dialect)
+    asked = _with_other_model(spec.model, name, dialect)
     return Summariser(
-        provider=_provider(asked, environ),
+        provider=_build_provider(asked, environ),
         model=name,
-        window=asked.context_window,
+        context_window=asked.context_window,
         only_results=results,
         prompt=spec.session.summary.prompt,
     )
 
 
-def _instead(written: Model, model: str, dialect: str) -> Model:
+def _with_other_model(configured: ModelSpec, model: str, dialect: str) -> ModelSpec:
     """Another model in place of the one in the file, with what holds for both."""
-    if model == written.name:
-        return written
-    theirs = resolve(model).dialect
+    if model == configured.name:
+        return configured
+    theirs = resolve_model_info(model).dialect
     if theirs is not None and (theirs == "anthropic") != (dialect == "anthropic"):
         # Another maker's: neither the address nor the key nor the limits are its own.
-        return Model(name=model, timeout=written.timeout)
-    return written.model_copy(update={"name": model, "context_window": None})
+        return ModelSpec(name=model, timeout=configured.timeout)
+    return configured.model_copy(update={"name": model, "context_window": None})
 
 
-def _provider(model: Model, environ: Mapping[str, str], waits: Waits = unheard) -> Provider:
-    return retrying(
-        provider_for(
+def _build_provider(
+    model: ModelSpec, environ: Mapping[str, str], on_retry_wait: OnRetryWait = ignore_retry_wait
+) -> Provider:
+    return with_retries(
+        create_provider(
             model.name,
             provider=model.provider,
             api_key=model.api_key,
@@ -250,5 +265,5 @@ def _provider(model: Model, environ: Mapping[str, str], waits: Waits = unheard) 
             timeout=model.timeout,
             environ=environ,
         ),
-        waits=waits,
+        on_wait=on_retry_wait,
     )

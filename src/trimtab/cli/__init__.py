@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-EXTRAS = {
+EXTRA_BY_PACKAGE = {
     "typer": "cli",
     "rich": "cli",
     "pydantic": "agent",
@@ -15,45 +15,45 @@ EXTRAS = {
     "mcp": "mcp",
 }
 """By the package that is missing: what to install. What a command needs besides it says itself."""
-RUN_TOOLS = ("chat", "demo", "doctor", "serve")
+COMMANDS_RUNNING_TOOLS = ("chat", "demo", "doctor", "serve")
 """Commands that start an agent's tools."""
-AGENTS = ("chat", "doctor", "init")
+COMMANDS_NEEDING_AGENT_EXTRA = ("chat", "doctor", "init")
 """Commands for which the extra `cli` is not enough: nobody should be told one extra at a time."""
 
 
 def main() -> None:
     """Run the command that was asked for."""
     asked = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    if asked in RUN_TOOLS:
+    if asked in COMMANDS_RUNNING_TOOLS:
         # Before anything else: what reads the environment later must not find a key in it.
-        from trimtab.agent.secrets import protect_secrets
+        from trimtab.agent.environment import withhold_secrets_from_tools
 
-        protect_secrets()
+        withhold_secrets_from_tools()
     try:
         from trimtab.cli.app import app
 
         app(prog_name="trimtab")
     except ImportError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
+        if package not in EXTRA_BY_PACKAGE:
             raise
-        sys.stderr.write(f"{hint(package, asked)}\n")
+        sys.stderr.write(f"{explain_missing_package(package, asked)}\n")
         sys.exit(2)
 
 
-def hint(package: str, asked: str = "") -> str:
+def explain_missing_package(package: str, command: str = "") -> str:
     """What to do about a package that is not there, for the command that was asked for."""
-    extra = EXTRAS[package]
+    extra = EXTRA_BY_PACKAGE[package]
     if extra in ("cli", "agent"):
-        extra = _all_of(asked) or extra
+        extra = _extras_for_command(command) or extra
     return f"trimtab: {package} is not installed; run: pip install 'trimtab[{extra}]'"
 
 
-def _all_of(asked: str) -> str:
+def _extras_for_command(command: str) -> str:
     """Every extra that a command needs; empty where `cli` does."""
-    if asked == "demo":
+    if command == "demo":
         return "demo"
-    if asked not in AGENTS:
+    if command not in COMMANDS_NEEDING_AGENT_EXTRA:
         return ""
     from importlib.util import find_spec
 

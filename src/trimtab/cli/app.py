@@ -6,49 +6,55 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.later import LOOK, group
+from trimtab.cli.lazy import TYPER_SETTINGS, make_lazy_group
 
-COMMANDS = {
-    "demo": ("trimtab.cli.demo:demo", "Watch a long conversation in a small window; no key."),
-    "init": ("trimtab.cli.init:init", "Write a working agent into a folder."),
-    "doctor": ("trimtab.cli.doctor:doctor", "Check an agent: key, model, window, tools."),
-    "chat": ("trimtab.cli.chat:chat", "Talk to an agent in the terminal."),
-    "serve": ("trimtab.cli.serve:serve", "Serve agents: HTTP, chat platforms, set times."),
+TRIMTAB_COMMANDS = {
+    "demo": (
+        "trimtab.cli.demo:demo_command",
+        "Watch a long conversation in a small window; no key.",
+    ),
+    "init": ("trimtab.cli.init:init_command", "Write a working agent into a folder."),
+    "doctor": ("trimtab.cli.doctor:doctor_command", "Check an agent: key, model, window, tools."),
+    "chat": ("trimtab.cli.chat:chat_command", "Talk to an agent in the terminal."),
+    "serve": ("trimtab.cli.serve:serve_command", "Serve agents: HTTP, chat platforms, set times."),
     "keys": ("trimtab.cli.keys:keys", "Make and revoke the API keys of a server."),
     "schedule": ("trimtab.cli.schedule:schedule", "See and steer what happens at set times."),
     "session": (
-        "trimtab.cli.sessions:session",
+        "trimtab.cli.session:session",
         "Look into sessions: what is sent, hidden, why.",
     ),
-    "replay": ("trimtab.cli.replay:replay", "Compare policies on recorded conversations."),
-    "migrate": ("trimtab.cli.migrate:migrate", "Bring a PostgreSQL database to this release."),
-    "schema": ("trimtab.cli.schema:schema", "Print the JSON Schema of agent.yaml."),
+    "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
+    "migrate": (
+        "trimtab.cli.migrate:migrate_command",
+        "Bring a PostgreSQL database to this release.",
+    ),
+    "schema": ("trimtab.cli.schema:print_schema_command", "Print the JSON Schema of agent.yaml."),
 }
 """What `trimtab` can do; the first five minutes come first."""
 
 app = typer.Typer(
     name="trimtab",
-    cls=group(COMMANDS),
+    cls=make_lazy_group(TRIMTAB_COMMANDS),
     no_args_is_help=True,
-    **LOOK,
+    **TYPER_SETTINGS,
 )
 
 
-def _version(asked: bool) -> None:
+def _print_version(asked: bool) -> None:
     if asked:
-        from trimtab.cli.version import build
+        from trimtab.cli.installed_packages import describe_installation
 
-        typer.echo("\n".join(build()))
+        typer.echo("\n".join(describe_installation()))
         raise typer.Exit
 
 
 @app.callback()
-def options(
+def trimtab_options(
     _asked: Annotated[
         bool,
         typer.Option(
             "--version",
-            callback=_version,
+            callback=_print_version,
             is_eager=True,
             help="Say the version and what is installed, and stop.",
         ),

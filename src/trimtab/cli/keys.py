@@ -8,20 +8,20 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.later import LOOK
+from trimtab.cli.lazy import TYPER_SETTINGS
 
 FileOption = Annotated[
     Path, typer.Option("--file", help="The file of keys, `serve.keys` in agent.yaml.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+KeysJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What the key is called.")]
-FILE = Path("keys.json")
+DEFAULT_KEYS_PATH = Path("keys.json")
 
-keys = typer.Typer(name="keys", no_args_is_help=True, add_completion=False, **LOOK)
+keys = typer.Typer(name="keys", no_args_is_help=True, add_completion=False, **TYPER_SETTINGS)
 
 
 @keys.callback()
-def options() -> None:
+def keys_options() -> None:
     """Make and revoke API keys of `trimtab serve`; a server that runs sees it at once."""
 
 
@@ -40,24 +40,24 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
             help="Let it read /metrics, which counts all tenants, and nothing else: no sessions.",
         ),
     ] = False,
-    file: FileOption = FILE,
-    as_json: JsonOption = False,
+    file: FileOption = DEFAULT_KEYS_PATH,
+    as_json: KeysJsonOption = False,
 ) -> None:
     """Make a key and print it, once; only its hash is kept."""
-    from trimtab.cli.storing import friendly
-    from trimtab.gateways.http.keys import new_key, read_keys, write_keys
+    from trimtab.cli.store_command import report_known_errors
+    from trimtab.server.channels.http.api_keys import create_api_key, read_key_file, write_key_file
 
-    with friendly():
-        known = read_keys(file) if file.exists() else []
+    with report_known_errors():
+        known = read_key_file(file) if file.exists() else []
         if any(key.name == name for key in known):
             raise ValueError(
                 f"{file} has a key called {name} already; to replace it, create one of another "
                 "name, let its users change over, then revoke this one"
             )
-        text, kept = new_key(
+        text, kept = create_api_key(
             name, tenant=tenant, agents=tuple(agent) if agent else None, metrics=metrics
         )
-        write_keys(file, [*known, kept])
+        write_key_file(file, [*known, kept])
     if as_json:
         owner = None if metrics else tenant
         typer.echo(json.dumps({"name": name, "tenant": owner, "metrics": metrics, "key": text}))
@@ -73,18 +73,18 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
 
 
 @keys.command("list")
-def list_(file: FileOption = FILE, as_json: JsonOption = False) -> None:
+def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption = False) -> None:
     """List the keys of a file: their names, what they open, tenants and agents."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    from trimtab.cli.storing import friendly, page
-    from trimtab.cli.words import age, plain
-    from trimtab.gateways.http.keys import read_keys
+    from trimtab.cli.format import escape_control_characters, format_age
+    from trimtab.cli.store_command import make_output_console, report_known_errors
+    from trimtab.server.channels.http.api_keys import read_key_file
 
-    with friendly():
-        found = read_keys(file)
+    with report_known_errors():
+        found = read_key_file(file)
     if as_json:
         rows = [
             {
@@ -107,11 +107,11 @@ def list_(file: FileOption = FILE, as_json: JsonOption = False) -> None:
         table.add_column(title)
     for key in found:
         agents = "all" if key.agents is None else ", ".join(key.agents)
-        cells = (key.name, "sessions", key.tenant, agents, age(key.created))
+        cells = (key.name, "sessions", key.tenant, agents, format_age(key.created))
         if key.metrics:
-            cells = (key.name, "metrics only", "–", "–", age(key.created))
-        table.add_row(*(Text(plain(cell)) for cell in cells))
-    page().print(table)
+            cells = (key.name, "metrics only", "–", "–", format_age(key.created))
+        table.add_row(*(Text(escape_control_characters(cell)) for cell in cells))
+    make_output_console().print(table)
     for key in found:
         if key.narrowed:
             typer.echo(
@@ -122,17 +122,17 @@ def list_(file: FileOption = FILE, as_json: JsonOption = False) -> None:
 
 
 @keys.command()
-def revoke(name: NameArgument, file: FileOption = FILE) -> None:
+def revoke(name: NameArgument, file: FileOption = DEFAULT_KEYS_PATH) -> None:
     """Revoke a key; whoever uses it is refused from now on."""
-    from trimtab.cli.storing import friendly
-    from trimtab.cli.words import listed
-    from trimtab.gateways.http.keys import read_keys, write_keys
+    from trimtab.cli.format import join_names
+    from trimtab.cli.store_command import report_known_errors
+    from trimtab.server.channels.http.api_keys import read_key_file, write_key_file
 
-    with friendly():
-        known = read_keys(file)
+    with report_known_errors():
+        known = read_key_file(file)
         left = [key for key in known if key.name != name]
         if len(left) == len(known):
-            there = listed([key.name for key in known]) or "none"
+            there = join_names([key.name for key in known]) or "none"
             raise LookupError(f"{file} has no key called {name}; there is {there}")
-        write_keys(file, left)
+        write_key_file(file, left)
     typer.echo(f"revoked {name}; a server that runs refuses it from now on", err=True)

@@ -10,29 +10,29 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.beside import store_beside
-from trimtab.cli.refusing import refused, warn_of_password
-from trimtab.stores.choose import is_database
-from trimtab.stores.errors import StoreError
+from trimtab.cli.default_store import read_default_store
+from trimtab.cli.errors import report_error, warn_about_typed_password
+from trimtab.errors import StoreError
+from trimtab.stores.factory import is_database_address
 
-HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
-NONE = (
+POSTGRES_PACKAGES_HINT = "PostgreSQL needs two more packages: pip install 'trimtab[postgres]'"
+NO_DATABASE_TEXT = (
     "no database is named; say it with --database, in the environment as TRIMTAB_DATABASE or "
     "DATABASE_URL, or as `store` under `session` in agent.yaml"
 )
 
 
-def _chosen(context: typer.Context, database: str) -> str:
-    warn_of_password(context, "database", database, instead="TRIMTAB_DATABASE")
+def _check_database_option(context: typer.Context, database: str) -> str:
+    warn_about_typed_password(context, "database", database, variable="TRIMTAB_DATABASE")
     return database
 
 
-def migrate(
+def migrate_command(
     database: Annotated[
         str,
         typer.Option(
             envvar="TRIMTAB_DATABASE",
-            callback=_chosen,
+            callback=_check_database_option,
             help="The database, as libpq has it: postgresql://user@host/name or host=… dbname=… "
             "Unset, the one that `session.store` of ./agent.yaml names, else DATABASE_URL.",
             show_default=False,
@@ -48,13 +48,13 @@ def migrate(
     Where Procrastinate is installed, its tables are brought as well, in the schema trimtab_queue.
     """
     try:
-        names = asyncio.run(_names(database or _unsaid(), plan=plan))
+        names = asyncio.run(_run_migrations(database or _default_database(), plan=plan))
     except ModuleNotFoundError as error:
         if error.name not in ("psycopg", "psycopg_pool"):
             raise
-        raise refused(HINT) from error
+        raise report_error(POSTGRES_PACKAGES_HINT) from error
     except (StoreError, ValueError) as error:
-        raise refused(str(error)) from error
+        raise report_error(str(error)) from error
     if as_json:
         typer.echo(json.dumps({"missing" if plan else "applied": names}))
     elif names:
@@ -63,24 +63,27 @@ def migrate(
         typer.echo("nothing to do: the database is up to date")
 
 
-def _unsaid() -> str:
+def _default_database() -> str:
     """The database of the agent here, else that of the environment."""
-    store = store_beside() or ""
-    found = store if is_database(store) else os.environ.get("DATABASE_URL", "")
+    store = read_default_store() or ""
+    found = store if is_database_address(store) else os.environ.get("DATABASE_URL", "")
     if not found:
-        raise ValueError(NONE)
+        raise ValueError(NO_DATABASE_TEXT)
     return found
 
 
-async def _names(database: str, *, plan: bool) -> list[str]:
+async def _run_migrations(database: str, *, plan: bool) -> list[str]:
     """What was applied, or would be: the tables of the store, the mail and the schedules, then
     those of the queue."""
-    from trimtab.stores.postgres.migrations import migrate as apply
-    from trimtab.stores.postgres.migrations import missing
+    from trimtab.stores.postgres.migrations import apply_pending_migrations as apply
+    from trimtab.stores.postgres.migrations import list_pending_migrations
 
-    names = await (missing if plan else apply)(database)
+    names = await (list_pending_migrations if plan else apply)(database)
     if find_spec("procrastinate") is not None:
-        from trimtab.worker.postgres.schema import migrate_queue, missing_queue
+        from trimtab.server.postgres.job_queue_migrations import (
+            list_missing_job_queue_migrations,
+            migrate_job_queue,
+        )
 
-        names += await (missing_queue if plan else migrate_queue)(database)
+        names += await (list_missing_job_queue_migrations if plan else migrate_job_queue)(database)
     return names

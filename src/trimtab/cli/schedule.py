@@ -11,40 +11,51 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from trimtab.cli.later import LOOK
-from trimtab.cli.storing import UNSAID, JsonOption, StoreOption, friendly, here, waiting, where
-from trimtab.cli.words import brief, counted, listed
+from trimtab.cli.format import format_count, join_names, shorten_to_line
+from trimtab.cli.lazy import TYPER_SETTINGS
+from trimtab.cli.store_command import (
+    UNSET_STORE,
+    JsonOption,
+    StoreOption,
+    describe_store,
+    format_store_option,
+    report_known_errors,
+    show_progress_if_slow,
+)
 
 if TYPE_CHECKING:
-    from trimtab.worker.schedules.asked import Verb
-    from trimtab.worker.schedules.desk import Desk
-    from trimtab.worker.schedules.schedule import Run, Schedule
+    from trimtab.server.schedules.admin import ScheduleAdmin
+    from trimtab.server.schedules.commands import ScheduleVerb
+    from trimtab.server.schedules.schedule import Schedule, ScheduleRun
 
 T = TypeVar("T")
-FEW = 8
+MAX_NAMED_SCHEDULES = 8
 """Schedules that are named where one was not found."""
 
 ScheduleArgument = Annotated[
     str, typer.Argument(metavar="SCHEDULE", help="The schedule: its name, or its whole id.")
 ]
 
-schedule = typer.Typer(name="schedule", no_args_is_help=True, add_completion=False, **LOOK)
+schedule = typer.Typer(
+    name="schedule", no_args_is_help=True, add_completion=False, **TYPER_SETTINGS
+)
 
 
 @schedule.callback()
-def options() -> None:
+def schedule_options() -> None:
     """See what agents are told at set times, run it now, put it aside; whoever serves goes on."""
 
 
 @schedule.command("list")
-def list_(store: StoreOption = UNSAID, as_json: JsonOption = False) -> None:
+def list_schedules_command(store: StoreOption = UNSET_STORE, as_json: JsonOption = False) -> None:
     """List the schedules of a store: when each is due next, and who gets the result."""
-    found = _work(store, "reading schedules", lambda desk: desk.find())
+    found = _with_schedule_admin(store, "reading schedules", lambda desk: desk.list_schedules())
     if as_json:
-        typer.echo(json.dumps([_told(one) for one in found]))
+        typer.echo(json.dumps([_schedule_to_json(one) for one in found]))
     elif not found:
         typer.echo(
-            f"no schedules in {where(store)}; write `schedules` into agent.yaml and serve it, or "
+            f"no schedules in {describe_store(store)}; write `schedules` into agent.yaml and "
+            "serve it, or "
             "ask an agent that is served to remind you",
             err=True,
         )
@@ -58,110 +69,120 @@ def runs(
         str,
         typer.Argument(metavar="[SCHEDULE]", help="One schedule; unset, all.", show_default=False),
     ] = "",
-    store: StoreOption = UNSAID,
+    store: StoreOption = UNSET_STORE,
     limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Show the run log, the newest first: what ran, what was skipped, and why."""
 
-    async def look(desk: Desk) -> tuple[list[Schedule], list[Run]]:
-        found = await desk.find()
-        mine = _named(found, name).id if name else None
-        return found, await desk.runs(mine, limit)
+    async def look(desk: ScheduleAdmin) -> tuple[list[Schedule], list[ScheduleRun]]:
+        found = await desk.list_schedules()
+        mine = _find_schedule(found, name).id if name else None
+        return found, await desk.list_runs(mine, limit)
 
-    found, log = _work(store, "reading the run log", look)
+    found, log = _with_schedule_admin(store, "reading the run log", look)
     if as_json:
         typer.echo(json.dumps([asdict(run) for run in log]))
     elif not log:
         typer.echo("nothing has run yet; see what is to come: trimtab schedule list", err=True)
     else:
-        _show_runs(log, {one.id: one.when.timezone for one in found})
+        _show_runs(log, {one.id: one.trigger.timezone for one in found})
 
 
 @schedule.command()
-def pause(name: ScheduleArgument, store: StoreOption = UNSAID) -> None:
+def pause(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
     """Let a schedule not run until it is resumed; it misses nothing meanwhile."""
-    was, _ = _do("pause", name, store)
-    _say(f"{was.id} is paused; go on with: trimtab schedule resume {was.name}{here(store)}")
-
-
-@schedule.command()
-def resume(name: ScheduleArgument, store: StoreOption = UNSAID) -> None:
-    """Let a paused schedule run again, from now on."""
-    was, now = _do("resume", name, store)
-    told = "is resumed" if was.paused else "was not paused"
-    _say(f"{was.id} {told}. {_coming(now or was)}")
-
-
-@schedule.command("run-now")
-def run_now(name: ScheduleArgument, store: StoreOption = UNSAID) -> None:
-    """Run a schedule once, now, besides the times it is due; paused ones, too."""
-    was, now = _do("run-now", name, store)
-    _say(
-        f"{was.id} is told now, in session {was.session}; whoever serves it answers. "
-        f"{_coming(now or was)}"
+    was, _ = _change_schedule("pause", name, store)
+    _print_note(
+        f"{was.id} is paused; go on with: trimtab schedule resume "
+        f"{was.name}{format_store_option(store)}"
     )
 
 
 @schedule.command()
-def remove(name: ScheduleArgument, store: StoreOption = UNSAID) -> None:
+def resume(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
+    """Let a paused schedule run again, from now on."""
+    was, now = _change_schedule("resume", name, store)
+    told = "is resumed" if was.paused else "was not paused"
+    _print_note(f"{was.id} {told}. {_describe_next_run(now or was)}")
+
+
+@schedule.command("run-now")
+def run_schedule_now(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
+    """Run a schedule once, now, besides the times it is due; paused ones, too."""
+    was, now = _change_schedule("run-now", name, store)
+    _print_note(
+        f"{was.id} is told now, in session {was.session}; whoever serves it answers. "
+        f"{_describe_next_run(now or was)}"
+    )
+
+
+@schedule.command()
+def remove(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
     """Remove a schedule that an agent has made, with its run log."""
 
     def check(found: Schedule) -> None:
         if found.origin == "file":
             raise ValueError(
                 f"{found.id} stands in the agent's file and would come back; take it out of "
-                f"`schedules` in agent.yaml, or: trimtab schedule pause {found.name}{here(store)}"
+                "`schedules` in agent.yaml, or: trimtab schedule pause "
+                f"{found.name}{format_store_option(store)}"
             )
 
-    was, _ = _do("remove", name, store, check)
-    _say(f"removed {was.id}: {brief(was.says, 60)}")
+    was, _ = _change_schedule("remove", name, store, check)
+    _print_note(f"removed {was.id}: {shorten_to_line(was.says, 60)}")
 
 
-def _do(
-    verb: Verb, name: str, store: str, check: Callable[[Schedule], None] = lambda _: None
+def _change_schedule(
+    verb: ScheduleVerb, name: str, store: str, check: Callable[[Schedule], None] = lambda _: None
 ) -> tuple[Schedule, Schedule | None]:
     """Do it; returns the schedule as it was and as it is."""
 
-    async def doing(desk: Desk) -> tuple[Schedule, Schedule | None]:
-        from trimtab.worker.schedules.asked import Asked
+    async def doing(desk: ScheduleAdmin) -> tuple[Schedule, Schedule | None]:
+        from trimtab.server.schedules.commands import ScheduleCommand
 
-        was = _named(await desk.find(), name)
+        was = _find_schedule(await desk.list_schedules(), name)
         check(was)
-        if not await desk.do(Asked(verb=verb, schedule=was.id, at=time.time())):
+        if not await desk.execute(ScheduleCommand(verb=verb, schedule=was.id, at=time.time())):
             raise LookupError(f"{was.id} was removed meanwhile")
-        now = [one for one in await desk.find() if one.id == was.id]
+        now = [one for one in await desk.list_schedules() if one.id == was.id]
         return was, now[0] if now else None
 
-    return _work(store, f"asking for {verb} of {name}", doing)
+    return _with_schedule_admin(store, f"asking for {verb} of {name}", doing)
 
 
-def _work(store: str, doing: str, verb: Callable[[Desk], Awaitable[T]]) -> T:
+def _with_schedule_admin(
+    store: str, doing: str, verb: Callable[[ScheduleAdmin], Awaitable[T]]
+) -> T:
     async def run() -> T:
-        from trimtab.worker.schedules.desk import desk
+        from trimtab.server.schedules.admin import open_schedule_admin
 
-        async with desk(store) as opened:
+        async with open_schedule_admin(store) as opened:
             return await verb(opened)
 
-    with friendly(), waiting(doing):
+    with report_known_errors(), show_progress_if_slow(doing):
         return asyncio.run(run())
 
 
-def _named(found: Sequence[Schedule], name: str) -> Schedule:
+def _find_schedule(found: Sequence[Schedule], name: str) -> Schedule:
     """The one of that id or, where no other has it, of that name."""
     mine = [one for one in found if one.id == name] or [one for one in found if one.name == name]
     if len(mine) == 1:
         return mine[0]
     if mine:
-        ids = listed([one.id for one in mine])
-        raise LookupError(f"{counted(len(mine), 'schedule')} are called {name}: say which, {ids}")
-    few = [one.name for one in found[:FEW]] + (["more"] if len(found) > FEW else [])
-    raise LookupError(f"there is no schedule {name!r}; there is {listed(few) or 'none'}")
+        ids = join_names([one.id for one in mine])
+        raise LookupError(
+            f"{format_count(len(mine), 'schedule')} are called {name}: say which, {ids}"
+        )
+    few = [one.name for one in found[:MAX_NAMED_SCHEDULES]] + (
+        ["more"] if len(found) > MAX_NAMED_SCHEDULES else []
+    )
+    raise LookupError(f"there is no schedule {name!r}; there is {join_names(few) or 'none'}")
 
 
-def _told(one: Schedule) -> dict[str, Any]:
+def _schedule_to_json(one: Schedule) -> dict[str, Any]:
     """A schedule for programs."""
-    from trimtab.worker.schedules.schedule import schedule_to_json
+    from trimtab.server.schedules.schedule import schedule_to_json
 
     told = schedule_to_json(one)
     del told["v"]
@@ -170,14 +191,21 @@ def _told(one: Schedule) -> dict[str, Any]:
 
 def _show_schedules(found: Sequence[Schedule]) -> None:
     rows = [
-        (one.name, one.agent, one.when.cron or "once", _next(one), _to(one), brief(one.says, 60))
+        (
+            one.name,
+            one.agent,
+            one.trigger.cron or "once",
+            _format_next_run(one),
+            _format_destination(one),
+            shorten_to_line(one.says, 60),
+        )
         for one in found
     ]
-    _print(("schedule", "agent", "when", "next", "result goes to", "says"), rows)
+    _print_table(("schedule", "agent", "when", "next", "result goes to", "says"), rows)
 
 
-def _show_runs(log: Sequence[Run], zones: dict[str, str]) -> None:
-    from trimtab.worker.schedules.when import shown
+def _show_runs(log: Sequence[ScheduleRun], zones: dict[str, str]) -> None:
+    from trimtab.server.schedules.triggers import format_time_in_zone
 
     rows: list[tuple[str, ...]] = []
     for run in log:
@@ -185,48 +213,48 @@ def _show_runs(log: Sequence[Run], zones: dict[str, str]) -> None:
         name = run.schedule.rpartition("/")[2]
         late = max(0.0, run.at - run.due)
         became = "skipped" if run.why else f"ran {late:,.0f} s later" if late >= 1 else "ran"
-        rows.append((name, shown(run.due, zone), became, run.why))
-    _print(("schedule", "due", "what became of it", "why"), rows)
+        rows.append((name, format_time_in_zone(run.due, zone), became, run.why))
+    _print_table(("schedule", "due", "what became of it", "why"), rows)
 
 
-def _print(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    from trimtab.cli.storing import page
-    from trimtab.cli.words import plain
+    from trimtab.cli.format import escape_control_characters
+    from trimtab.cli.store_command import make_output_console
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for title in titles:
         table.add_column(title, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(plain(cell)) for cell in row))
-    page().print(table)
+        table.add_row(*(Text(escape_control_characters(cell)) for cell in row))
+    make_output_console().print(table)
 
 
-def _next(one: Schedule) -> str:
-    from trimtab.worker.schedules.when import shown
+def _format_next_run(one: Schedule) -> str:
+    from trimtab.server.schedules.triggers import format_time_in_zone
 
     if one.paused:
         return "paused"
     if one.next_run_at is None:
         return "done"
-    return shown(one.next_run_at, one.when.timezone)
+    return format_time_in_zone(one.next_run_at, one.trigger.timezone)
 
 
-def _to(one: Schedule) -> str:
+def _format_destination(one: Schedule) -> str:
     if one.route is None:
         return f"session {one.session}"
-    return ":".join([one.route.door, *(str(part) for part in one.route.address.values())])
+    return ":".join([one.route.channel, *(str(part) for part in one.route.address.values())])
 
 
-def _coming(one: Schedule) -> str:
-    due = _next(one)
+def _describe_next_run(one: Schedule) -> str:
+    due = _format_next_run(one)
     return {"paused": "It stays paused.", "done": "It is done."}.get(due, f"It is due next {due}.")
 
 
-def _say(text: str) -> None:
-    from trimtab.cli.words import plain
+def _print_note(text: str) -> None:
+    from trimtab.cli.format import escape_control_characters
 
-    typer.echo(plain(text), err=True)
+    typer.echo(escape_control_characters(text), err=True)

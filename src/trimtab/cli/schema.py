@@ -5,8 +5,8 @@ from __future__ import annotations
 import typer
 
 
-def schema() -> None:
+def print_schema_command() -> None:
     """Print the JSON Schema of agent.yaml, by which editors complete and check it."""
-    from trimtab.agent.schema import schema_text
+    from trimtab.agent.config.schema import format_editor_schema
 
-    typer.echo(schema_text(), nl=False)
+    typer.echo(format_editor_schema(), nl=False)

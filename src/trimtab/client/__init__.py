@@ -1,15 +1,22 @@
 """A typed client of `trimtab serve`. Needs the extra `client`.
 
-Answers are the values that the server makes them from; see `trimtab.gateways.http.answers`.
+Answers are the values that the server makes them from; see `trimtab.http_responses`.
 """
 
 from __future__ import annotations
 
 from trimtab.client.client import Client as Client
-from trimtab.client.problems import Refused as Refused
-from trimtab.client.problems import Unreachable as Unreachable
+from trimtab.client.errors import ApiError as ApiError
+from trimtab.client.errors import ServerUnreachable as ServerUnreachable
 from trimtab.client.session import RemoteSession as RemoteSession
-from trimtab.client.session import TurnFailed as TurnFailed
-from trimtab.client.streams import StreamEvent as StreamEvent
+from trimtab.client.session import RemoteTurnFailed as RemoteTurnFailed
+from trimtab.client.sse import StreamEvent as StreamEvent
 
-__all__ = ["Client", "Refused", "RemoteSession", "StreamEvent", "TurnFailed", "Unreachable"]
+__all__ = [
+    "ApiError",
+    "Client",
+    "RemoteSession",
+    "RemoteTurnFailed",
+    "ServerUnreachable",
+    "StreamEvent",
+]

@@ -8,36 +8,36 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from trimtab.client.session import RemoteSession
-from trimtab.client.wire import Wire
-from trimtab.gateways.http.answers import (
+from trimtab.client.transport import HttpTransport
+from trimtab.http_responses import (
     AgentInfo,
-    Agents,
-    Created,
-    DeadInfo,
-    DeadPage,
-    Health,
+    AgentList,
+    DeadLetterSessionInfo,
+    DeadLetterSessionList,
+    HealthStatus,
+    SessionCreated,
     SessionInfo,
     SessionPage,
 )
 
-TIMEOUT = 30.0
+REQUEST_TIMEOUT_S = 30.0
 """Seconds that a request may take; streams take as long as they last."""
-PATIENCE = 60.0
+RECONNECT_TIMEOUT_S = 60.0
 """Seconds that a stream which broke off is tried again for."""
 
 
 class Client:
-    """One server, for the length of an `async with`. Raises `Refused` and `Unreachable`."""
+    """One server, for the length of an `async with`. Raises `ApiError` and `ServerUnreachable`."""
 
     def __init__(
         self,
         url: str = "http://127.0.0.1:8080",
         *,
         key: str | None = None,
-        timeout: float = TIMEOUT,
-        patience: float = PATIENCE,
+        timeout: float = REQUEST_TIMEOUT_S,
+        reconnect_timeout: float = RECONNECT_TIMEOUT_S,
     ) -> None:
-        self._wire = Wire(url, key, timeout=timeout, patience=patience)
+        self._wire = HttpTransport(url, key, timeout=timeout, reconnect_timeout=reconnect_timeout)
 
     async def __aenter__(self) -> Self:
         return self
@@ -54,53 +54,65 @@ class Client:
         """Give back connections."""
         await self._wire.close()
 
-    async def agents(self) -> list[AgentInfo]:
+    async def list_agents(self) -> list[AgentInfo]:
         """The agents that you may use."""
-        return (await self._wire.ask(Agents, "GET", "/v1/agents")).agents
+        return (await self._wire.request_value(AgentList, "GET", "/v1/agents")).agents
 
     def session(self, agent: str, name: str) -> RemoteSession:
         """A session by its name; the first message begins it."""
         return RemoteSession(self._wire, agent, name)
 
-    async def create(self, agent: str, name: str | None = None) -> RemoteSession:
+    async def create_session(self, agent: str, name: str | None = None) -> RemoteSession:
         """A new session; a name is made where none is given."""
         body = {} if name is None else {"name": name}
-        made = await self._wire.ask(Created, "POST", _sessions(agent), json=body)
+        made = await self._wire.request_value(
+            SessionCreated, "POST", _sessions_path(agent), json=body
+        )
         return self.session(made.agent, made.name)
 
-    async def sessions(self, agent: str, *, page: int = 100) -> AsyncGenerator[SessionInfo]:
+    async def list_sessions(
+        self, agent: str, *, page_size: int = 100
+    ) -> AsyncGenerator[SessionInfo]:
         """All sessions of an agent, in the order of their names."""
         after: str | None = None
         while True:
-            query: dict[str, Any] = {"limit": page} | ({} if after is None else {"after": after})
-            found = await self._wire.ask(SessionPage, "GET", _sessions(agent), params=query)
+            query: dict[str, Any] = {"limit": page_size} | (
+                {} if after is None else {"after": after}
+            )
+            found = await self._wire.request_value(
+                SessionPage, "GET", _sessions_path(agent), params=query
+            )
             for each in found.sessions:
                 yield each
             if found.next is None:
                 return
             after = found.next
 
-    async def dead(self, *, limit: int = 100) -> list[DeadInfo]:
+    async def list_dead_letters(self, *, limit: int = 100) -> list[DeadLetterSessionInfo]:
         """Sessions whose turns were given up, the newest first; `RemoteSession.resume` tries
         again."""
-        return (await self._wire.ask(DeadPage, "GET", "/v1/dead", params={"limit": limit})).dead
+        return (
+            await self._wire.request_value(
+                DeadLetterSessionList, "GET", "/v1/dead", params={"limit": limit}
+            )
+        ).dead
 
     async def health(self) -> str:
         """`ok` where the server runs."""
-        return (await self._wire.ask(Health, "GET", "/healthz")).status
+        return (await self._wire.request_value(HealthStatus, "GET", "/healthz")).status
 
     async def ready(self) -> str:
-        """`ok` where it takes in messages and its store answers; else it raises `Refused`."""
-        return (await self._wire.ask(Health, "GET", "/readyz")).status
+        """`ok` where it takes in messages and its store answers; else it raises `ApiError`."""
+        return (await self._wire.request_value(HealthStatus, "GET", "/readyz")).status
 
     async def metrics(self) -> str:
         """Figures for Prometheus; for keys that may read them."""
-        return (await self._wire.answer("GET", "/metrics")).text
+        return (await self._wire.send_request("GET", "/metrics")).text
 
     async def openapi(self) -> dict[str, Any]:
         """The description of all requests and answers."""
-        return (await self._wire.answer("GET", "/openapi.json")).json()
+        return (await self._wire.send_request("GET", "/openapi.json")).json()
 
 
-def _sessions(agent: str) -> str:
+def _sessions_path(agent: str) -> str:
     return f"/v1/agents/{quote(agent, safe='')}/sessions"

@@ -8,32 +8,33 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from trimtab.client.streams import StreamEvent
-from trimtab.client.wire import Reading, Wire
-from trimtab.gateways.http.answers import (
-    Accepted,
-    Compacted,
-    ContextInfo,
-    Created,
-    Done,
-    Erased,
-    Found,
-    History,
+from trimtab.client.sse import StreamEvent
+from trimtab.client.transport import HttpTransport, ReconnectingStream
+from trimtab.errors import TrimtabError
+from trimtab.http_responses import (
+    ActionResult,
+    CompactionResult,
+    ContextUsageInfo,
+    EraseResult,
+    HistoryPage,
+    MessageAccepted,
     MessageInfo,
-    Recalled,
+    RecalledText,
+    SearchResultText,
+    SessionCreated,
     SessionState,
-    Undone,
-    WhyInfo,
+    UndoResult,
+    VisibilityInfo,
 )
 
 T = TypeVar("T")
-Said = str | Sequence[Mapping[str, Any]]
+MessageContent = str | Sequence[Mapping[str, Any]]
 """A text, or parts as the OpenAPI document describes them."""
-LAST = ("end", "failed")
+FINAL_EVENT_KINDS = ("end", "failed")
 """What the answer to a message ends with."""
 
 
-class TurnFailed(Exception):
+class RemoteTurnFailed(TrimtabError):
     """The turn was given up; the message waits for `RemoteSession.resume`. Or the provider did not
     take what was said, and the next message goes without it; or the session was deleted
     meanwhile."""
@@ -42,61 +43,66 @@ class TurnFailed(Exception):
 class RemoteSession:
     """One session; made by `Client.session` and `Client.create`."""
 
-    def __init__(self, wire: Wire, agent: str, name: str) -> None:
+    def __init__(self, transport: HttpTransport, agent: str, name: str) -> None:
         self.agent = agent
         """Who answers in it."""
         self.name = name
         """What it is called."""
-        self._wire = wire
+        self._wire = transport
         self._path = f"/v1/agents/{quote(agent, safe='')}/sessions/{quote(name, safe='')}"
 
-    async def send(self, says: Said, *, key: str | None = None) -> Accepted:
+    async def send(self, message: MessageContent, *, key: str | None = None) -> MessageAccepted:
         """Say something; it is kept when this returns, and answered in its turn."""
-        body = _message(says, key)
-        return await self._ask(Accepted, "POST", "/messages", json=body)
+        body = _message_body(message, key)
+        return await self._ask(MessageAccepted, "POST", "/messages", json=body)
 
-    async def stream(self, says: Said, *, key: str | None = None) -> AsyncGenerator[StreamEvent]:
+    async def stream(
+        self, message: MessageContent, *, key: str | None = None
+    ) -> AsyncGenerator[StreamEvent]:
         """Say something and see the answer being made, up to the end of the turn.
 
         A connection that breaks is taken up again without a gap or a repeat; a turn that was
         paused because of it goes on.
         """
-        body = _message(says, key or f"client-{secrets.token_hex(12)}")
-        reading, resumed = Reading(self._wire, "POST", f"{self._path}/messages", body=body), 0
+        body = _message_body(message, key or f"client-{secrets.token_hex(12)}")
+        reading, resumed = (
+            ReconnectingStream(self._wire, "POST", f"{self._path}/messages", body=body),
+            0,
+        )
         while True:
-            async with aclosing(reading.run(LAST)) as events:
+            async with aclosing(reading.iter_events(FINAL_EVENT_KINDS)) as events:
                 async for event in events:
                     paused = event.kind == "end" and event.data["why"] == "stopped"
-                    if paused and reading.breaks > resumed:
+                    if paused and reading.disconnects > resumed:
                         break
                     yield event
                 else:
                     return
-            resumed = reading.breaks
+            resumed = reading.disconnects
             if not await self.resume():
                 return
 
-    async def ask(self, says: Said, *, key: str | None = None) -> str:
+    async def ask(self, message: MessageContent, *, key: str | None = None) -> str:
         """Say something and wait for the answer: the last thing said in the turn."""
         text = ""
-        async with aclosing(self.stream(says, key=key)) as events:
+        async with aclosing(self.stream(message, key=key)) as events:
             async for event in events:
                 if event.kind == "failed":
-                    raise TurnFailed(event.data["why"])
+                    raise RemoteTurnFailed(event.data["why"])
                 if event.kind == "end" and event.data["why"] == "rejected":
-                    raise TurnFailed(f"rejected: {event.data['detail']}")
+                    raise RemoteTurnFailed(f"rejected: {event.data['detail']}")
                 if event.kind == "message" and event.data["role"] == "assistant":
                     text = event.data["text"]
         return text
 
-    async def follow(self, after: str | None = None) -> AsyncGenerator[StreamEvent]:
+    async def follow_events(self, after: str | None = None) -> AsyncGenerator[StreamEvent]:
         """What happens in it from now on, or behind an event's id; `0` begins at the beginning.
 
         It ends with `failed` where the session is deleted.
         """
-        reading = Reading(self._wire, "GET", f"{self._path}/events")
-        reading.after = after
-        async with aclosing(reading.run(("failed",))) as events:
+        reading = ReconnectingStream(self._wire, "GET", f"{self._path}/events")
+        reading.last_event_id = after
+        async with aclosing(reading.iter_events(("failed",))) as events:
             async for event in events:
                 yield event
 
@@ -104,69 +110,75 @@ class RemoteSession:
         """How it stands."""
         return await self._ask(SessionState, "GET", "")
 
-    async def history(self, *, after: int = 0, page: int = 100) -> AsyncGenerator[MessageInfo]:
+    async def history(self, *, after: int = 0, page_size: int = 100) -> AsyncGenerator[MessageInfo]:
         """All that was said behind a position, hidden from the model or not."""
         position: int | None = after
         while position is not None:
-            query = {"after": position, "limit": page}
-            found = await self._ask(History, "GET", "/history", params=query)
+            query = {"after": position, "limit": page_size}
+            found = await self._ask(HistoryPage, "GET", "/history", params=query)
             for message in found.messages:
                 yield message
             position = found.next
 
-    async def context(self) -> ContextInfo:
+    async def context(self) -> ContextUsageInfo:
         """Where the tokens of the next call would go."""
-        return await self._ask(ContextInfo, "GET", "/context")
+        return await self._ask(ContextUsageInfo, "GET", "/context")
 
-    async def why(self, handle: str) -> WhyInfo:
+    async def why(self, handle: str) -> VisibilityInfo:
         """Why the model sees a message, or a part of it, as it does."""
-        return await self._ask(WhyInfo, "GET", f"/why/{quote(handle, safe='')}")
+        return await self._ask(VisibilityInfo, "GET", f"/why/{quote(handle, safe='')}")
 
     async def recall(self, handle: str) -> str:
         """A text exactly as it was said, hidden or not."""
-        return (await self._ask(Recalled, "GET", f"/recall/{quote(handle, safe='')}")).text
+        return (await self._ask(RecalledText, "GET", f"/recall/{quote(handle, safe='')}")).text
 
-    async def search(self, words: str) -> str:
+    async def search(self, query: str) -> str:
         """Passages that hold the words, with their handles."""
-        return (await self._ask(Found, "GET", "/search", params={"q": words})).text
+        return (await self._ask(SearchResultText, "GET", "/search", params={"q": query})).text
 
-    async def compact(self) -> Compacted:
+    async def compact(self) -> CompactionResult:
         """Make the context smaller now; nothing is lost."""
-        return await self._ask(Compacted, "POST", "/compact", json={})
+        return await self._ask(CompactionResult, "POST", "/compact", json={})
 
-    async def undo(self, to: str | None = None) -> Undone:
+    async def undo(self, to: str | None = None) -> UndoResult:
         """Take back the newest message of the user and all behind it, or all behind a handle."""
-        return await self._ask(Undone, "POST", "/undo", json=_given(to=to))
+        return await self._ask(UndoResult, "POST", "/undo", json=_without_nones(to=to))
 
-    async def erase(self, handle: str, *, why: str = "") -> Erased:
+    async def erase(self, handle: str, *, reason: str = "") -> EraseResult:
         """Destroy a message, a part of it or all from one to another; it cannot be brought back."""
-        return await self._ask(Erased, "POST", "/erase", json={"handle": handle, "why": why})
+        return await self._ask(
+            EraseResult, "POST", "/erase", json={"handle": handle, "why": reason}
+        )
 
     async def fork(self, name: str | None = None, *, at: int | None = None) -> RemoteSession:
         """A new session that shares the past of this one, up to a position."""
-        made = await self._ask(Created, "POST", "/fork", json=_given(name=name, at=at))
+        made = await self._ask(
+            SessionCreated, "POST", "/fork", json=_without_nones(name=name, at=at)
+        )
         return RemoteSession(self._wire, made.agent, made.name)
 
     async def stop(self) -> bool:
         """Let the turn that runs end after its step; False where none runs in that process."""
-        return (await self._ask(Done, "POST", "/stop", json={})).done
+        return (await self._ask(ActionResult, "POST", "/stop", json={})).done
 
     async def resume(self) -> bool:
         """Go on with a turn that was stopped or given up; False where there is nothing to do."""
-        return (await self._ask(Done, "POST", "/resume", json={})).done
+        return (await self._ask(ActionResult, "POST", "/resume", json={})).done
 
     async def delete(self) -> None:
         """Remove it with all that was made from it."""
-        await self._wire.answer("DELETE", self._path)
+        await self._wire.send_request("DELETE", self._path)
 
     async def _ask(self, kind: type[T], method: str, path: str, **sent: Any) -> T:
-        return await self._wire.ask(kind, method, f"{self._path}{path}", **sent)
+        return await self._wire.request_value(kind, method, f"{self._path}{path}", **sent)
 
 
-def _message(says: Said, key: str | None) -> dict[str, Any]:
-    said: dict[str, Any] = {"text": says} if isinstance(says, str) else {"parts": list(says)}
+def _message_body(message: MessageContent, key: str | None) -> dict[str, Any]:
+    said: dict[str, Any] = (
+        {"text": message} if isinstance(message, str) else {"parts": list(message)}
+    )
     return said if key is None else {**said, "key": key}
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def _without_nones(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}

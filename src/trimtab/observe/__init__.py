@@ -1,5 +1,27 @@
-"""Where tokens go and what is about to go wrong: metrics, spans and log lines of turns."""
+"""Where tokens go and what is about to go wrong: metrics, spans and log lines of turns.
 
-from trimtab.observe.observed import observed, when_watched
+`REGISTRY` and `render_metrics` need `prometheus_client`, which the extra `serve` brings. Importing
+either turns the metrics of Prometheus on.
+"""
 
-__all__ = ["observed", "when_watched"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+# Not at first use: a module has the function's name, and would be found in its place.
+from trimtab.observe.instrument import instrument as instrument
+from trimtab.observe.instrument import instrument_if_watched as instrument_if_watched
+
+if TYPE_CHECKING:
+    from trimtab.observe.prometheus import REGISTRY as REGISTRY
+    from trimtab.observe.prometheus import render_metrics as render_metrics
+
+__all__ = ["REGISTRY", "instrument", "instrument_if_watched", "render_metrics"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what Prometheus needs at its first use."""
+    if name not in __all__:
+        raise AttributeError(f"module 'trimtab.observe' has no attribute {name!r}")
+    return getattr(import_module("trimtab.observe.prometheus"), name)

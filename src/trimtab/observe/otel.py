@@ -15,53 +15,72 @@ from opentelemetry import context, metrics, trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
-from trimtab.core.event import Usage
-from trimtab.core.message import ToolCall
-from trimtab.session.happenings import (
-    BrokeOff,
-    CallBegan,
-    CallEnded,
-    Edited,
-    Ended,
-    Happening,
-    Restarted,
-    Summarised,
-    ToolBegan,
-    ToolEnded,
-    TurnBegan,
+from trimtab.log.event import Usage
+from trimtab.log.message import ToolCall
+from trimtab.session.events import (
+    ContextEdited,
+    ModelCallFinished,
+    ModelCallRetried,
+    ModelCallStarted,
+    SummaryFinished,
+    ToolFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnFailed,
+    TurnFinished,
+    TurnStarted,
 )
 
-NAME = "trimtab"
-SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
-TOKENS = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
-PROVIDERS = {"anthropic": "anthropic", "openai_chat": "openai", "openai_responses": "openai"}
+SCOPE_NAME = "trimtab"
+DURATION_BUCKETS_S = (
+    0.01,
+    0.02,
+    0.04,
+    0.08,
+    0.16,
+    0.32,
+    0.64,
+    1.28,
+    2.56,
+    5.12,
+    10.24,
+    20.48,
+    40.96,
+    81.92,
+)
+TOKEN_BUCKETS = (1, 4, 16, 64, 256, 1_024, 4_096, 16_384, 65_536, 262_144, 1_048_576, 4_194_304)
+PROVIDER_BY_DIALECT = {
+    "anthropic": "anthropic",
+    "openai_chat": "openai",
+    "openai_responses": "openai",
+}
 """By the wire format that is spoken: whose it is."""
 
-Attributes = dict[str, AttributeValue]
+SpanAttributes = dict[str, AttributeValue]
 
 
-class Instruments(NamedTuple):
+class OtelInstruments(NamedTuple):
     """What measurements go to."""
 
     tracer: trace.Tracer
-    tokens: metrics.Histogram
-    seconds: metrics.Histogram
+    token_histogram: metrics.Histogram
+    duration_histogram: metrics.Histogram
 
 
-class Open(NamedTuple):
+class OpenSpan(NamedTuple):
     """A span that is the current one, and by what the one before it comes back."""
 
     span: Span
-    began: int
-    before: object
+    started_ns: int
+    context_token: object
 
 
-def spans_of(agent: str) -> Spans | None:
+def create_turn_spans(agent: str) -> TurnSpans | None:
     """What hears one turn; None where the application has set up neither traces nor metrics."""
     tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
     if not (_is_set_up(tracers) or _is_set_up(meters)):
         return None
-    return Spans(instruments(tracers, meters), agent)
+    return TurnSpans(create_instruments(tracers, meters), agent)
 
 
 def _is_set_up(provider: object) -> bool:
@@ -72,86 +91,88 @@ def _is_set_up(provider: object) -> bool:
 
 
 @lru_cache(maxsize=8)
-def instruments(tracers: trace.TracerProvider, meters: metrics.MeterProvider) -> Instruments:
+def create_instruments(
+    tracers: trace.TracerProvider, meters: metrics.MeterProvider
+) -> OtelInstruments:
     """Made once for each provider: a second one of the same name would be warned of."""
-    meter = meters.get_meter(NAME)
-    return Instruments(
-        tracer=tracers.get_tracer(NAME),
-        tokens=meter.create_histogram(
+    meter = meters.get_meter(SCOPE_NAME)
+    return OtelInstruments(
+        tracer=tracers.get_tracer(SCOPE_NAME),
+        token_histogram=meter.create_histogram(
             "gen_ai.client.token.usage",
             unit="{token}",
             description="Tokens that model calls used.",
-            explicit_bucket_boundaries_advisory=TOKENS,
+            explicit_bucket_boundaries_advisory=TOKEN_BUCKETS,
         ),
-        seconds=meter.create_histogram(
+        duration_histogram=meter.create_histogram(
             "gen_ai.client.operation.duration",
             unit="s",
             description="How long model calls took.",
-            explicit_bucket_boundaries_advisory=SECONDS,
+            explicit_bucket_boundaries_advisory=DURATION_BUCKETS_S,
         ),
     )
 
 
-class Spans:
+class TurnSpans:
     """The spans of one turn."""
 
-    def __init__(self, to: Instruments, agent: str = "") -> None:
-        self._to = to
+    def __init__(self, instruments: OtelInstruments, agent: str = "") -> None:
+        self._to = instruments
         self._agent = agent
-        self._own: Attributes = {}
+        self._own: SpanAttributes = {}
         self._within = context.get_current()
-        self._turn: Open | None = None
-        self._call: Open | None = None
-        self._asked: Attributes = {}
-        self._tools: dict[int, Open] = {}
-        self._edits: list[Edited] = []
+        self._turn: OpenSpan | None = None
+        self._call: OpenSpan | None = None
+        self._asked: SpanAttributes = {}
+        self._tools: dict[int, OpenSpan] = {}
+        self._edits: list[ContextEdited] = []
 
-    def __call__(self, happening: Happening) -> None:
+    def __call__(self, event: TurnEvent) -> None:
         """Hear what happens."""
-        match happening:
-            case TurnBegan():
-                self._begin(happening)
-            case Edited():
-                self._edits.append(happening)
-            case CallBegan():
-                self._ask(happening)
-            case CallEnded():
-                self._answered(happening)
-            case ToolBegan():
-                self._tool(happening.call)
-            case ToolEnded():
-                self._tool_ended(happening)
-            case Summarised():
-                self._summarised(happening)
-            case Restarted() if self._turn is not None:
-                limit: Attributes = {"trimtab.limit": happening.limit} if happening.limit else {}
+        match event:
+            case TurnStarted():
+                self._start_turn(event)
+            case ContextEdited():
+                self._edits.append(event)
+            case ModelCallStarted():
+                self._start_call(event)
+            case ModelCallFinished():
+                self._end_call(event)
+            case ToolStarted():
+                self._start_tool(event.call)
+            case ToolFinished():
+                self._end_tool(event)
+            case SummaryFinished():
+                self._record_summary(event)
+            case ModelCallRetried() if self._turn is not None:
+                limit: SpanAttributes = {"trimtab.limit": event.limit} if event.limit else {}
                 self._turn.span.add_event("trimtab.restarted", limit)
-            case Ended():
-                self._end(happening.why, calls=happening.calls)
-            case BrokeOff():
-                self._broke_off(happening)
+            case TurnFinished():
+                self._end_turn(event.reason, calls=event.calls)
+            case TurnFailed():
+                self._fail_turn(event)
             case _:
                 pass
 
-    def _begin(self, turn: TurnBegan) -> None:
+    def _start_turn(self, turn: TurnStarted) -> None:
         self._own = {
-            "gen_ai.provider.name": PROVIDERS.get(turn.dialect, turn.dialect),
+            "gen_ai.provider.name": PROVIDER_BY_DIALECT.get(turn.dialect, turn.dialect),
             "gen_ai.conversation.id": turn.session,
         }
         if self._agent:
             self._own["gen_ai.agent.name"] = self._agent
         named = f"invoke_agent {self._agent}".rstrip()
-        told: Attributes = {"gen_ai.request.model": turn.model}
-        self._turn = self._open(named, "invoke_agent", told, within=context.get_current())
+        told: SpanAttributes = {"gen_ai.request.model": turn.model}
+        self._turn = self._open_span(named, "invoke_agent", told, within=context.get_current())
         self._within = trace.set_span_in_context(self._turn.span)
 
-    def _ask(self, call: CallBegan) -> None:
+    def _start_call(self, call: ModelCallStarted) -> None:
         self._asked = {
             "gen_ai.operation.name": "chat",
             "gen_ai.provider.name": self._own.get("gen_ai.provider.name", ""),
             "gen_ai.request.model": call.model,
         }
-        told: Attributes = {
+        told: SpanAttributes = {
             "gen_ai.request.model": call.model,
             "gen_ai.request.max_tokens": call.max_output,
             "trimtab.window.messages": call.messages,
@@ -159,7 +180,7 @@ class Spans:
             "trimtab.window.head_tokens": call.head,
             "trimtab.window.front_tokens": call.front,
             "trimtab.window.room": call.room,
-            "trimtab.window.share": call.share,
+            "trimtab.window.share": call.room_share,
             "trimtab.window.near_limit": call.near,
         }
         if self._edits:
@@ -167,39 +188,39 @@ class Spans:
             told["trimtab.edits.hidden_tokens"] = sum(edit.tokens for edit in self._edits)
             told["trimtab.edits.ops"] = sorted({edit.op for edit in self._edits})
             self._edits.clear()
-        self._call = self._open(f"chat {call.model}", "chat", told, kind=SpanKind.CLIENT)
+        self._call = self._open_span(f"chat {call.model}", "chat", told, kind=SpanKind.CLIENT)
 
-    def _answered(self, call: CallEnded) -> None:
+    def _end_call(self, call: ModelCallFinished) -> None:
         if self._call is None:
             return
         span, failed = self._call.span, call.outcome != "ok"
         if call.usage is not None:
-            span.set_attributes(_usage(call.usage))
+            span.set_attributes(_usage_attributes(call.usage))
             for kind, count in (("input", call.usage.input), ("output", call.usage.output)):
-                self._to.tokens.record(count, {**self._asked, "gen_ai.token.type": kind})
+                self._to.token_histogram.record(count, {**self._asked, "gen_ai.token.type": kind})
         if call.cost is not None:
             span.set_attribute("trimtab.cost", call.cost)
-        wrong: Attributes = {"error.type": call.outcome} if failed else {}
-        self._to.seconds.record(call.seconds, {**self._asked, **wrong})
-        self._close(self._call, call.outcome if failed else None, seconds=call.seconds)
+        wrong: SpanAttributes = {"error.type": call.outcome} if failed else {}
+        self._to.duration_histogram.record(call.seconds, {**self._asked, **wrong})
+        self._close_span(self._call, call.outcome if failed else None, seconds=call.seconds)
         self._call = None
 
-    def _tool(self, call: ToolCall) -> None:
-        told: Attributes = {
+    def _start_tool(self, call: ToolCall) -> None:
+        told: SpanAttributes = {
             "gen_ai.tool.name": call.name,
             "gen_ai.tool.call.id": call.id,
             "gen_ai.tool.type": "function",
         }
-        self._tools[id(call)] = self._open(f"execute_tool {call.name}", "execute_tool", told)
+        self._tools[id(call)] = self._open_span(f"execute_tool {call.name}", "execute_tool", told)
 
-    def _tool_ended(self, tool: ToolEnded) -> None:
+    def _end_tool(self, tool: ToolFinished) -> None:
         opened = self._tools.pop(id(tool.call), None)
         if opened is not None:  # else it never ran
-            self._close(opened, "tool_error" if tool.is_error else None)
+            self._close_span(opened, "tool_error" if tool.is_error else None)
 
-    def _summarised(self, told: Summarised) -> None:
-        tried, now = told.attempt, time_ns()
-        attributes: Attributes = {
+    def _record_summary(self, event: SummaryFinished) -> None:
+        tried, now = event.attempt, time_ns()
+        attributes: SpanAttributes = {
             **self._own,
             "gen_ai.operation.name": "summarise",
             "gen_ai.request.model": tried.model,
@@ -208,75 +229,83 @@ class Spans:
             "trimtab.summary.tokens": tried.tokens,
             "trimtab.summary.replaced_tokens": tried.replaced,
             "trimtab.summary.patched": tried.patched,
-            "trimtab.window.messages": told.messages,
-            "trimtab.window.tokens": told.tokens,
+            "trimtab.window.messages": event.messages,
+            "trimtab.window.tokens": event.tokens,
         }
         if tried.usage is not None:
-            attributes |= _usage(tried.usage)
+            attributes |= _usage_attributes(tried.usage)
         span = self._to.tracer.start_span(
             f"summarise {tried.model}",
             context=self._within,
             attributes=attributes,
-            start_time=now - int(told.seconds * 1e9),
+            start_time=now - int(event.seconds * 1e9),
         )
         if not tried.tokens:
-            _fail(span, tried.outcome)
+            _mark_failed(span, tried.outcome)
         span.end(now)
 
-    def _end(self, why: str, *, calls: int | None = None, error: str | None = None) -> None:
+    def _end_turn(
+        self, outcome: str, *, calls: int | None = None, error: str | None = None
+    ) -> None:
         if self._turn is None:
             return
-        self._turn.span.set_attribute("trimtab.turn.outcome", why)
+        self._turn.span.set_attribute("trimtab.turn.outcome", outcome)
         if calls is not None:
             self._turn.span.set_attribute("trimtab.turn.calls", calls)
-        self._close(self._turn, error)
+        self._close_span(self._turn, error)
         self._turn = None
 
-    def _broke_off(self, end: BrokeOff) -> None:
+    def _fail_turn(self, event: TurnFailed) -> None:
         for opened in self._tools.values():
             # It was the current span of a task that is over, not of this one.
-            _fail(opened.span, "cancelled")
+            _mark_failed(opened.span, "cancelled")
             opened.span.end()
         self._tools.clear()
         if self._call is not None:
-            wrong = "cancelled" if end.why == "cancelled" else end.error
-            seconds = (time_ns() - self._call.began) / 1e9
-            self._to.seconds.record(seconds, {**self._asked, "error.type": wrong})
-            self._close(self._call, wrong)
+            wrong = "cancelled" if event.reason == "cancelled" else event.error
+            seconds = (time_ns() - self._call.started_ns) / 1e9
+            self._to.duration_histogram.record(seconds, {**self._asked, "error.type": wrong})
+            self._close_span(self._call, wrong)
             self._call = None
-        self._end(end.why, error=end.error)
+        self._end_turn(event.reason, error=event.error)
 
-    def _open(
+    def _open_span(
         self,
         name: str,
         operation: str,
-        told: Attributes,
+        extra_attributes: SpanAttributes,
         *,
         kind: SpanKind = SpanKind.INTERNAL,
         within: context.Context | None = None,
-    ) -> Open:
-        attributes: Attributes = {"gen_ai.operation.name": operation, **self._own, **told}
+    ) -> OpenSpan:
+        attributes: SpanAttributes = {
+            "gen_ai.operation.name": operation,
+            **self._own,
+            **extra_attributes,
+        }
         within = self._within if within is None else within
         began = time_ns()
         span = self._to.tracer.start_span(
             name, context=within, kind=kind, attributes=attributes, start_time=began
         )
         before = context.attach(trace.set_span_in_context(span))
-        return Open(span, began, before)
+        return OpenSpan(span, began, before)
 
-    def _close(self, opened: Open, wrong: str | None, *, seconds: float | None = None) -> None:
-        context.detach(opened.before)  # pyright: ignore[reportArgumentType] - an opaque token
-        if wrong is not None:
-            _fail(opened.span, wrong)
-        opened.span.end(None if seconds is None else opened.began + int(seconds * 1e9))
-
-
-def _fail(span: Span, wrong: str) -> None:
-    span.set_attribute("error.type", wrong)
-    span.set_status(Status(StatusCode.ERROR, wrong))
+    def _close_span(
+        self, opened: OpenSpan, error_type: str | None, *, seconds: float | None = None
+    ) -> None:
+        context.detach(opened.context_token)  # pyright: ignore[reportArgumentType] - an opaque token
+        if error_type is not None:
+            _mark_failed(opened.span, error_type)
+        opened.span.end(None if seconds is None else opened.started_ns + int(seconds * 1e9))
 
 
-def _usage(usage: Usage) -> Attributes:
+def _mark_failed(span: Span, error_type: str) -> None:
+    span.set_attribute("error.type", error_type)
+    span.set_status(Status(StatusCode.ERROR, error_type))
+
+
+def _usage_attributes(usage: Usage) -> SpanAttributes:
     """The input includes what was read from and written to the cache."""
     return {
         "gen_ai.usage.input_tokens": usage.input,

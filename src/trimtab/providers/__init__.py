@@ -1,1 +1,54 @@
 """A dialect sent through a provider's official SDK, and what its errors mean."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trimtab.errors import MissingApiKeyError as MissingApiKeyError
+    from trimtab.errors import MissingSdkError as MissingSdkError
+    from trimtab.providers.anthropic import AnthropicProvider as AnthropicProvider
+    from trimtab.providers.base import Provider as Provider
+    from trimtab.providers.base import ProviderError as ProviderError
+    from trimtab.providers.base import ProviderFailure as ProviderFailure
+    from trimtab.providers.error_parser import parse_error_response as parse_error_response
+    from trimtab.providers.factory import create_provider as create_provider
+    from trimtab.providers.openai import OpenAIChatProvider as OpenAIChatProvider
+    from trimtab.providers.openai import OpenAIResponsesProvider as OpenAIResponsesProvider
+    from trimtab.providers.retries import with_retries as with_retries
+
+__all__ = [
+    "AnthropicProvider",
+    "MissingApiKeyError",
+    "MissingSdkError",
+    "OpenAIChatProvider",
+    "OpenAIResponsesProvider",
+    "Provider",
+    "ProviderError",
+    "ProviderFailure",
+    "create_provider",
+    "parse_error_response",
+    "with_retries",
+]
+
+_HOMES = {
+    "AnthropicProvider": "providers.anthropic",
+    "MissingApiKeyError": "errors",
+    "MissingSdkError": "errors",
+    "OpenAIChatProvider": "providers.openai",
+    "OpenAIResponsesProvider": "providers.openai",
+    "Provider": "providers.base",
+    "ProviderError": "providers.base",
+    "ProviderFailure": "providers.base",
+    "create_provider": "providers.factory",
+    "parse_error_response": "providers.error_parser",
+    "with_retries": "providers.retries",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name at its first use: each may need an extra of its own."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'trimtab.providers' has no attribute {name!r}")
+    return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trimtab.providers.exchange import Exchange, MissingSDK
+from trimtab.errors import MissingSdkError
+from trimtab.providers.sdk_transport import SdkTransport
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 
-class Anthropic:
+class AnthropicProvider:
     """Sends requests of the `anthropic` dialect through the official SDK, without its retries.
 
     A client of the caller's own is used as it is set up, and left open by `close`. `timeout` is
@@ -32,7 +33,7 @@ class Anthropic:
         try:
             import anthropic
         except ModuleNotFoundError as error:
-            raise MissingSDK("anthropic") from error
+            raise MissingSdkError("anthropic") from error
         self._own: AsyncAnthropic | None = None
         if client is None:
             client = self._own = anthropic.AsyncAnthropic(
@@ -43,8 +44,11 @@ class Anthropic:
                 max_retries=0,
             )
         self._client = client.with_options(max_retries=0)
-        self._exchange = Exchange(
-            anthropic, self._client.messages.create, name=self.dialect, ends=_ends
+        self._exchange = SdkTransport(
+            anthropic,
+            self._client.messages.create,
+            dialect_name=self.dialect,
+            is_final_event=_is_final_event,
         )
 
     def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
@@ -52,9 +56,9 @@ class Anthropic:
         # Said with the request, the timeout keeps the SDK from refusing a long unstreamed reply.
         return self._exchange.send({"timeout": self._client.timeout, **request})
 
-    async def models(self) -> list[str]:
+    async def list_models(self) -> list[str]:
         """The names of the models that the server has; raises ProviderError."""
-        return await self._exchange.names(self._client.models.list(limit=1_000))
+        return await self._exchange.list_model_names(self._client.models.list(limit=1_000))
 
     async def close(self) -> None:
         """See `Provider`."""
@@ -62,5 +66,5 @@ class Anthropic:
             await self._own.close()
 
 
-def _ends(event: Mapping[str, Any]) -> bool:
+def _is_final_event(event: Mapping[str, Any]) -> bool:
     return event.get("type") == "message_stop"

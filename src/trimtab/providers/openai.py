@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trimtab.dialects.shapes import objects
-from trimtab.providers.exchange import Ends, Exchange, MissingSDK
+from trimtab.dialects.json_values import dicts_in_list
+from trimtab.errors import MissingSdkError
+from trimtab.providers.sdk_transport import IsFinalEvent, SdkTransport
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-class OpenAIChat:
+class OpenAIChatProvider:
     """Sends requests of the `openai_chat` dialect through the official SDK, without its retries.
 
     `base_url` names another server that speaks it: vLLM, llama.cpp, Ollama, OpenRouter, DeepSeek,
@@ -31,25 +32,25 @@ class OpenAIChat:
         timeout: float = 600.0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._line = _Line(client, api_key, base_url, timeout, headers)
+        self._line = _OpenAIClient(client, api_key, base_url, timeout, headers)
         create = self._line.client.chat.completions.create
-        self._exchange = self._line.exchange(create, self.dialect, _chat_ends)
+        self._exchange = self._line.build_transport(create, self.dialect, _is_final_chat_chunk)
 
     def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """See `Provider`."""
         return self._exchange.send(request)
 
-    async def models(self) -> list[str]:
+    async def list_models(self) -> list[str]:
         """The names of the models that the server has; raises ProviderError."""
-        return await self._exchange.names(self._line.client.models.list())
+        return await self._exchange.list_model_names(self._line.client.models.list())
 
     async def close(self) -> None:
         """See `Provider`."""
         await self._line.close()
 
 
-class OpenAIResponses:
-    """Sends requests of the `openai_responses` dialect; all else is as with `OpenAIChat`."""
+class OpenAIResponsesProvider:
+    """Sends requests of the `openai_responses` dialect, else like `OpenAIChatProvider`."""
 
     dialect = "openai_responses"
 
@@ -62,24 +63,24 @@ class OpenAIResponses:
         timeout: float = 600.0,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        self._line = _Line(client, api_key, base_url, timeout, headers)
-        create = _as_it_is(self._line.client.responses.create)
-        self._exchange = self._line.exchange(create, self.dialect, _response_ends)
+        self._line = _OpenAIClient(client, api_key, base_url, timeout, headers)
+        create = _without_type_walk(self._line.client.responses.create)
+        self._exchange = self._line.build_transport(create, self.dialect, _is_final_response_event)
 
     def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """See `Provider`."""
         return self._exchange.send(request)
 
-    async def models(self) -> list[str]:
+    async def list_models(self) -> list[str]:
         """The names of the models that the server has; raises ProviderError."""
-        return await self._exchange.names(self._line.client.models.list())
+        return await self._exchange.list_model_names(self._line.client.models.list())
 
     async def close(self) -> None:
         """See `Provider`."""
         await self._line.close()
 
 
-class _Line:
+class _OpenAIClient:
     """A client of the SDK, and whether it is ours to close."""
 
     def __init__(
@@ -93,7 +94,7 @@ class _Line:
         try:
             import openai
         except ModuleNotFoundError as error:
-            raise MissingSDK("openai") from error
+            raise MissingSdkError("openai") from error
         self._sdk = openai
         self._own: AsyncOpenAI | None = None
         if client is None:
@@ -106,15 +107,19 @@ class _Line:
             )
         self.client = client.with_options(max_retries=0)
 
-    def exchange(self, create: Any, name: str, ends: Ends) -> Exchange:
-        return Exchange(self._sdk, create, name=name, ends=ends)
+    def build_transport(
+        self, create: Any, dialect_name: str, is_final_event: IsFinalEvent
+    ) -> SdkTransport:
+        return SdkTransport(
+            self._sdk, create, dialect_name=dialect_name, is_final_event=is_final_event
+        )
 
     async def close(self) -> None:
         if self._own is not None:
             await self._own.close()
 
 
-def _as_it_is(create: Any) -> Any:
+def _without_type_walk(create: Any) -> Any:
     """Hand the body over as it is: the SDK walks through every item by its types, which takes a
     third of a second for a long history, and changes nothing."""
 
@@ -127,10 +132,10 @@ def _as_it_is(create: Any) -> Any:
     return send
 
 
-def _chat_ends(event: Mapping[str, Any]) -> bool:
+def _is_final_chat_chunk(event: Mapping[str, Any]) -> bool:
     # The usage follows in a chunk of its own, and `[DONE]`; some servers send neither.
-    return any(choice.get("finish_reason") for choice in objects(event.get("choices")))
+    return any(choice.get("finish_reason") for choice in dicts_in_list(event.get("choices")))
 
 
-def _response_ends(event: Mapping[str, Any]) -> bool:
+def _is_final_response_event(event: Mapping[str, Any]) -> bool:
     return event.get("type") in ("response.completed", "response.incomplete")

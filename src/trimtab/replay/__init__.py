@@ -1,1 +1,42 @@
-"""A recorded conversation, run again under another policy."""
+"""Recorded conversations under other policies: what each would send, and cost."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trimtab.replay.billing import list_billed_providers as list_billed_providers
+    from trimtab.replay.conversations import select_conversations as select_conversations
+    from trimtab.replay.readers import read_recordings as read_recordings
+    from trimtab.replay.readers.json_files import UnreadableRecording as UnreadableRecording
+    from trimtab.replay.runner import ReplaySetup as ReplaySetup
+    from trimtab.replay.runner import replay_all as replay_all
+    from trimtab.replay.study import build_study as build_study
+
+__all__ = [
+    "ReplaySetup",
+    "UnreadableRecording",
+    "build_study",
+    "list_billed_providers",
+    "read_recordings",
+    "replay_all",
+    "select_conversations",
+]
+
+_HOMES = {
+    "ReplaySetup": "replay.runner",
+    "UnreadableRecording": "replay.readers.json_files",
+    "build_study": "replay.study",
+    "list_billed_providers": "replay.billing",
+    "read_recordings": "replay.readers",
+    "replay_all": "replay.runner",
+    "select_conversations": "replay.conversations",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name at its first use: each may need an extra of its own."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'trimtab.replay' has no attribute {name!r}")
+    return getattr(import_module(f"trimtab.{_HOMES[name]}"), name)

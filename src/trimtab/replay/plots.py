@@ -22,14 +22,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from matplotlib.typing import RcKeyType
 
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.costs import cost
-from trimtab.replay.references import needs
-from trimtab.replay.run import CallRecord, Setup, replay
-from trimtab.replay.sections import SECTIONS
-from trimtab.replay.study import Study
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.cost_table import compute_call_cost
+from trimtab.replay.references import find_earlier_references
+from trimtab.replay.runner import PROMPT_SECTIONS, ReplayedCall, ReplaySetup, replay_conversation
+from trimtab.replay.study import ReplayStudy
 
-COLOURS = {
+COLOURS_BY_CSS_NAME = {
     "ink": "#1d2330",
     "soft": "#6b7386",
     "grid": "#e3e6ec",
@@ -52,64 +51,66 @@ COLOURS = {
     "s5": "#b06ac0",
 }
 """By the name of their CSS variable; no two may be equal."""
-_HEX = {colour: name for name, colour in COLOURS.items()}
-_LINES = [COLOURS[f"c{i}"] for i in range(10)]
+_CSS_NAME_BY_COLOUR = {colour: name for name, colour in COLOURS_BY_CSS_NAME.items()}
+_LINE_COLOURS = [COLOURS_BY_CSS_NAME[f"c{i}"] for i in range(10)]
 _STYLE: dict[RcKeyType, Any] = {
-    "axes.edgecolor": COLOURS["soft"],
+    "axes.edgecolor": COLOURS_BY_CSS_NAME["soft"],
     "axes.facecolor": "none",
-    "axes.labelcolor": COLOURS["soft"],
+    "axes.labelcolor": COLOURS_BY_CSS_NAME["soft"],
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.grid": True,
-    "grid.color": COLOURS["grid"],
+    "grid.color": COLOURS_BY_CSS_NAME["grid"],
     "axes.axisbelow": True,
-    "figure.facecolor": COLOURS["paper"],
+    "figure.facecolor": COLOURS_BY_CSS_NAME["paper"],
     "font.family": "sans-serif",
     "font.size": 10,
     "legend.frameon": False,
     "svg.fonttype": "none",
-    "text.color": COLOURS["ink"],
-    "xtick.color": COLOURS["soft"],
-    "ytick.color": COLOURS["soft"],
+    "text.color": COLOURS_BY_CSS_NAME["ink"],
+    "xtick.color": COLOURS_BY_CSS_NAME["soft"],
+    "ytick.color": COLOURS_BY_CSS_NAME["soft"],
 }
 
-Draw = Callable[[], Figure]
+DrawFigure = Callable[[], Figure]
 
 
-def pictures(study: Study) -> dict[str, Draw]:
+def build_figure_drawers(study: ReplayStudy) -> dict[str, DrawFigure]:
     """By file name: what draws it."""
-    one = longest(study)
-    found: dict[str, Draw] = {"cost_recall": partial(cost_recall, study)}
-    for setup in edited(study):
-        found[file_name("context", setup)] = partial(context_over_time, study, one, setup)
-    found["cumulative"] = partial(cumulative, study, one)
+    one = find_longest_conversation(study)
+    found: dict[str, DrawFigure] = {"cost_recall": partial(draw_cost_vs_recall, study)}
+    for setup in list_distinct_setups(study):
+        found[make_figure_name("context", setup)] = partial(
+            draw_context_over_time, study, one, setup
+        )
+    found["cumulative"] = partial(draw_cumulative_cost, study, one)
     return found
 
 
-def edited(study: Study) -> list[Setup]:
+def list_distinct_setups(study: ReplayStudy) -> list[ReplaySetup]:
     """The setups whose requests differ; naive marks change what is paid, not what is sent."""
-    known: list[Setup] = []
+    known: list[ReplaySetup] = []
     for setup in study.setups:
         if all(setup.options != other.options for other in known):
             known.append(setup)
     return known
 
 
-def file_name(kind: str, setup: Setup) -> str:
+def make_figure_name(kind: str, setup: ReplaySetup) -> str:
     """Of a picture of one setup."""
     return f"{kind}_{setup.name.replace(':', '_')}"
 
 
-def longest(study: Study) -> Conversation:
+def find_longest_conversation(study: ReplayStudy) -> RecordedConversation:
     """The conversation with the most calls, which the pictures over time are of."""
     return max(study.conversations, key=lambda one: one.calls)
 
 
-def svg(name: str, draw: Draw) -> str:
+def render_svg(figure_name: str, draw: DrawFigure) -> str:
     """A picture as SVG to be put into a page, its colours as CSS variables."""
     text = io.StringIO()
     # Ids are salted by the name: pictures of one page must not share them.
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": name}):
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": figure_name}):
         draw().savefig(text, format="svg", transparent=True, metadata={"Date": None})
     body = text.getvalue()
     body = body[body.index("<svg") :]
@@ -119,34 +120,34 @@ def svg(name: str, draw: Draw) -> str:
     )
     body = re.sub(r"<metadata>.*?</metadata>", "", body)
     body = re.sub(r" (?:xmlns:xlink|version)=\"[^\"]*\"", "", body, count=2)
-    return re.sub(r"#[0-9a-f]{6}", lambda hit: _variable(hit.group()), body)
+    return re.sub(r"#[0-9a-f]{6}", lambda hit: _to_css_variable(hit.group()), body)
 
 
-def write_png(study: Study, folder: Path) -> Iterator[Path]:
+def write_png_files(study: ReplayStudy, folder: Path) -> Iterator[Path]:
     """Every picture as a file, light, at twice the screen's resolution."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, draw in pictures(study).items():
+    for name, draw in build_figure_drawers(study).items():
         path = folder / f"{name}.png"
         with mpl.rc_context(_STYLE):
             draw().savefig(path, dpi=200)
         yield path
 
 
-def cost_recall(study: Study) -> Figure:
+def draw_cost_vs_recall(study: ReplayStudy) -> Figure:
     """Each setup by what it costs and what it still shows; those no other beats are joined."""
-    figure, axes = _axes(8.0, 4.2)
+    figure, axes = _create_axes(8.0, 4.2)
     own = study.providers[0]
     points = [
         (row.prices[own.name].cost, row.recall, row.setup)
         for row in study.rows
         if row.recall is not None
     ]
-    front = pareto([(spent, seen) for spent, seen, _ in points])
-    axes.plot(*zip(*front, strict=True), color=COLOURS["soft"], linestyle=":", zorder=1)
+    front = find_pareto_front([(spent, seen) for spent, seen, _ in points])
+    axes.plot(*zip(*front, strict=True), color=COLOURS_BY_CSS_NAME["soft"], linestyle=":", zorder=1)
     for index, (spent, seen, name) in enumerate(points):
-        colour = _LINES[index % len(_LINES)]
+        colour = _LINE_COLOURS[index % len(_LINE_COLOURS)]
         best = (spent, seen) in front
-        face = colour if best else COLOURS["paper"]
+        face = colour if best else COLOURS_BY_CSS_NAME["paper"]
         axes.plot(
             [spent],
             [seen],
@@ -163,14 +164,14 @@ def cost_recall(study: Study) -> Figure:
     axes.set_ylabel("recall")
     axes.set_xlim(left=0)
     axes.margins(x=0.15, y=0.12)
-    axes.xaxis.set_major_formatter(FuncFormatter(_short))
+    axes.xaxis.set_major_formatter(FuncFormatter(_format_short_number))
     if points:
         # Beside the points names would hide one another: good setups stand close together.
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02), fontsize=9)
     return figure
 
 
-def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+def find_pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """The points that no other is both cheaper and better than, cheapest first."""
     front: list[tuple[float, float]] = []
     for spent, seen in sorted(points, key=lambda point: (point[0], -point[1])):
@@ -179,23 +180,25 @@ def pareto(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return front
 
 
-def context_over_time(study: Study, conversation: Conversation, setup: Setup) -> Figure:
+def draw_context_over_time(
+    study: ReplayStudy, conversation: RecordedConversation, setup: ReplaySetup
+) -> Figure:
     """What each request was made of, call by call, and where the prompt was broken."""
-    figure, axes = _axes(6.0, 3.2)
+    figure, axes = _create_axes(6.0, 3.2)
     providers = {provider.name: provider.rules for provider in study.providers}
-    wanted = needs(conversation.messages)
-    calls = replay(conversation, setup, providers, wanted, sections=True).calls
+    wanted = find_earlier_references(conversation.messages)
+    calls = replay_conversation(conversation, setup, providers, wanted, with_sections=True).calls
     steps = range(1, len(calls) + 1)
-    stacks = [[(call.sections or {}).get(name, 0) for call in calls] for name in SECTIONS]
-    colours = [COLOURS[f"s{i}"] for i in range(len(SECTIONS))]
-    axes.stackplot(steps, *stacks, colors=colours, labels=SECTIONS, linewidth=0)
+    stacks = [[(call.sections or {}).get(name, 0) for call in calls] for name in PROMPT_SECTIONS]
+    colours = [COLOURS_BY_CSS_NAME[f"s{i}"] for i in range(len(PROMPT_SECTIONS))]
+    axes.stackplot(steps, *stacks, colors=colours, labels=PROMPT_SECTIONS, linewidth=0)
     broken = [step for step, call in zip(steps, calls, strict=True) if call.broke]
     axes.plot(
         broken,
         [0] * len(broken),
         marker=2,
         linestyle="",
-        color=COLOURS["c6"],
+        color=COLOURS_BY_CSS_NAME["c6"],
         label="prompt broken",
         clip_on=False,
     )
@@ -203,37 +206,45 @@ def context_over_time(study: Study, conversation: Conversation, setup: Setup) ->
     axes.set_ylabel("tokens sent")
     axes.margins(x=0)
     # One scale for all setups: they are looked at side by side.
-    axes.set_ylim(0, 1.05 * _largest(study, conversation))
-    axes.yaxis.set_major_formatter(FuncFormatter(_short))
+    axes.set_ylim(0, 1.05 * _largest_request_tokens(study, conversation))
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_short_number))
     figure.legend(loc="outside upper center", ncols=4, fontsize=8.5)
     return figure
 
 
-def cumulative(study: Study, conversation: Conversation) -> Figure:
+def draw_cumulative_cost(study: ReplayStudy, conversation: RecordedConversation) -> Figure:
     """What one conversation has cost so far, call by call, under each setup."""
-    figure, axes = _axes(8.0, 4.0)
+    figure, axes = _create_axes(8.0, 4.0)
     own = study.providers[0]
     for index, setup in enumerate(study.setups):
-        calls = _calls(study, conversation, setup)
-        spent = list(accumulate(cost(call, own.name, own.rules) for call in calls))
+        calls = _find_calls(study, conversation, setup)
+        spent = list(accumulate(compute_call_cost(call, own.name, own.rules) for call in calls))
         steps = range(1, len(spent) + 1)
-        axes.plot(steps, spent, color=_LINES[index % len(_LINES)], label=setup.name, linewidth=1.8)
+        axes.plot(
+            steps,
+            spent,
+            color=_LINE_COLOURS[index % len(_LINE_COLOURS)],
+            label=setup.name,
+            linewidth=1.8,
+        )
     axes.set_xlabel("call")
     axes.set_ylabel(f"fresh input tokens so far ({own.name})")
     axes.margins(x=0)
     axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(FuncFormatter(_short))
+    axes.yaxis.set_major_formatter(FuncFormatter(_format_short_number))
     axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.02), fontsize=9)
     return figure
 
 
-def _largest(study: Study, conversation: Conversation) -> int:
+def _largest_request_tokens(study: ReplayStudy, conversation: RecordedConversation) -> int:
     """Tokens of the largest request that any setup made of a conversation."""
     runs = (run for run in study.runs if run.conversation == conversation.id)
     return max((call.tokens for run in runs for call in run.calls), default=1)
 
 
-def _calls(study: Study, conversation: Conversation, setup: Setup) -> Sequence[CallRecord]:
+def _find_calls(
+    study: ReplayStudy, conversation: RecordedConversation, setup: ReplaySetup
+) -> Sequence[ReplayedCall]:
     return next(
         run.calls
         for run in study.runs
@@ -241,17 +252,17 @@ def _calls(study: Study, conversation: Conversation, setup: Setup) -> Sequence[C
     )
 
 
-def _axes(width: float, height: float) -> tuple[Figure, Axes]:
+def _create_axes(width: float, height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.add_subplot()
 
 
-def _variable(colour: str) -> str:
-    name = _HEX.get(colour)
+def _to_css_variable(colour: str) -> str:
+    name = _CSS_NAME_BY_COLOUR.get(colour)
     return f"var(--{name})" if name else colour
 
 
-def _short(value: float, _place: int | None = None) -> str:
+def _format_short_number(value: float, _place: int | None = None) -> str:
     if value >= 1_000_000:
         return f"{value / 1_000_000:g}M"
     return f"{value / 1_000:g}k" if value >= 1_000 else f"{value:g}"

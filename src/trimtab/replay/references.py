@@ -5,8 +5,8 @@ earlier message of the conversation holds. It is *visible* where a message as se
 still holds it. A reference is *far* where it was last mentioned more than ten messages before, and
 *tool-only* where only tool results ever held it.
 
-Identifiers and paths are those of `core/words.py`. Quoted strings have 4 to 80 characters on one
-line.
+Identifiers and paths are those of `text/identifiers.py`. Quoted strings have 4 to 80 characters on
+one line.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from trimtab.core.message import Message, Text, ToolCall, ToolResult
-from trimtab.core.words import strings, words
+from trimtab.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.text.identifiers import count_identifiers, join_string_values
 
-FAR = 10
+FAR_REFERENCE_MESSAGES = 10
 """Messages."""
 
 _QUOTED = re.compile(r"\"([^\"\n]{4,80})\"|'([^'\n]{4,80})'|`([^`\n]{4,80})`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Need:
+class EarlierReference:
     """One reference of one call."""
 
     text: str
@@ -37,43 +37,54 @@ class Need:
     """Held by tool results alone."""
 
 
-def quoted(text: str) -> set[str]:
+def find_quoted_strings(text: str) -> set[str]:
     """Quoted strings of a text."""
     return {match[match.lastindex or 0].strip() for match in _QUOTED.finditer(text)}
 
 
-def needs(messages: tuple[Message, ...]) -> dict[int, list[Need]]:
+def find_earlier_references(messages: tuple[Message, ...]) -> dict[int, list[EarlierReference]]:
     """By index of an assistant message: what its tool calls refer to."""
-    texts = [_text(message) for message in messages]
+    texts = [_message_text(message) for message in messages]
     holders: dict[str, list[int]] = {}
-    found: dict[int, list[Need]] = {}
+    found: dict[int, list[EarlierReference]] = {}
     for index, message in enumerate(messages):
-        asked = "\n".join(strings(call.arguments) for call in message.calls)
+        asked = "\n".join(join_string_values(call.arguments) for call in message.calls)
         if asked:
-            named = [(w, tuple(holders[w])) for w in sorted(words(asked)) if w in holders]
-            for quote in sorted(quoted(asked) - {w for w, _ in named}):
+            named = [
+                (w, tuple(holders[w])) for w in sorted(count_identifiers(asked)) if w in holders
+            ]
+            for quote in sorted(find_quoted_strings(asked) - {w for w, _ in named}):
                 sources = tuple(i for i in range(index) if quote in texts[i])
                 if sources:
                     named.append((quote, sources))
-            found[index] = [_need(text, sources, index, messages) for text, sources in named]
-        for word in words(texts[index]):
+            found[index] = [
+                _build_reference(text, sources, index, messages) for text, sources in named
+            ]
+        for word in count_identifiers(texts[index]):
             holders.setdefault(word, []).append(index)
     return found
 
 
-def _need(text: str, sources: tuple[int, ...], index: int, messages: tuple[Message, ...]) -> Need:
+def _build_reference(
+    text: str, sources: tuple[int, ...], index: int, messages: tuple[Message, ...]
+) -> EarlierReference:
     tool_only = all(messages[source].results for source in sources)
-    return Need(text=text, sources=sources, far=index - sources[-1] > FAR, tool_only=tool_only)
+    return EarlierReference(
+        text=text,
+        sources=sources,
+        far=index - sources[-1] > FAR_REFERENCE_MESSAGES,
+        tool_only=tool_only,
+    )
 
 
-def _text(message: Message) -> str:
+def _message_text(message: Message) -> str:
     pieces: list[str] = []
     for part in message.parts:
         match part:
             case Text() | ToolResult():
                 pieces.append(part.text)
             case ToolCall():
-                pieces.append(f"{part.name} {strings(part.arguments)}")
+                pieces.append(f"{part.name} {join_string_values(part.arguments)}")
             case _:
                 pass
     return "\n".join(pieces)

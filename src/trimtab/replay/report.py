@@ -5,22 +5,37 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
-from trimtab.replay.columns import best_of, money, seen
-from trimtab.replay.costs import FETCH_OUTPUT, SUMMARY_OUTPUT
-from trimtab.replay.plots import edited, file_name, longest, pictures, svg
-from trimtab.replay.references import FAR
-from trimtab.replay.run import Setup
-from trimtab.replay.study import Study, counted
-from trimtab.replay.table import RESAMPLES
+from trimtab.replay.cost_table import (
+    BOOTSTRAP_RESAMPLES,
+    REFETCH_OUTPUT_TOKENS,
+    SUMMARY_OUTPUT_TOKENS,
+)
+from trimtab.replay.plots import (
+    build_figure_drawers,
+    find_longest_conversation,
+    list_distinct_setups,
+    make_figure_name,
+    render_svg,
+)
+from trimtab.replay.references import FAR_REFERENCE_MESSAGES
+from trimtab.replay.runner import ReplaySetup
+from trimtab.replay.study import (
+    ReplayStudy,
+    build_cost_columns,
+    build_recall_columns,
+    find_best_setup,
+    format_noun_count,
+)
 
 
-def html(study: Study) -> str:
+def render_html_report(study: ReplayStudy) -> str:
     """The whole page."""
     style = files("trimtab.replay").joinpath("report.css").read_text(encoding="utf-8")
-    drawn = {name: svg(name, draw) for name, draw in pictures(study).items()}
-    one = longest(study)
+    drawn = {name: render_svg(name, draw) for name, draw in build_figure_drawers(study).items()}
+    one = find_longest_conversation(study)
     stacks = "".join(
-        _figure(_same(study, setup), drawn[file_name("context", setup)]) for setup in edited(study)
+        _figure(_names_of_equal_setups(study, setup), drawn[make_figure_name("context", setup)])
+        for setup in list_distinct_setups(study)
     )
     return f"""<!doctype html>
 <html lang="en">
@@ -32,21 +47,21 @@ def html(study: Study) -> str:
 {style}</style>
 <main>
 <h1>What each policy costs, and what it still shows</h1>
-<p class="soft">{escape(study.title)}. From {escape(_sources(study))}.</p>
-<div class="scroll">{_table(study)}</div>
+<p class="soft">{escape(study.title)}. From {escape(_describe_sources(study))}.</p>
+<div class="scroll">{_render_table(study)}</div>
 <p class="soft">Green is the best of its column. Every number is defined at the end of the page.</p>
 <h2>Cost against recall</h2>
 <p>Further left is cheaper, further up shows more of what the agent goes back to. Filled points are
 those that no other beats in both; the dotted line joins them.</p>
 {_figure("", drawn["cost_recall"])}
 <h2>What one conversation’s requests were made of</h2>
-<p>The longest one, {escape(one.id)}, {counted(one.calls, "call")}. Red ticks are calls whose prompt
-did not extend the last one: there the provider’s cache ended at the first change.</p>
+<p>The longest one, {escape(one.id)}, {format_noun_count(one.calls, "call")}. Red ticks are calls
+whose prompt did not extend the last one: there the provider’s cache ended at the first change.</p>
 <div class="pair">{stacks}</div>
 <h2>What that conversation has cost, call by call</h2>
 {_figure("", drawn["cumulative"])}
 <h2>How it was measured</h2>
-<dl>{_definitions(study)}</dl>
+<dl>{_render_definitions(study)}</dl>
 </main>
 </html>
 """
@@ -58,23 +73,23 @@ def _figure(caption: str, picture: str) -> str:
     return f"<figure><figcaption>{escape(caption)}</figcaption>{picture}</figure>\n"
 
 
-def _same(study: Study, setup: Setup) -> str:
+def _names_of_equal_setups(study: ReplayStudy, setup: ReplaySetup) -> str:
     """The names of all setups that send what this one sends."""
     return ", ".join(other.name for other in study.setups if other.options == setup.options)
 
 
-def _sources(study: Study) -> str:
-    found = study.sources().most_common()
+def _describe_sources(study: ReplayStudy) -> str:
+    found = study.count_sources().most_common()
     named = [f"{name} ({count:,})" for name, count in found[:6]]
     return ", ".join([*named, *([f"{len(found) - 6} more"] if len(found) > 6 else [])])
 
 
-def _table(study: Study) -> str:
-    columns = [*money(study), *seen(study)]
+def _render_table(study: ReplayStudy) -> str:
+    columns = [*build_cost_columns(study), *build_recall_columns(study)]
     heads = "".join(
         f"<th>{escape(column.name)}<small>{escape(column.unit)}</small></th>" for column in columns
     )
-    best = [best_of(column, study) for column in columns]
+    best = [find_best_setup(column, study) for column in columns]
     lines: list[str] = []
     for row in study.rows:
         cells = [
@@ -86,39 +101,41 @@ def _table(study: Study) -> str:
     return f"<table>{head}<tbody>{''.join(lines)}</tbody></table>"
 
 
-def _definitions(study: Study) -> str:
+def _render_definitions(study: ReplayStudy) -> str:
     own, first = study.providers[0].name, study.setups[0].name
     models = ", ".join(f"{p.name} by {p.model}" for p in study.providers if p.name != "no cache")
     said = {
-        "Conversations": f"{study.title}; from {_sources(study)}. Where the recorded agent "
+        "Conversations": f"{study.title}; from {_describe_sources(study)}. Where the recorded "
+        "agent "
         "compacted, the replay stops. It is open-loop: the recorded replies stay as they are, "
         "whatever a policy hides. It measures cost and exposure, not success.",
         "Cost": "Fresh input tokens per call: input as the cache bills it, the recorded output at "
         "the price of output, and summary calls: the summariser reads what is summarised and "
-        f"writes {SUMMARY_OUTPUT} tokens, at a third of the main model’s prices. Prices and "
+        f"writes {SUMMARY_OUTPUT_TOKENS} tokens, at a third of the main model’s prices. Prices and "
         f"cache rules are the catalog’s: {models}.",
         "Providers": f"Policies decide by {own}’s prices. The other columns bill the same prompts.",
         "× cheaper": f"The cost of {first} over the row’s, with a 95 % interval: conversations "
-        f"drawn anew {RESAMPLES:,} times.",
+        f"drawn anew {BOOTSTRAP_RESAMPLES:,} times.",
         "Re-fetch": "A call that refers to something hidden pays for writing what held it once "
         "more (at most 8,000 tokens a result), and for one more call that reads the prompt and "
-        f"writes {FETCH_OUTPUT} tokens.",
+        f"writes {REFETCH_OUTPUT_TOKENS} tokens.",
         "Reference": "An identifier or path (a run of letters, digits and underscores, joined by "
         ". / - or :, of five characters or more, with a digit, underscore, joint or inner "
         "capital), or a quoted string of 4 to 80 characters, in the arguments of a tool call, "
         "that some earlier message holds. It is visible where a message, as sent, still holds it.",
         "Recall, far, tool": "The visible share of all references; of those last mentioned more "
-        f"than {FAR} messages before; of those that only tool results ever held.",
+        f"than {FAR_REFERENCE_MESSAGES} messages before; of those that only tool results ever "
+        "held.",
         "Cache": "Hit: share of input read from the cache. Uncached: input that was not, which a "
         "first token waits for. Breaks: calls whose prompt does not extend the last one.",
         "Tokens": f"Estimates by the weights of the {study.tokenizer} family.",
-        "Pauses": study.gaps().partition(": ")[2].capitalize() + ".",
+        "Pauses": study.describe_pauses().partition(": ")[2].capitalize() + ".",
     }
-    if few := study.too_little():
+    if few := study.warn_too_little_data():
         said["Too little"] = few.partition(": ")[2].capitalize() + "."
-    if bare := study.without_system():
+    if bare := study.warn_missing_system_prompts():
         said["Not recorded"] = f"{bare}."
     refused = sum(row.cannot_fit for row in study.rows)
     if refused:
-        said["Left out"] = f"{counted(refused, 'call')} that no edit could make fit."
+        said["Left out"] = f"{format_noun_count(refused, 'call')} that no edit could make fit."
     return "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in said.items())

@@ -19,99 +19,125 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, Unpack, cast
 
-from trimtab.context import Context
-from trimtab.core.branching import branch
-from trimtab.core.budget import Budget
-from trimtab.core.edits import parse_handle
-from trimtab.core.erase import Erasing, eraser
-from trimtab.core.event import Attempt, Body, Edit, Erase, Event, Settings, Turn
-from trimtab.core.forgetting import Forgotten
-from trimtab.core.ledger import Ledger, Preview
-from trimtab.core.message import Message, Text, ToolCall, ToolResult
-from trimtab.core.plan import Policy, Span
-from trimtab.core.policies.knobs import knobs_from
-from trimtab.core.policies.results import WantedResult
-from trimtab.core.policies.summaries import WantedSummary
-from trimtab.core.window import Window
-from trimtab.dialects import dialect, read_call, to_wire
-from trimtab.dialects.dialect import Wire
-from trimtab.dialects.media import Takes, takes_of
-from trimtab.dialects.watching import reply_of
-from trimtab.options import Options, Tokenizer, options_after
-from trimtab.redaction import Redact
-from trimtab.session import audit, lookup
-from trimtab.session.audit import Why
-from trimtab.session.opening import due, opened
-from trimtab.stores.errors import (
-    KeyTaken,
-    NoSession,
+from trimtab.context import Context, UndoneMessages
+from trimtab.dialects import get_dialect, parse_any_tool_call, to_plain_dict
+from trimtab.dialects.base import WireObject
+from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
+from trimtab.dialects.reply_recording import read_finished_reply
+from trimtab.errors import (
+    EvictedError,
+    IdempotencyKeyTaken,
     PositionTaken,
     SessionExists,
+    SessionNotFound,
     StaleOwner,
     StoreError,
 )
-from trimtab.stores.store import Store
-from trimtab.wire import at_fault, failed, remedy
+from trimtab.log.edits import parse_handle
+from trimtab.log.erase import ErasureCollector, make_event_eraser
+from trimtab.log.event import (
+    Edit,
+    Event,
+    EventBody,
+    PayloadErasure,
+    Settings,
+    SummaryAttempt,
+    TurnStateChange,
+)
+from trimtab.log.fork import build_fork_bodies
+from trimtab.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.options import OptionChanges, Options, SessionOptions, Tokenizer, adopt_logged_settings
+from trimtab.policy.budget import Budget
+from trimtab.policy.config import parse_policy_config
+from trimtab.policy.plan import MessageSpan, Policy
+from trimtab.policy.summary_requests import ResultSummaryRequest, SummaryRequest
+from trimtab.prompt.context_report import ContextReport, RequestPreview
+from trimtab.redaction import Redact
+from trimtab.request import build_error_outcome, choose_policy_after_error, find_rejected_content
+from trimtab.session import audit, store_recall
+from trimtab.session.audit import HiddenTotals, VisibilityReason
+from trimtab.session.loading import is_checkpoint_due, load_context
+from trimtab.stores.base import Store
+from trimtab.window.window import Window
 
 T = TypeVar("T")
 
 log = logging.getLogger("trimtab.session")
 
-_NOT_SET = ("redact", "clock")
+_UNLOGGED_OPTIONS = ("redact", "clock")
 """Options of `Context` that nothing in the log tells of."""
-_GIVEN_AGAIN = ("policy", "tokenizer", *_NOT_SET)
+_REOPEN_OPTIONS = ("policy", "tokenizer", *_UNLOGGED_OPTIONS)
 """Options that `open` takes: they are not, or not whole, in the log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compaction:
+    """What `compact` did."""
+
+    tokens_before: int
+    """Tokens in use before."""
+    tokens_after: int
+    """Tokens in use now."""
+    hidden: tuple[HiddenTotals, ...]
+    """What was hidden, by kind."""
 
 
 class Session:
     """A context whose events are in a store. Made by `create`, `open` or `open_or_create`."""
 
-    def __init__(self, store: Store, session: str, context: Context) -> None:
+    def __init__(self, store: Store, session_id: str, context: Context) -> None:
         self.store = store
-        self.id = session
+        self.id = session_id
         self.epoch: int | None = None
         """Of the turn that this process has claimed; None where it owns none."""
         self._context = context
-        self.turn = asyncio.Lock()
+        self.turn_lock = asyncio.Lock()
         """Held by the turn that runs in this session, in this process."""
-        self.summarising = asyncio.Lock()
+        self.summary_lock = asyncio.Lock()
         """Held by whoever makes a summary of this session, in this process."""
         self._lock = asyncio.Lock()
-        self._last = _last(context)
+        self._last = _last_folded_event(context)
         """The event folded last: where another one stands in its place, it is another log."""
         self._unsure = False
         self._background: set[asyncio.Task[object]] = set()
 
     @classmethod
-    async def create(cls, store: Store, session: str, **options: Any) -> Session:
+    async def create(
+        cls, store: Store, session_id: str, **options: Unpack[SessionOptions]
+    ) -> Session:
         """A new session. The options are those of `Context`."""
         context = Context(**options)
         try:
-            await store.append(session, context.events)
+            await store.append(session_id, context.events)
         except PositionTaken as taken:
-            raise SessionExists(session, taken.position) from None
-        return cls(store, session, context)
+            raise SessionExists(session_id, taken.position) from None
+        return cls(store, session_id, context)
 
     @classmethod
-    async def open_or_create(cls, store: Store, session: str, **options: Any) -> Session:
+    async def open_or_create(
+        cls, store: Store, session_id: str, **options: Unpack[SessionOptions]
+    ) -> Session:
         """The session as it was left, or a new one; what is given of `Context`'s options holds
         from now on."""
-        if not await store.position(session):
+        if not await store.position(session_id):
             with suppress(SessionExists):  # somebody else was faster
-                return await cls.create(store, session, **options)
-        own = {name: options[name] for name in _GIVEN_AGAIN if name in options}
-        found = await cls.open(store, session, **own)
-        await found.configure(**{name: options[name] for name in options if name not in _NOT_SET})
+                return await cls.create(store, session_id, **options)
+        given = cast("dict[str, Any]", options)
+        own = {name: given[name] for name in _REOPEN_OPTIONS if name in given}
+        found = await cls.open(store, session_id, **own)
+        await found.configure(
+            **{name: given[name] for name in given if name not in _UNLOGGED_OPTIONS}
+        )
         return found
 
     @classmethod
     async def open(
         cls,
         store: Store,
-        session: str,
+        session_id: str,
         *,
         policy: str | Policy | None = None,
         tokenizer: Tokenizer | None = None,
@@ -120,23 +146,23 @@ class Session:
     ) -> Session:
         """A session that is in the store; what is not in its log is given again."""
         own: dict[str, Any] = {"policy": policy, "tokenizer": tokenizer, "redact": redact}
-        found = cls(store, session, await opened(store, session, clock=clock, **own))
+        found = cls(store, session_id, await load_context(store, session_id, clock=clock, **own))
         if found._last is None:
             await found.refresh()
         return found
 
     async def close(self) -> None:
         """Leave the session to others; a summary that is being made is waited for."""
-        await self.settle()
+        await self.wait_for_background()
         await self.store.release(self.id)
 
-    def in_background(self, work: Coroutine[Any, Any, object]) -> None:
+    def run_in_background(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Let something run beside the turns; `settle` and `close` wait for it."""
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(coroutine)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    async def settle(self) -> None:
+    async def wait_for_background(self) -> None:
         """Wait for what runs in the background; whoever cancels this cancels it."""
         while self._background:
             await asyncio.gather(*self._background)
@@ -155,18 +181,20 @@ class Session:
         return self._context.window
 
     @property
-    def takes(self) -> Takes:
+    def media_support(self) -> AcceptedMedia:
         """Which pictures and files its model can be given."""
-        return takes_of(self.window.settings.dialect, self.window.settings.model)
+        return find_accepted_media(self.window.settings.dialect, self.window.settings.model)
 
-    async def add(self, item: Any, *, key: str | None = None, owned: bool = True) -> str:
+    async def add(self, item: Any, *, key: str | None = None, in_turn: bool = True) -> str:
         """Append what was said; a key that the session knows is not added again.
 
-        What is no part of a turn is not `owned`: it is added whoever runs the turn.
+        What is no part of a turn is not `in_turn`: it is added whoever runs the turn.
         """
         try:
-            return await self._write(lambda: self._context.add(item, key=key), epoch=owned)
-        except KeyTaken as known:
+            return await self._draft_and_store(
+                lambda: self._context.add(item, key=key), check_epoch=in_turn
+            )
+        except IdempotencyKeyTaken as known:
             if known.position > self.window.seq:
                 await self.refresh()  # somebody else added it: the next request must hold it
             return f"m{known.position}"
@@ -175,18 +203,18 @@ class Session:
         """Keyword arguments for the model's SDK; the call is in the store when it returns."""
         async with self._lock:
             while True:
-                await self._be_sure()
+                await self._catch_up_if_unsure()
                 new = False
                 try:
-                    for events in self._context.steps(stream=stream, volatile=volatile):
+                    for events in self._context.request_steps(stream=stream, volatile=volatile):
                         new = True
-                        await self._put(events)
+                        await self._store_and_fold(events)
                 except PositionTaken:
                     await self._catch_up()
                 else:
                     # The last call stands for this one only where nobody has written since.
                     if new or await self.store.position(self.id) == self.window.seq:
-                        return self._context.render()
+                        return self._context.render_request()
                     await self._catch_up()
 
     async def fail(
@@ -203,34 +231,41 @@ class Session:
         It is as in a `Context`: after an `overflow` the next request is smaller, or CannotFit says
         why it cannot be; what was `rejected`, with the provider's `message`, is left out.
         """
-        named, numbers = self.named(message), {"limit": limit, "input": input}
-        await self.failed(kind, message=message, requested=requested, **numbers)
-        knobs = knobs_from(self.options.context)
-        return bool(await self.apply_policy(remedy(kind, knobs, named))) or kind == "overflow"
+        named, numbers = self.find_rejected_content(message), {"limit": limit, "input": input}
+        await self.record_failure(kind, message=message, requested=requested, **numbers)
+        knobs = parse_policy_config(self.options.limits)
+        return (
+            bool(await self.apply_policy(choose_policy_after_error(kind, knobs, named)))
+            or kind == "overflow"
+        )
 
-    async def failed(self, kind: str, *, message: str = "", **told: int | None) -> None:
+    async def record_failure(
+        self, kind: str, *, message: str = "", **token_counts: int | None
+    ) -> None:
         """Only record an error, for those who see to the next request themselves."""
-        more: dict[str, Any] = {"message": message, "redact": self.options.redact, **told}
-        await self._write(lambda: self._context.append(failed(self.window, kind, **more)))
+        more: dict[str, Any] = {"message": message, "redact": self.options.redact, **token_counts}
+        await self._draft_and_store(
+            lambda: self._context.append(build_error_outcome(self.window, kind, **more))
+        )
 
-    def named(self, words: str) -> frozenset[str]:
+    def find_rejected_content(self, provider_message: str) -> frozenset[str]:
         """What stands where a provider's words say that the last request is at fault."""
-        return at_fault(self.window, lambda: self._context.rendering, words)
+        return find_rejected_content(self.window, lambda: self._context.rendering, provider_message)
 
     async def watch(self, stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
         """Pass a stream on and add its reply, with usage, when it ends."""
-        gathering = dialect(self.window.settings.dialect).gather()
+        gathering = get_dialect(self.window.settings.dialect).create_stream_accumulator()
         async for event in stream:
-            gathering.feed(to_wire(event))
+            gathering.feed(to_plain_dict(event))
             yield event
-        if (reply := reply_of(gathering)) is not None:
+        if (reply := read_finished_reply(gathering)) is not None:
             await self.add(reply)
 
-    def preview(self, *, stream: bool = False, volatile: str | None = None) -> Preview:
+    def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
         """What the next call would send and cost; changes nothing."""
         return self._context.preview(stream=stream, volatile=volatile)
 
-    def report(self) -> Ledger:
+    def report(self) -> ContextReport:
         """Where the tokens of the next call would go."""
         return self._context.report()
 
@@ -240,73 +275,73 @@ class Session:
 
     async def recall(self, handle: str) -> str:
         """The text behind a handle, exactly as it was said, however long ago."""
-        return await lookup.recall(self.store, self.id, self.window, handle)
+        return await store_recall.recall_from_store(self.store, self.id, self.window, handle)
 
     async def search(self, query: str) -> str:
         """The messages that hold most of the words, with their handles."""
-        return await lookup.search(self.store, self.id, self.window, query)
+        return await store_recall.search_session(self.store, self.id, self.window, query)
 
-    async def answer(self, call: ToolCall | Wire) -> str:
+    async def answer(self, call: ToolCall | WireObject) -> str:
         """Answer a call of a recall tool and add the result; returns its text."""
-        asked = call if isinstance(call, ToolCall) else read_call(call)
-        text = await lookup.answer(self.store, self.id, self.window, asked)
+        asked = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
+        text = await store_recall.answer_recall_from_store(self.store, self.id, self.window, asked)
         result = ToolResult(call_id=asked.id, content=(Text(text=text),))
         await self.add(Message(role="tool", parts=(result,)))
         return text
 
-    def wanted_summary(self, *, forced: bool = False) -> WantedSummary | None:
+    def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
         """What should be summarised now, or what a stand-in is forced for; None for nothing."""
-        return self._context.wanted_summary(forced=forced)
+        return self._context.pending_summary(forced=forced)
 
-    async def add_summary(self, text: str, *, span: Span | None = None) -> None:
-        """Replace what `wanted_summary` named; refused where that was undone or erased since."""
-        await self._write(lambda: self._context.add_summary(text, span=span))
+    async def add_summary(self, text: str, *, span: MessageSpan | None = None) -> None:
+        """Replace what `pending_summary` named; refused where that was undone or erased since."""
+        await self._draft_and_store(lambda: self._context.add_summary(text, span=span))
 
-    def wanted_results(self) -> tuple[WantedResult, ...]:
+    def pending_result_summaries(self) -> tuple[ResultSummaryRequest, ...]:
         """Tool results that the next call would cut and that are to be summarised instead."""
-        return self._context.wanted_results()
+        return self._context.pending_result_summaries()
 
-    async def attempted(
+    async def record_summary_attempt(
         self,
-        attempt: Attempt,
+        attempt: SummaryAttempt,
         text: str = "",
         *,
-        span: Span | None = None,
-        result: WantedResult | None = None,
+        span: MessageSpan | None = None,
+        result: ResultSummaryRequest | None = None,
     ) -> None:
         """Record that a summary was asked for, and at once with it the summary, if one stands."""
 
         def record() -> None:
             if text and result is not None:
-                self._context.add_result_summary(result, text, by=attempt.model)
+                self._context.add_result_summary(result, text, written_by=attempt.model)
             elif text:
                 self._context.add_summary(text, span=span)
             self._context.append(attempt)
 
-        await self._write(record)
+        await self._draft_and_store(record)
 
     async def reveal(self, handle: str) -> None:
         """Show again what an edit hid."""
-        await self._write(lambda: self._context.reveal(handle))
+        await self._draft_and_store(lambda: self._context.reveal(handle))
 
     async def pin(self, handle: str, *, pinned: bool = True) -> None:
         """Keep a message from being hidden, or no longer."""
-        await self._write(lambda: self._context.pin(handle, pinned=pinned))
+        await self._draft_and_store(lambda: self._context.pin(handle, pinned=pinned))
 
-    async def why(self, handle: str) -> Why:
+    async def why(self, handle: str) -> VisibilityReason:
         """Why something is not in the context, since when, and by which edit."""
-        return await audit.why(self.store, self.id, handle)
+        return await audit.explain_visibility(self.store, self.id, handle)
 
-    async def rebuild(self, seq: int) -> dict[str, Any]:
+    async def rebuild_request(self, call_seq: int) -> dict[str, Any]:
         """The exact request of a past call, checked against its hash."""
-        return await audit.rebuild(self.store, self.id, seq)
+        return await audit.rebuild_request_from_store(self.store, self.id, call_seq)
 
-    async def configure(self, **changes: Any) -> None:
+    async def configure(self, **changes: Unpack[OptionChanges]) -> None:
         """Change the model, the system prompt, the tools or any other option from now on.
 
         Nothing is written where all of it is set already.
         """
-        await self._write(lambda: self._context.configure(**changes))
+        await self._draft_and_store(lambda: self._context.configure(**changes))
 
     async def apply_policy(self, policy: Policy) -> tuple[Edit, ...]:
         """Make the edits that a policy wants now, whatever the session's own policy is."""
@@ -317,13 +352,32 @@ class Session:
                 self._context.append(body)
             return edits
 
-        return await self._write(edit)
+        return await self._draft_and_store(edit)
+
+    async def compact(self) -> Compaction:
+        """Make the context smaller now, whatever the policy. Nothing is lost: it is only hidden."""
+        before, position = self.report().used, self.window.seq
+        covered = self.window.summary.last if self.window.summary is not None else 0
+        await self._draft_and_store(self._context.compact)
+        hidden = await audit.list_hidden_since(
+            self.store, self.id, self.window, position, summarised_until=covered
+        )
+        return Compaction(
+            tokens_before=before, tokens_after=self.report().used, hidden=tuple(hidden)
+        )
+
+    async def undo(self) -> UndoneMessages | None:
+        """Take back the user's newest message and everything after it; None if there is none."""
+        before = self.window.conversation.total_messages
+        undone = await self._draft_and_store(self._context.undo)
+        # A draft is not folded yet when it is made.
+        return undone and replace(undone, messages=before - self.window.conversation.total_messages)
 
     async def rewind(self, to: int | str) -> None:
         """Go back to a position, or to just behind the message that a handle names."""
-        await self._write(lambda: self._context.rewind(to))
+        await self._draft_and_store(lambda: self._context.rewind(to))
 
-    async def fork(self, session: str, *, at: int | None = None) -> Session:
+    async def fork(self, new_session_id: str, *, at: int | None = None) -> Session:
         """A new session that shares the past up to a position, and nothing after."""
         at = self.window.seq if at is None else at
         events = [event async for event in self.store.events(self.id)]
@@ -331,21 +385,23 @@ class Session:
             raise ValueError(f"cannot fork at {at}; positions go from 1 to {len(events)}")
         past = events[:at]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
-        earlier = options_after(settings, self._context.options, earlier=self.window.counters)
-        own = self._context.own(earlier)
-        for body in branch(events[at:], parent=self.id, at=at):
-            past.append(replace(self._context.event(body), seq=len(past) + 1))
-        await self.store.append(session, past)
-        context = await opened(self.store, session, **own)
-        return Session(self.store, session, context)
+        earlier = adopt_logged_settings(
+            settings, self._context.options, past_counters=self.window.counters_by_name
+        )
+        own = self._context.load_kwargs(earlier)
+        for body in build_fork_bodies(events[at:], parent_session=self.id, position=at):
+            past.append(replace(self._context.build_event(body), seq=len(past) + 1))
+        await self.store.append(new_session_id, past)
+        context = await load_context(self.store, new_session_id, **own)
+        return Session(self.store, new_session_id, context)
 
     async def erase(
         self,
         handle: str,
         *,
-        why: str = "",
-        first: Callable[[Erasing], Awaitable[None]] | None = None,
-        alone: bool = False,
+        reason: str = "",
+        before_rewrite: Callable[[ErasureCollector], Awaitable[None]] | None = None,
+        fence_open_turn: bool = False,
     ) -> list[str]:
         """Destroy the payload of a message or a part, in the store and in all made from it.
 
@@ -356,56 +412,64 @@ class Session:
         named = parse_handle(handle)
         async with self._lock:
             while True:
-                await self._be_sure()
-                erasing = Erasing(named, why)
+                await self._catch_up_if_unsure()
+                erasing = ErasureCollector(named, reason)
                 async for event in self.store.events(self.id):
-                    erasing.hear(event)
-                erases = erasing.found()
-                if first is not None:
-                    await first(erasing)
-                claim = [self._claim()] if alone and erases and erasing.turn else []
+                    erasing.add_event(event)
+                erases = erasing.list_pending_erasures()
+                if before_rewrite is not None:
+                    await before_rewrite(erasing)
+                claim = (
+                    [self._build_claim()]
+                    if fence_open_turn and erases and erasing.is_turn_open
+                    else []
+                )
                 # Also if nothing is left to erase here: an attempt may have been cut off.
-                bodies: list[Body] = [*claim, *erases]
-                events = [self._context.event(body, n) for n, body in enumerate(bodies)]
+                bodies: list[EventBody] = [*claim, *erases]
+                events = [self._context.build_event(body, n) for n, body in enumerate(bodies)]
                 self._unsure = True
                 try:
-                    await self.store.rewrite(self.id, events, eraser(erases))
+                    await self.store.rewrite(self.id, events, make_event_eraser(erases))
                 except PositionTaken:
                     await self._catch_up()
                 else:
-                    await self._take(events)
+                    await self._fold_stored(events)
                     self._unsure = False
                     return await self.store.forks(self.id)
 
-    async def claim(self) -> int:
+    async def claim_turn(self) -> int:
         """Begin a turn: whoever owned the last one can write no more."""
-        await self._write(lambda: self._context.append(self._claim()), epoch=False)
-        self.epoch = self.window.epoch
+        await self._draft_and_store(
+            lambda: self._context.append(self._build_claim()), check_epoch=False
+        )
+        self.epoch = self.window.accounting.epoch
         return self.epoch
 
     @asynccontextmanager
-    async def owned(self) -> AsyncGenerator[None]:
+    async def hold_turn(self) -> AsyncGenerator[None]:
         """A turn for what is no conversation: a turn that was left open, and may still run in
         another process, can write no more."""
-        epoch = await self.claim()
+        epoch = await self.claim_turn()
         try:
             yield
-            await self.end()
+            await self.end_turn()
         finally:
             # Where this failed, whoever else uses the session is not taken for the turn.
             if self.epoch == epoch:
                 self.epoch = None
 
-    def _claim(self) -> Turn:
-        return Turn(state="claimed", epoch=self.window.epoch + 1)
+    def _build_claim(self) -> TurnStateChange:
+        return TurnStateChange(state="claimed", epoch=self.window.accounting.epoch + 1)
 
-    async def begin_tool(self, key: str) -> None:
+    async def record_tool_start(self, key: str) -> None:
         """Record that a tool was started, by its idempotency key."""
-        await self._note(Turn(state="tool_started", epoch=self.epoch or 0, key=key))
+        await self._append_body(
+            TurnStateChange(state="tool_started", epoch=self.epoch or 0, key=key)
+        )
 
-    async def end(self) -> None:
+    async def end_turn(self) -> None:
         """End the turn."""
-        await self._note(Turn(state="ended", epoch=self.epoch or 0))
+        await self._append_body(TurnStateChange(state="ended", epoch=self.epoch or 0))
         self.epoch = None
 
     async def refresh(self) -> None:
@@ -417,75 +481,77 @@ class Session:
     async def reload(self) -> None:
         """Fold the session anew from the store."""
         async with self._lock:
-            self._context = await opened(self.store, self.id, **self._context.own())
-            self._last = _last(self._context)
+            self._context = await load_context(self.store, self.id, **self._context.load_kwargs())
+            self._last = _last_folded_event(self._context)
 
     async def checkpoint(self) -> None:
         """Let go of what is hidden and keep a snapshot, so that the next opening is short."""
         async with self._lock:
             await self._checkpoint()
 
-    async def _note(self, body: Body) -> None:
-        await self._write(lambda: self._context.append(body))
+    async def _append_body(self, body: EventBody) -> None:
+        await self._draft_and_store(lambda: self._context.append(body))
 
-    async def _write(self, verb: Callable[[], T], *, epoch: bool = True) -> T:
+    async def _draft_and_store(self, draft: Callable[[], T], *, check_epoch: bool = True) -> T:
         """Draft, store, fold; again from the start where somebody else was faster."""
         async with self._lock:
             while True:
-                await self._be_sure(epoch=epoch)
+                await self._catch_up_if_unsure(check_epoch=check_epoch)
                 with self._context.drafting() as events:
-                    result = verb()
+                    result = draft()
                 try:
-                    await self._put(events, epoch=epoch)
+                    await self._store_and_fold(events, check_epoch=check_epoch)
                 except PositionTaken:
-                    await self._catch_up(epoch=epoch)
+                    await self._catch_up(check_epoch=check_epoch)
                 else:
                     return result
 
-    async def _put(self, events: list[Event], *, epoch: bool = True) -> None:
+    async def _store_and_fold(self, events: list[Event], *, check_epoch: bool = True) -> None:
         if not events:
             return
         # Until it is folded nobody knows: it may land although we are cancelled or cut off.
         self._unsure = True
         try:
-            await self.store.append(self.id, events, epoch=self.epoch if epoch else None)
-        except (PositionTaken, StaleOwner, KeyTaken):
+            await self.store.append(self.id, events, epoch=self.epoch if check_epoch else None)
+        except (PositionTaken, StaleOwner, IdempotencyKeyTaken):
             self._unsure = False
             raise
-        await self._take(events)
+        await self._fold_stored(events)
         self._unsure = False
-        if due(self.window):
+        if is_checkpoint_due(self.window):
             await self._checkpoint()
 
-    async def _take(self, events: Sequence[Event]) -> None:
+    async def _fold_stored(self, events: Sequence[Event]) -> None:
         """Fold what is in the store; from further back where it needs what has left memory."""
         if not events:
             return
         try:
             self._context.apply(events)
-        except Forgotten as error:
-            own = self._context.own()
+        except EvictedError as error:
+            own = self._context.load_kwargs()
             if own["policy"] == self.window.settings.policy:
                 own["policy"] = None  # the log names it, and what follows may name another
-            self._context = await opened(self.store, self.id, upto=error.position, keep=True, **own)
-        if erases := [event.body for event in events if isinstance(event.body, Erase)]:
-            self._context.events[:] = map(eraser(erases), self._context.events)
-        self._last = _last(self._context)
+            self._context = await load_context(
+                self.store, self.id, max_snapshot_seq=error.position, keep_hidden=True, **own
+            )
+        if erases := [event.body for event in events if isinstance(event.body, PayloadErasure)]:
+            self._context.events[:] = map(make_event_eraser(erases), self._context.events)
+        self._last = _last_folded_event(self._context)
 
-    async def _be_sure(self, *, epoch: bool = True) -> None:
+    async def _catch_up_if_unsure(self, *, check_epoch: bool = True) -> None:
         if self._unsure:
-            await self._catch_up(epoch=epoch)
+            await self._catch_up(check_epoch=check_epoch)
 
-    async def _catch_up(self, *, epoch: bool = True) -> None:
+    async def _catch_up(self, *, check_epoch: bool = True) -> None:
         span = (self.window.seq, None)
         found = [event async for event in self.store.events(self.id, [span])]
         if not found or (self._last is not None and found[0].at != self._last.at):
-            raise NoSession(self.id)
+            raise SessionNotFound(self.id)
         self._last = found[0]
-        await self._take(found[1:])
+        await self._fold_stored(found[1:])
         self._unsure = False
-        if epoch and self.epoch is not None and self.window.epoch > self.epoch:
-            raise StaleOwner(self.id, self.epoch, self.window.epoch)
+        if check_epoch and self.epoch is not None and self.window.accounting.epoch > self.epoch:
+            raise StaleOwner(self.id, self.epoch, self.window.accounting.epoch)
 
     async def _checkpoint(self) -> None:
         snapshot = self._context.checkpoint()
@@ -496,7 +562,7 @@ class Session:
             log.warning("session %s: no snapshot at %d: %s", self.id, snapshot.seq, error)
 
 
-def _last(context: Context) -> Event | None:
+def _last_folded_event(context: Context) -> Event | None:
     """The event folded last; None where a snapshot stands for it."""
     events = context.events
     return events[-1] if events and events[-1].seq == context.window.seq else None

@@ -11,27 +11,33 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, cast
 
-from trimtab.catalog import resolve
+from trimtab.catalog import resolve_model_info
 from trimtab.context import Context
-from trimtab.core.event import Attempt, Usage, added
-from trimtab.core.message import Message, text_message
-from trimtab.core.prices import PRICES
-from trimtab.core.serial import chunked, serialised
-from trimtab.core.summary_text import ASKED_TOKENS, LIST_TOKENS, MAX_TOKENS, cut, split
-from trimtab.core.tokens import Counter, piecewise
-from trimtab.core.verdict import Rejected, Verdict, judged
-from trimtab.dialects import dialect
-from trimtab.providers.provider import Provider, ProviderError
+from trimtab.dialects import get_dialect
+from trimtab.log.event import SummaryAttempt, Usage, add_usage
+from trimtab.log.message import Message, make_text_message
+from trimtab.providers.base import Provider, ProviderError
+from trimtab.summaries.format import (
+    DEFAULT_LIST_TOKENS,
+    MAX_SECTIONS_TOKENS,
+    REQUESTED_SUMMARY_TOKENS,
+    cut_sections,
+    split_summary,
+)
+from trimtab.summaries.transcript import join_into_chunks, transcribe_messages
+from trimtab.summaries.validate import InvalidSummaryError, ValidatedSummary, validate_summary
+from trimtab.tokens.counter import TokenCounter, make_piecewise_counter
+from trimtab.window.costs import CATALOG_PRICE_KEYS
 
-TIMEOUT = 60.0
+SUMMARY_TIMEOUT_S = 60.0
 """Seconds that one summary may take, however many calls it needs."""
-MAX_OUTPUT = 2_048
+MAX_SUMMARY_OUTPUT_TOKENS = 2_048
 """Tokens of output that a call asks for: more than the summary, for models that think first."""
-MAX_CALLS = 24
+MAX_CALLS_PER_SUMMARY = 24
 """Calls for one summary."""
-LEAST_PIECE = 256
+MIN_PIECE_TOKENS = 256
 """Tokens of history that a call must have room for."""
-OVERFLOWS = 2
+MAX_OVERFLOW_RESTARTS = 2
 """How often a summary is begun again in smaller pieces because a request was refused."""
 
 _TAGS = re.compile(r"<(/?)(prior|history)\b", re.IGNORECASE)
@@ -45,15 +51,15 @@ class Summariser:
     """Who is asked, with its retries."""
     model: str
     """The model's name as the provider knows it."""
-    window: int | None = None
+    context_window: int | None = None
     """Tokens of input and output together; None is the catalog's."""
-    timeout: float = TIMEOUT
+    timeout: float = SUMMARY_TIMEOUT_S
     """Seconds that one summary may take, however many calls it needs."""
-    max_output: int = MAX_OUTPUT
+    max_output: int = MAX_SUMMARY_OUTPUT_TOKENS
     """Tokens of output that each call asks for."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further request parameters, passed on as they are."""
-    entry: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    model_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Values of one's own for the model's catalog entry."""
     only_results: bool = False
     """True where it is asked about single tool results alone, and never about the history."""
@@ -67,14 +73,14 @@ class Summariser:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class SummaryResult:
     """What became of one summary."""
 
     outcome: Literal["made", "patched", "rejected", "failed"]
     """`patched` where something was put right; `rejected` by a check; `failed` without a text."""
     text: str = ""
     """The summary as it may stand; empty where none may."""
-    why: str = ""
+    reason: str = ""
     """What was wrong, with the numbers."""
     calls: int = 0
     """Requests that were made."""
@@ -86,12 +92,12 @@ class Made:
     """The model's own text, before any check."""
 
 
-Judge = Callable[[str], Verdict]
-"""What becomes of a model's text; raises `Rejected`."""
+ValidateSummaryText = Callable[[str], ValidatedSummary]
+"""What becomes of a model's text; raises `InvalidSummaryError`."""
 
 
 @dataclass(slots=True, kw_only=True)
-class _Asking:
+class _SummaryJob:
     """One summary that is asked for."""
 
     summariser: Summariser
@@ -103,14 +109,14 @@ class _Asking:
     usage: Usage | None = None
 
 
-def prompt(words: str | None = None) -> str:
+def build_summary_prompt(instructions: str | None = None) -> str:
     """What the model is told about a history; `words` say what to write of it instead of ours."""
-    told = text_of("summary_words.txt") if words is None else words.strip()
-    return text_of("summary.txt").replace("WORDS", told, 1)
+    told = read_prompt_file("summary_words.txt") if instructions is None else instructions.strip()
+    return read_prompt_file("summary.txt").replace("WORDS", told, 1)
 
 
 @cache
-def text_of(name: str) -> str:
+def read_prompt_file(name: str) -> str:
     """A prompt that stands beside this file."""
     return files("trimtab.session").joinpath(name).read_text(encoding="utf-8").strip()
 
@@ -118,72 +124,72 @@ def text_of(name: str) -> str:
 async def make_summary(
     summariser: Summariser,
     messages: Sequence[Message],
-    prior: str = "",
+    prior_summary: str = "",
     *,
-    counter: Counter | None = None,
-    max_tokens: int = MAX_TOKENS,
-    list_tokens: int = LIST_TOKENS,
-    replaced: int | None = None,
-    seen: str = "",
-) -> Made:
+    counter: TokenCounter | None = None,
+    max_tokens: int = MAX_SECTIONS_TOKENS,
+    list_tokens: int = DEFAULT_LIST_TOKENS,
+    replaced_tokens: int | None = None,
+    visible_text: str = "",
+) -> SummaryResult:
     """A summary of messages and of the summary before them, checked; never raises for a reply.
 
     `counter` counts the summary, by default as its model does. `replaced` is what the messages and
     the prior take now, in tokens, where the summary has to be smaller. `seen` is what stands behind
     the messages and stays: the list need not repeat it.
     """
-    own = counter or counter_of(summariser)
+    own = counter or build_summariser_counter(summariser)
 
-    def judge(raw: str) -> Verdict:
-        return judged(
+    def judge(raw: str) -> ValidatedSummary:
+        return validate_summary(
             raw,
-            prior,
+            prior_summary,
             messages,
             own,
             max_tokens=max_tokens,
             list_tokens=list_tokens,
-            replaced=replaced,
-            seen=seen,
+            replaced_tokens=replaced_tokens,
+            visible_text=visible_text,
         )
 
-    return await made_of(
+    return await summarise_texts(
         summariser,
-        serialised(messages),
+        transcribe_messages(messages),
         judge,
-        prior=prior,
+        prior_summary=prior_summary,
         max_tokens=max_tokens,
-        system=prompt(summariser.prompt),
+        system=build_summary_prompt(summariser.prompt),
     )
 
 
-async def made_of(
+async def summarise_texts(
     summariser: Summariser,
     texts: list[str],
-    judge: Judge,
+    validate: ValidateSummaryText,
     *,
-    prior: str = "",
-    max_tokens: int = MAX_TOKENS,
+    prior_summary: str = "",
+    max_tokens: int = MAX_SECTIONS_TOKENS,
     system: str,
-) -> Made:
+) -> SummaryResult:
     """What a model makes of texts, and what is made of that; never raises for a reply."""
-    asking, raw = _Asking(summariser=summariser, system=system, max_tokens=max_tokens), ""
+    asking, raw = _SummaryJob(summariser=summariser, system=system, max_tokens=max_tokens), ""
     try:
         async with asyncio.timeout(summariser.timeout):
-            raw = await _text(asking, texts, prior)
-        verdict = judge(raw)
+            raw = await _write_summary_text(asking, texts, prior_summary)
+        verdict = validate(raw)
     except TimeoutError:
-        return _failed(asking, f"no reply within {summariser.timeout:g} seconds")
-    except Rejected as error:
-        made = Made(outcome="rejected", why=str(error), raw=raw)
+        return _build_failed_result(asking, f"no reply within {summariser.timeout:g} seconds")
+    except InvalidSummaryError as error:
+        made = SummaryResult(outcome="rejected", reason=str(error), raw=raw)
         return replace(made, calls=asking.calls, usage=asking.usage)
     except ProviderError as error:
-        return _failed(asking, f"{error.failure.kind}: {error.failure.message}"[:200])
+        return _build_failed_result(asking, f"{error.failure.kind}: {error.failure.message}"[:200])
     except Exception as error:  # noqa: BLE001 - no summary is worth the turn that it is made for
-        return _failed(asking, f"{type(error).__name__}: {error}"[:200])
-    return Made(
+        return _build_failed_result(asking, f"{type(error).__name__}: {error}"[:200])
+    return SummaryResult(
         outcome="patched" if verdict.changed else "made",
         text=verdict.text,
-        why=_put_right(verdict),
+        reason=_describe_fixes(verdict),
         calls=asking.calls,
         usage=asking.usage,
         patched=verdict.patched,
@@ -191,33 +197,37 @@ async def made_of(
     )
 
 
-def attempt_of(summariser: Summariser, made: Made, counter: Counter) -> Attempt:
+def build_summary_attempt(
+    summariser: Summariser, result: SummaryResult, counter: TokenCounter
+) -> SummaryAttempt:
     """The record of a summary that was asked for; what it was to stand for is put in later."""
-    entry = resolve(summariser.model, summariser.entry).to_json()
-    return Attempt(
+    entry = resolve_model_info(summariser.model, summariser.model_info).to_json()
+    return SummaryAttempt(
         first=0,
         last=0,
-        outcome=made.outcome,
+        outcome=result.outcome,
         model=summariser.model,
-        why=made.why,
-        calls=made.calls,
-        usage=made.usage,
-        prices={name: entry[name] for name in PRICES if entry[name] is not None},
-        tokens=counter.count(made.text),
-        patched=made.patched,
+        why=result.reason,
+        calls=result.calls,
+        usage=result.usage,
+        prices={name: entry[name] for name in CATALOG_PRICE_KEYS if entry[name] is not None},
+        tokens=counter.count(result.text),
+        patched=result.patched,
     )
 
 
-def counter_of(summariser: Summariser) -> Counter:
+def build_summariser_counter(summariser: Summariser) -> TokenCounter:
     """How the model's own tokens are counted."""
-    return piecewise(resolve(summariser.model, summariser.entry).tokenizer)
+    return make_piecewise_counter(
+        resolve_model_info(summariser.model, summariser.model_info).tokenizer
+    )
 
 
-def _failed(asking: _Asking, why: str) -> Made:
-    return Made(outcome="failed", why=why, calls=asking.calls, usage=asking.usage)
+def _build_failed_result(job: _SummaryJob, reason: str) -> SummaryResult:
+    return SummaryResult(outcome="failed", reason=reason, calls=job.calls, usage=job.usage)
 
 
-def _put_right(verdict: Verdict) -> str:
+def _describe_fixes(verdict: ValidatedSummary) -> str:
     told = [
         f"{verdict.patched} items carried in the list" if verdict.patched else "",
         f"{verdict.lost} more only recallable" if verdict.lost else "",
@@ -227,104 +237,115 @@ def _put_right(verdict: Verdict) -> str:
     return ", ".join(each for each in told if each)
 
 
-async def _text(asking: _Asking, texts: list[str], prior: str) -> str:
+async def _write_summary_text(job: _SummaryJob, texts: list[str], prior: str) -> str:
     """The model's own text; begun again in smaller pieces where a request was too long."""
-    summariser = asking.summariser
-    window = summariser.window
-    for attempt in range(OVERFLOWS + 1):
-        asking.summariser = replace(summariser, window=window)
+    summariser = job.summariser
+    window = summariser.context_window
+    for attempt in range(MAX_OVERFLOW_RESTARTS + 1):
+        job.summariser = replace(summariser, context_window=window)
         try:
-            return await _merged(asking, texts, prior)
+            return await _summarise_pieces(job, texts, prior)
         except ProviderError as error:
-            if error.failure.kind != "overflow" or attempt == OVERFLOWS:
+            if error.failure.kind != "overflow" or attempt == MAX_OVERFLOW_RESTARTS:
                 raise
-            believed = window or resolve(summariser.model, summariser.entry).context_window
+            believed = (
+                window or resolve_model_info(summariser.model, summariser.model_info).context_window
+            )
             window = min(error.failure.limit or believed, believed * 2 // 3)
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _merged(asking: _Asking, texts: list[str], prior: str) -> str:
+async def _summarise_pieces(job: _SummaryJob, texts: list[str], prior: str) -> str:
     """One summary of all texts: each piece for itself, then those together, and with the prior."""
     while True:
-        context = _context(asking)
+        context = _create_job_context(job)
         count = context.window.counter
-        room = context.budget().room - count.count(_framed("", "")) - LEAST_PIECE // 4
-        known = _within(prior, count, room)
+        room = context.budget().room - count.count(_frame_history("", "")) - MIN_PIECE_TOKENS // 4
+        known = _shorten_prior_summary(prior, count, room)
         each = room - count.count(known)
-        if each < LEAST_PIECE:
+        if each < MIN_PIECE_TOKENS:
             limit = context.budget().limit
             raise ValueError(
                 f"a window of {limit} tokens leaves no room for a history to summarise"
             )
-        pieces = chunked(texts, count, each)
+        pieces = join_into_chunks(texts, count, each)
         if len(pieces) <= 1:
-            return await _ask(asking, _framed(known, "".join(pieces)))
+            return await _ask_model(job, _frame_history(known, "".join(pieces)))
         # Half a piece at most, so that two become one and this comes to an end.
-        most = min(asking.max_tokens, each // 2 - 16)
+        most = min(job.max_tokens, each // 2 - 16)
         parts: list[str] = []
         for number, piece in enumerate(pieces, 1):
-            told = await _ask(asking, _framed("", piece))
+            told = await _ask_model(job, _frame_history("", piece))
             if not told.strip():
-                raise Rejected(f"part {number} of {len(pieces)} is empty")
-            parts.append(f"summary of part {number} of {len(pieces)}:\n{cut(told, count, most)}")
+                raise InvalidSummaryError(f"part {number} of {len(pieces)} is empty")
+            parts.append(
+                f"summary of part {number} of {len(pieces)}:\n{cut_sections(told, count, most)}"
+            )
         texts = parts
 
 
-def _within(prior: str, counter: Counter, room: int) -> str:
+def _shorten_prior_summary(prior: str, counter: TokenCounter, room: int) -> str:
     """The prior summary, without its list or its oldest lines where the window is very small."""
     if counter.count(prior) <= room // 2:
         return prior
-    return cut(split(prior)[0], counter, max(0, room // 2))
+    return cut_sections(split_summary(prior)[0], counter, max(0, room // 2))
 
 
-def _framed(prior: str, history: str) -> str:
+def _frame_history(prior: str, history: str) -> str:
     said, since = (_TAGS.sub(r"‹\1\2", text) for text in (prior, history))
     return (
         f"<prior>\n{said or '(none)'}\n</prior>\n\n<history>\n{since}\n</history>\n\n"
-        f"Write the summary now, in at most {ASKED_TOKENS} tokens."
+        f"Write the summary now, in at most {REQUESTED_SUMMARY_TOKENS} tokens."
     )
 
 
-def _context(asking: _Asking) -> Context:
+def _create_job_context(job: _SummaryJob) -> Context:
     """A context of its own: limits, margins and the wire's form are the product's."""
-    summariser = asking.summariser
-    window = summariser.window or resolve(summariser.model, summariser.entry).context_window
+    summariser = job.summariser
+    window = (
+        summariser.context_window
+        or resolve_model_info(summariser.model, summariser.model_info).context_window
+    )
     return Context(
         summariser.model,
         dialect=summariser.provider.dialect,
-        system=asking.system,
+        system=job.system,
         policy="full",
-        context_window=summariser.window,
+        context_window=summariser.context_window,
         max_output_tokens=min(summariser.max_output, max(1, window // 4)),
         params=summariser.params,
-        entry=summariser.entry,
+        model_info=summariser.model_info,
     )
 
 
-async def _ask(asking: _Asking, text: str) -> str:
-    if asking.calls >= MAX_CALLS:
-        raise ValueError(f"it would take more than {MAX_CALLS} calls")
-    context, provider = _context(asking), asking.summariser.provider
-    context.add(text_message("user", text))
-    request = _unmarked(context.request())
-    asking.calls += 1
+async def _ask_model(job: _SummaryJob, text: str) -> str:
+    if job.calls >= MAX_CALLS_PER_SUMMARY:
+        raise ValueError(f"it would take more than {MAX_CALLS_PER_SUMMARY} calls")
+    context, provider = _create_job_context(job), job.summariser.provider
+    context.add(make_text_message("user", text))
+    request = _remove_cache_marks(context.request())
+    job.calls += 1
     async with aclosing(cast("Any", provider.send(request))) as events:
         async for body in events:
-            reply = dialect(provider.dialect).read_reply(body)
+            reply = get_dialect(provider.dialect).parse_reply(body)
             if reply.usage is not None:
-                known = asking.usage
-                asking.usage = reply.usage if known is None else added(known, reply.usage)
+                known = job.usage
+                job.usage = reply.usage if known is None else add_usage(known, reply.usage)
             return reply.message.text
     return ""
 
 
-def _unmarked(value: Any) -> Any:
+def _remove_cache_marks(value: Any) -> Any:
     """A request without cache marks: nobody sends it again, and writing to a cache costs more."""
     match value:
         case dict():
             given = cast("dict[str, Any]", value)
-            return {key: _unmarked(each) for key, each in given.items() if key != "cache_control"}
+            return {
+                key: _remove_cache_marks(each)
+                for key, each in given.items()
+                if key != "cache_control"
+            }
         case list():
-            return [_unmarked(each) for each in cast("list[Any]", value)]
+            return [_remove_cache_marks(each) for each in cast("list[Any]", value)]
         case _:
             return value

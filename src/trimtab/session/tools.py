@@ -1,4 +1,7 @@
-"""Tools: what a model may ask for, run once each, whatever happens meanwhile."""
+"""Tools: what a model may ask for, run once each, whatever happens meanwhile.
+
+What a turn leaves open when a person stops it is closed, so that nothing of it runs later.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,22 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
-from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult
-from trimtab.core.search import RECALL_TOOLS
-from trimtab.dialects.dialect import Wire
-from trimtab.dialects.media import softened_message
-from trimtab.session.happenings import Happening, ToolBegan, ToolEnded
+from trimtab.dialects.base import WireObject
+from trimtab.dialects.media_validation import replace_unsupported_media
+from trimtab.errors import TrimtabError
+from trimtab.log.erase import RECALL_TOOL_NAMES
+from trimtab.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
+from trimtab.options import OptionChanges
+from trimtab.session.events import ToolFinished, ToolStarted, TurnEvent
 from trimtab.session.session import Session
 
 OnInterrupt = Literal["rerun", "report", "ask"]
-UNKNOWN_OUTCOME = "[outcome unknown: the call was interrupted]"
+UNKNOWN_OUTCOME_TEXT = "[outcome unknown: the call was interrupted]"
 """What stands for the result of a tool that was started and never heard of again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invocation:
+class ToolInvocation:
     """One call of a tool, as the tool sees it."""
 
     name: str
@@ -36,16 +41,16 @@ class Invocation:
     """The session's id."""
 
 
-Content = Text | Media | Opaque
-Run = Callable[[Invocation], Awaitable[str | Sequence[Content]]]
-Permit = Callable[[Invocation], Awaitable[str | None]]
+ToolContent = Text | Media | OpaqueBlock
+ToolFunction = Callable[[ToolInvocation], Awaitable[str | Sequence[ToolContent]]]
+CheckPermission = Callable[[ToolInvocation], Awaitable[str | None]]
 """Whether a call may be made: None, or why not, in words for the model."""
 
 
-class Failed(Exception):
+class ToolError(TrimtabError):
     """Raised by a tool: a result in its own words, marked as an error."""
 
-    def __init__(self, content: str | Sequence[Content]) -> None:
+    def __init__(self, content: str | Sequence[ToolContent]) -> None:
         super().__init__(content)
         self.content = content
         """What the model is told."""
@@ -53,16 +58,18 @@ class Failed(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    definition: Wire
+    """A function that the model may call, with its definition."""
+
+    definition: WireObject
     """What the model is told, in any supported dialect's form."""
-    run: Run
+    run: ToolFunction
     """What it does. A raised exception becomes the result, marked as an error."""
     on_interrupt: OnInterrupt = "report"
     """After a crash in the middle of it: run it again, report that its outcome is unknown, or ask
     the user."""
     timeout: float | None = 300.0
     """Seconds after which it is given up; None for never."""
-    permit: Permit | None = None
+    check_permission: CheckPermission | None = None
     """Asked before it counts as started, for as long as it takes; None is always."""
 
     @property
@@ -71,46 +78,51 @@ class Tool:
         return str(named["name"])
 
 
-_KEY = re.compile(r"/\d+/m(\d+)\.(\d+)/(.*)", re.DOTALL)
+_TOOL_CALL_KEY = re.compile(r"/\d+/m(\d+)\.(\d+)/(.*)", re.DOTALL)
 """Behind the session's id: the epoch, the handle of the call, and the provider's id of it."""
-_Outcome = tuple[str | tuple[Content, ...], bool]
+_ToolOutcome = tuple[str | tuple[ToolContent, ...], bool]
 """What a tool gave, and whether that is an error."""
 
-Ask = Callable[[ToolCall], Awaitable[bool]]
+ConfirmRerun = Callable[[ToolCall], Awaitable[bool]]
 """Whether a call whose outcome is unknown is to be made again."""
 
 
-Tell = Callable[[Happening], None]
+OnEvent = Callable[[TurnEvent], None]
 
 
-async def equip(
-    session: Session, tools: Mapping[str, Tool] | None, selected: Mapping[str, Tool]
+async def set_session_tools(
+    session: Session, tools: Mapping[str, Tool] | None, turn_tools: Mapping[str, Tool]
 ) -> None:
     """Let the model have these tools, by name; nothing is written where it has them already."""
-    options = {"selected": [tool.definition for tool in selected.values()]}
+    options: OptionChanges = {"turn_tools": [tool.definition for tool in turn_tools.values()]}
     if tools is not None:
         options["tools"] = [tool.definition for tool in tools.values()]
-    if tools is not None or selected or session.window.settings.selected:
+    if tools is not None or turn_tools or session.window.settings.selected:
         await session.configure(**options)
 
 
-async def run_open_calls(
-    session: Session, tools: Mapping[str, Tool], tell: Tell, ask: Ask | None = None
+async def run_open_tool_calls(
+    session: Session,
+    tools: Mapping[str, Tool],
+    on_event: OnEvent,
+    confirm_rerun: ConfirmRerun | None = None,
 ) -> None:
     """Run all calls of the last reply that have no result, side by side.
 
     Those that share an id run one after the other: their results are told apart by order alone.
     """
     by_id: dict[str, list[tuple[ToolCall, str, bool]]] = {}
-    for call, handle in _open(session):
+    for call, handle in _list_open_calls(session):
         own = f"/{handle}/{call.id}"
-        key = next((key for key in session.window.started if key.endswith(own)), None)
+        key = next(
+            (key for key in session.window.accounting.started_tool_keys if key.endswith(own)), None
+        )
         fresh = f"{session.id}/{session.epoch}{own}"
         by_id.setdefault(call.id, []).append((call, key or fresh, key is not None))
 
     async def in_turn(calls: list[tuple[ToolCall, str, bool]]) -> None:
         for call, key, interrupted in calls:
-            await _one(session, tools, call, key, interrupted, tell, ask)
+            await _run_tool_call(session, tools, call, key, interrupted, on_event, confirm_rerun)
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -121,60 +133,63 @@ async def run_open_calls(
         raise failed.exceptions[0] from None
 
 
-def call_of(key: str) -> tuple[int, int, str] | None:
+def parse_tool_call_key(key: str) -> tuple[int, int, str] | None:
     """Which call a tool was started for, by its key: the message, the part and the call's id."""
-    found = _KEY.search(key)
+    found = _TOOL_CALL_KEY.search(key)
     return None if found is None else (int(found[1]), int(found[2]), found[3])
 
 
-async def _one(  # noqa: PLR0917 - one step of a loop, called once
+async def _run_tool_call(  # noqa: PLR0917 - one step of a loop, called once
     session: Session,
     tools: Mapping[str, Tool],
     call: ToolCall,
     key: str,
     interrupted: bool,
-    tell: Tell,
-    ask: Ask | None,
+    on_event: OnEvent,
+    confirm_rerun: ConfirmRerun | None,
 ) -> None:
-    if call.name in RECALL_TOOLS and session.window.settings.recall:
-        tell(ToolBegan(call=call))
-        tell(ToolEnded(call=call, text=await session.answer(call), is_error=False))
+    if call.name in RECALL_TOOL_NAMES and session.window.settings.recall:
+        on_event(ToolStarted(call=call))
+        on_event(ToolFinished(call=call, text=await session.answer(call), is_error=False))
         return
     tool = tools.get(call.name)
-    outcome: _Outcome
+    outcome: _ToolOutcome
     if tool is None:
         known = ", ".join(sorted(tools)) or "none"
         outcome = f"unknown tool; there is {known}", True
-    elif interrupted and not await _again(tool, call, ask):
-        outcome = UNKNOWN_OUTCOME, True
-    elif isinstance(asked := _invocation(call, key, session.id), str):
+    elif interrupted and not await _may_rerun(tool, call, confirm_rerun):
+        outcome = UNKNOWN_OUTCOME_TEXT, True
+    elif isinstance(asked := _build_invocation(call, key, session.id), str):
         outcome = asked, True
-    elif tool.permit is not None and (why_not := await tool.permit(asked)) is not None:
+    elif (
+        tool.check_permission is not None
+        and (why_not := await tool.check_permission(asked)) is not None
+    ):
         outcome = why_not, True
     else:
-        await session.begin_tool(key)
-        tell(ToolBegan(call=call))
-        outcome = await _outcome(tool, asked)
+        await session.record_tool_start(key)
+        on_event(ToolStarted(call=call))
+        outcome = await _invoke_tool(tool, asked)
     given, is_error = outcome
     content = (Text(text=given),) if isinstance(given, str) else given
     result = ToolResult(call_id=call.id, content=content, is_error=is_error)
     # What the provider would refuse is told in words: the call needs its result.
-    told = softened_message(Message(role="tool", parts=(result,)), session.takes)
+    told = replace_unsupported_media(Message(role="tool", parts=(result,)), session.media_support)
     await session.add(told)
-    tell(ToolEnded(call=call, text=told.results[0].text, is_error=is_error))
+    on_event(ToolFinished(call=call, text=told.results[0].text, is_error=is_error))
 
 
-async def _again(tool: Tool, call: ToolCall, ask: Ask | None) -> bool:
+async def _may_rerun(tool: Tool, call: ToolCall, confirm_rerun: ConfirmRerun | None) -> bool:
     match tool.on_interrupt:
         case "rerun":
             return True
-        case "ask" if ask is not None:
-            return await ask(call)
+        case "ask" if confirm_rerun is not None:
+            return await confirm_rerun(call)
         case _:
             return False
 
 
-def _invocation(call: ToolCall, key: str, session: str) -> Invocation | str:
+def _build_invocation(call: ToolCall, key: str, session_id: str) -> ToolInvocation | str:
     """The call as the tool sees it, or what is wrong with it."""
     try:
         given: Any = json.loads(call.arguments or "{}")
@@ -183,37 +198,37 @@ def _invocation(call: ToolCall, key: str, session: str) -> Invocation | str:
     if not isinstance(given, dict):
         return "the arguments must be a JSON object"
     arguments = cast("dict[str, Any]", given)
-    return Invocation(name=call.name, arguments=arguments, key=key, session=session)
+    return ToolInvocation(name=call.name, arguments=arguments, key=key, session=session_id)
 
 
-async def _outcome(tool: Tool, asked: Invocation) -> _Outcome:
+async def _invoke_tool(tool: Tool, invocation: ToolInvocation) -> _ToolOutcome:
     limit = asyncio.timeout(tool.timeout)
     try:
         async with limit:
-            return _content(await tool.run(asked)), False
-    except Failed as failed:
-        return _content(failed.content), True
+            return _normalise_content(await tool.run(invocation)), False
+    except ToolError as failed:
+        return _normalise_content(failed.content), True
     except Exception as error:  # noqa: BLE001 - whatever a tool raises is its result
         # A tool may have time limits of its own: only ours is known to us.
         if limit.expired():
-            return f"{asked.name} was given up after {tool.timeout:g} seconds", True
+            return f"{invocation.name} was given up after {tool.timeout:g} seconds", True
         return f"{type(error).__name__}: {error}", True
 
 
-def _content(given: Any) -> str | tuple[Content, ...]:
-    if isinstance(given, str):
-        return given
-    parts = tuple(cast("Sequence[Any]", given)) if isinstance(given, Sequence) else (given,)
-    if wrong := [part for part in parts if not isinstance(part, Content)]:
+def _normalise_content(value: Any) -> str | tuple[ToolContent, ...]:
+    if isinstance(value, str):
+        return value
+    parts = tuple(cast("Sequence[Any]", value)) if isinstance(value, Sequence) else (value,)
+    if wrong := [part for part in parts if not isinstance(part, ToolContent)]:
         raise TypeError(f"a tool gives a text or parts of content, not {type(wrong[0]).__name__}")
     return parts
 
 
-def _open(session: Session) -> list[tuple[ToolCall, str]]:
+def _list_open_calls(session: Session) -> list[tuple[ToolCall, str]]:
     """Open calls, each with its handle: ids may come twice, even in one reply."""
-    if not session.window.open_calls():
+    if not session.window.conversation.open_calls():
         return []
-    last = session.window.rounds[-1]
+    last = session.window.conversation.rounds[-1]
     asked = [
         (call, f"m{entry.seq}.{part}")
         for entry in last.entries
@@ -222,3 +237,29 @@ def _open(session: Session) -> list[tuple[ToolCall, str]]:
         if isinstance(call, ToolCall)
     ]
     return [each for each, pairing in zip(asked, last.calls, strict=True) if not pairing.result]
+
+
+NOT_RUN_TEXT = "[not run: the user stopped the turn]"
+"""What stands for the result of a call that had not begun."""
+STOPPED_TEXT = "[stopped by the user while it ran; what it has done until then is unknown]"
+"""What stands for the result of a tool that was running."""
+
+
+async def close_open_tool_calls(session: Session) -> int:
+    """Give every call without a result one that says why there is none; returns how many.
+
+    Else the next message would first have them run: a crash must not lose them, but a person who
+    stops a turn wants just that.
+    """
+    closed = 0
+    while waiting := session.window.conversation.open_calls():
+        call = waiting[0]
+        # Keys end with the call's own id; the two texts differ for the model's sake alone.
+        began = any(
+            key.endswith(f"/{call.id}") for key in session.window.accounting.started_tool_keys
+        )
+        text = Text(text=STOPPED_TEXT if began else NOT_RUN_TEXT)
+        result = ToolResult(call_id=call.id, content=(text,), is_error=True)
+        await session.add(Message(role="tool", parts=(result,)))
+        closed += 1
+    return closed

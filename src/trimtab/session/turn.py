@@ -19,37 +19,43 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, cast
 
-from trimtab.core.window import Window
-from trimtab.dialects import dialect
-from trimtab.dialects.deltas import delta
-from trimtab.dialects.dialect import Wire
-from trimtab.providers.errors import read_event
-from trimtab.providers.provider import CUT_SHORT, Provider, ProviderError
-from trimtab.session.asking import Asking, next_request
-from trimtab.session.happenings import Ended, Happening, Piece, Replied
-from trimtab.session.recover import Recovery
+from trimtab.dialects import get_dialect
+from trimtab.dialects.base import WireObject
+from trimtab.dialects.reply_recording import read_visible_delta
+from trimtab.providers.base import STREAM_CUT_SHORT, Provider, ProviderError
+from trimtab.providers.error_parser import parse_error_event
+from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished
+from trimtab.session.next_request import ModelCallOptions, prepare_next_request
+from trimtab.session.recovery import ModelCallRecovery
 from trimtab.session.session import Session
-from trimtab.session.summarise import in_background, wait_for
+from trimtab.session.session_summaries import enable_model_summaries, summarise_in_background
 from trimtab.session.summariser import Summariser
-from trimtab.session.telling import CallClock, turn_told
-from trimtab.session.tools import Ask, Tell, Tool, equip, run_open_calls
+from trimtab.session.tools import (
+    ConfirmRerun,
+    OnEvent,
+    Tool,
+    run_open_tool_calls,
+    set_session_tools,
+)
+from trimtab.session.turn_reporting import ModelCallTimer, emit_turn_start_and_failure
+from trimtab.window.window import Window
 
 MAX_TOOL_ITERATIONS = 25
 """Replies with tool calls that one turn may have."""
 
-OVERHEARD = "[the newest user message came while you were writing; reply to it now]"
+WROTE_DURING_REPLY_NOTE = "[the newest user message came while you were writing; reply to it now]"
 """What ends a request whose newest user message stands before the last reply."""
 
 
-Between = Callable[[], Awaitable[bool]]
+BeforeRequest = Callable[[], Awaitable[bool]]
 """Awaited before each request: the moment to add what has come meanwhile. False ends the turn here,
 with nothing lost: the next one goes on from the log."""
 
-Later = Callable[[Session], Awaitable[None]]
+ScheduleSummary = Callable[[Session], Awaitable[None]]
 """Awaited behind a turn whose session wants a summary, where it is made elsewhere."""
 
 
-def _ignore(_: Happening) -> None:
+def _ignore_event(_: TurnEvent) -> None:
     pass
 
 
@@ -58,58 +64,68 @@ async def run_turn(
     provider: Provider,
     tools: Iterable[Tool] | None = None,
     *,
-    says: Any = None,
+    message: Any = None,
     key: str | None = None,
-    tell: Tell = _ignore,
-    ask: Ask | None = None,
+    on_event: OnEvent = _ignore_event,
+    confirm_rerun: ConfirmRerun | None = None,
     stream: bool = True,
     volatile: str | None = None,
     max_tool_iterations: int = MAX_TOOL_ITERATIONS,
-    selected: Iterable[Tool] = (),
+    turn_tools: Iterable[Tool] = (),
     summariser: Summariser | None = None,
-    between: Between | None = None,
-    later: Later | None = None,
-) -> Ended:
+    before_request: BeforeRequest | None = None,
+    schedule_summary: ScheduleSummary | None = None,
+) -> TurnFinished:
     """Let the model answer what was said, with its tools; the one caller of models.
 
-    `says` is added first, once under its `key`; a turn that runs already in this session answers
-    it, too. Without `tools` the session keeps those it has; those `selected` are there for this
-    turn alone, behind them. `tell` hears what happens. What is asked about a tool that was
-    interrupted goes to `ask`. The `summariser` is asked after the turn, in the background, and
-    before a call only where there is no other way; with `later` that decides when.
+    `message` is added first, once under its `key`; a turn that runs already in this session answers
+    it as well. Without `tools` the session keeps those it has; `turn_tools` are there for this turn
+    only. `on_event` gets what happens. `confirm_rerun` is asked about a tool that was interrupted.
+    The `summariser` runs after the turn, in the background, and before a call only if there is no
+    other way; with `schedule_summary` that function decides when.
     """
     named = None if tools is None else {tool.name: tool for tool in tools}
-    chosen = {tool.name: tool for tool in selected}
-    if says is not None:
-        await session.add(says, key=key, owned=False)
-    async with session.turn, turn_told(session, tell), _claimed(session):
-        await equip(session, named, chosen)
+    chosen = {tool.name: tool for tool in turn_tools}
+    if message is not None:
+        await session.add(message, key=key, in_turn=False)
+    async with (
+        session.turn_lock,
+        emit_turn_start_and_failure(session, on_event),
+        _hold_claimed_turn(session),
+    ):
+        await set_session_tools(session, named, chosen)
         if summariser is not None:
-            await wait_for(session, summariser)
+            await enable_model_summaries(session, summariser)
         calls = rounds = 0
         stopped = False
         while True:
-            rounds += 1 if session.window.open_calls() or paused(session.window) else 0
-            await run_open_calls(session, {**chosen, **(named or {})}, tell, ask)
-            if between is not None and (stopped := not await between()):
+            rounds += (
+                1
+                if session.window.conversation.open_calls() or is_last_reply_paused(session.window)
+                else 0
+            )
+            await run_open_tool_calls(session, {**chosen, **(named or {})}, on_event, confirm_rerun)
+            if before_request is not None and (stopped := not await before_request()):
                 break
-            if not wants_reply(session.window) or rounds >= max_tool_iterations:
+            if not is_model_reply_due(session.window) or rounds >= max_tool_iterations:
                 break
-            how = Asking(stream=stream, summariser=summariser, tell=tell)
-            await _reply(session, provider, how, volatile)
+            how = ModelCallOptions(stream=stream, summariser=summariser, on_event=on_event)
+            await _request_reply(session, provider, how, volatile)
             calls += 1
-    why = "done" if not wants_reply(session.window) else "stopped" if stopped else "iterations"
-    ended = Ended(why=why, calls=calls)
-    tell(ended)
+    why = (
+        "done" if not is_model_reply_due(session.window) else "stopped" if stopped else "iterations"
+    )
+    ended = TurnFinished(reason=why, calls=calls)
+    on_event(ended)
     if summariser is not None:
-        await _summarise_behind(session, summariser, tell, later)
+        await _summarise_after_turn(session, summariser, on_event, schedule_summary)
     return ended
 
 
 @asynccontextmanager
-async def _claimed(session: Session) -> AsyncGenerator[None]:
+async def _hold_claimed_turn(session: Session) -> AsyncGenerator[None]:
     """A turn of our own, which is ended in the log unless it fails: then it can be gone on with."""
-    epoch = await session.claim()
+    epoch = await session.claim_turn()
     try:
         try:
             yield
@@ -117,101 +133,117 @@ async def _claimed(session: Session) -> AsyncGenerator[None]:
             # Whoever goes on with turns that were left open would only send the same again.
             if error.failure.kind != "rejected":
                 raise
-            await session.end()
+            await session.end_turn()
             raise
-        await session.end()
+        await session.end_turn()
     finally:
         # What is said after a turn that failed is no part of it: no successor need be feared.
         if session.epoch == epoch:
             session.epoch = None
 
 
-async def _summarise_behind(
-    session: Session, summariser: Summariser, tell: Tell, later: Later | None
+async def _summarise_after_turn(
+    session: Session,
+    summariser: Summariser,
+    on_event: OnEvent,
+    schedule_summary: ScheduleSummary | None,
 ) -> None:
     """Let a summary be made behind a turn, here or elsewhere."""
-    if later is None:
-        session.in_background(in_background(session, summariser, tell))
-    elif not summariser.only_results and session.wanted_summary() is not None:
-        await later(session)
+    if schedule_summary is None:
+        session.run_in_background(summarise_in_background(session, summariser, on_event))
+    elif not summariser.only_results and session.pending_summary() is not None:
+        await schedule_summary(session)
 
 
-def wants_reply(window: Window) -> bool:
+def is_model_reply_due(window: Window) -> bool:
     """Whether something was said, or a tool has answered, that the model has not replied to."""
-    if not window.rounds:
+    if not window.conversation.rounds:
         return False
-    last = window.rounds[-1]
+    last = window.conversation.rounds[-1]
     said = last.entries[-1].message.role != "assistant"
-    return bool(last.calls) or said or paused(window) or overheard(window)
+    return (
+        bool(last.calls) or said or is_last_reply_paused(window) or user_wrote_during_reply(window)
+    )
 
 
-def paused(window: Window) -> bool:
+def is_last_reply_paused(window: Window) -> bool:
     """Whether the last reply is one that its provider goes on with when it is sent back."""
-    return bool(window.rounds) and window.rounds[-1].paused
+    return bool(window.conversation.rounds) and window.conversation.rounds[-1].paused
 
 
-def overheard(window: Window) -> bool:
+def user_wrote_during_reply(window: Window) -> bool:
     """Whether the newest user message came while the model was writing its last reply."""
-    user, call = window.newest_user, window.last_call
-    replied = bool(window.rounds) and window.rounds[-1].entries[-1].message.role == "assistant"
+    user, call = window.newest_user_entry, window.last_call
+    replied = (
+        bool(window.conversation.rounds)
+        and window.conversation.rounds[-1].entries[-1].message.role == "assistant"
+    )
     return replied and user is not None and call is not None and user.seq > call.body.position
 
 
-async def _reply(session: Session, provider: Provider, how: Asking, volatile: str | None) -> None:
+async def _request_reply(
+    session: Session, provider: Provider, call_options: ModelCallOptions, volatile: str | None
+) -> None:
     """One reply of the model, recorded; what fails on the way is recovered from, if it can be."""
-    recovery, tell = Recovery(whole=not how.stream), how.tell
-    if paused(session.window):
+    recovery, tell = ModelCallRecovery(unstreamed=not call_options.stream), call_options.on_event
+    if is_last_reply_paused(session.window):
         volatile = None  # what goes on with its own last word must end with it
-    elif overheard(session.window):
-        volatile = f"{volatile}\n\n{OVERHEARD}" if volatile else OVERHEARD
+    elif user_wrote_during_reply(session.window):
+        volatile = (
+            f"{volatile}\n\n{WROTE_DURING_REPLY_NOTE}" if volatile else WROTE_DURING_REPLY_NOTE
+        )
     while True:
-        how = replace(how, stream=not recovery.whole)
-        request = await next_request(session, how, volatile)
-        clock = CallClock(session)
+        call_options = replace(call_options, stream=not recovery.unstreamed)
+        request = await prepare_next_request(session, call_options, volatile)
+        clock = ModelCallTimer(session)
         try:
-            reply = await _send(provider, request, tell, recovery)
-            failure = recovery.found(session, reply)
+            reply = await _send_request(provider, request, tell, recovery)
+            failure = recovery.find_failure(session, reply)
         except ProviderError as error:
             reply, failure = None, error.failure
         clock.stop()
         if reply is not None and failure is None:
             await session.add(reply)
-            tell(clock.ended())
-            entry = session.window.rounds[-1].entries[0]
-            tell(Replied(message=entry.message, usage=session.window.last_usage))
+            tell(clock.build_finished_event())
+            entry = session.window.conversation.rounds[-1].entries[0]
+            tell(
+                AssistantReplied(message=entry.message, usage=session.window.accounting.last_usage)
+            )
             return
         assert failure is not None  # noqa: S101 - there is one or the other
-        tell(clock.ended(failure.kind))
-        await recovery.after(session, failure)
-        for told in recovery.told:
+        tell(clock.build_finished_event(failure.kind))
+        await recovery.recover_from(session, failure)
+        for told in recovery.pending_events:
             tell(told)
-        recovery.told.clear()
+        recovery.pending_events.clear()
 
 
-async def _send(
-    provider: Provider, request: Mapping[str, Any], tell: Tell, recovery: Recovery
-) -> Wire:
+async def _send_request(
+    provider: Provider, request: Mapping[str, Any], on_event: OnEvent, recovery: ModelCallRecovery
+) -> WireObject:
     """The whole reply, its pieces told as they come."""
-    gathering = dialect(provider.dialect).gather()
-    recovery.began = False
-    async with _closed(provider.send(request)) as events:
+    gathering = get_dialect(provider.dialect).create_stream_accumulator()
+    recovery.reply_started = False
+    async with _closing_stream(provider.send(request)) as events:
         async for event in events:
             if not request.get("stream"):
                 return event
-            if (failure := read_event(event)) is not None:
+            if (failure := parse_error_event(event)) is not None:
                 raise ProviderError(failure)
-            recovery.began = True
+            recovery.reply_started = True
             gathering.feed(event)
-            if (piece := delta(event)) is not None:
-                tell(Piece(kind=piece[0], text=piece[1]))
-    reply = gathering.reply()
+            if (piece := read_visible_delta(event)) is not None:
+                on_event(TextDelta(kind=piece[0], text=piece[1]))
+    reply = gathering.reply_body()
     if reply is None:
-        raise ProviderError(CUT_SHORT)
+        raise ProviderError(STREAM_CUT_SHORT)
     return reply
 
 
 @asynccontextmanager
-async def _closed(events: AsyncIterator[Wire]) -> AsyncGenerator[AsyncIterator[Wire]]:
+async def _closing_stream(
+    events: AsyncIterator[WireObject],
+) -> AsyncGenerator[AsyncIterator[WireObject]]:
     """The events, with whatever they hold given back at the end, however it comes."""
     try:
         yield events

@@ -8,27 +8,42 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trimtab.agent.permissions import Answer, Question, nobody
-from trimtab.agent.spec import AnyTool, CommandTool, McpTool, PythonTool, ShellTool
-from trimtab.agent.toolbox import toolbox
-from trimtab.session.tools import Failed, Invocation, Tool
+from trimtab.agent.config.spec import (
+    AnyToolSpec,
+    CommandToolSpec,
+    McpToolSpec,
+    PythonToolSpec,
+    ShellToolSpec,
+)
+from trimtab.agent.tools.permissions.rules import (
+    ApprovalAnswer,
+    ApprovalRequest,
+    decline_unattended,
+)
+from trimtab.agent.tools.toolbox import open_tools
+from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
-BLOCKS = {"shell": ShellTool, "command": CommandTool, "python": PythonTool, "mcp": McpTool}
+BLOCKS = {
+    "shell": ShellToolSpec,
+    "command": CommandToolSpec,
+    "python": PythonToolSpec,
+    "mcp": McpToolSpec,
+}
 
 
-def block(kind: str, **own: Any) -> AnyTool:
+def block(kind: str, **own: Any) -> AnyToolSpec:
     """A block of the file."""
     return BLOCKS[kind].model_validate({"kind": kind, **own})
 
 
-def box(folder: Path, approve: Any = nobody, environ: Any = os.environ, **tools: Any):
+def box(folder: Path, approve: Any = decline_unattended, environ: Any = os.environ, **tools: Any):
     """A toolbox of blocks."""
-    return toolbox(tools, folder, approve=approve, environ=environ)
+    return open_tools(tools, folder, approve=approve, environ=environ)
 
 
-def invocation(tool: Tool | str, arguments: Mapping[str, Any]) -> Invocation:
+def invocation(tool: Tool | str, arguments: Mapping[str, Any]) -> ToolInvocation:
     name = tool if isinstance(tool, str) else tool.name
-    return Invocation(name=name, arguments=arguments, key="s/0/m1.0/a", session="s")
+    return ToolInvocation(name=name, arguments=arguments, key="s/0/m1.0/a", session="s")
 
 
 async def call(tool: Tool, **arguments: Any) -> Any:
@@ -40,7 +55,7 @@ async def failure(tool: Tool, **arguments: Any) -> str:
     """What it gives, marked as an error."""
     try:
         given = await tool.run(invocation(tool, arguments))
-    except Failed as failed:
+    except ToolError as failed:
         content = failed.content
         return content if isinstance(content, str) else text(content)
     raise AssertionError(f"it did not fail: {given!r}")
@@ -54,9 +69,9 @@ def text(parts: Any) -> str:
 class Person:
     """Somebody who gives the same answer to everything."""
 
-    answer: Answer = "yes"
-    asked: list[Question] = field(default_factory=list[Question])
+    answer: ApprovalAnswer = "yes"
+    asked: list[ApprovalRequest] = field(default_factory=list[ApprovalRequest])
 
-    async def __call__(self, question: Question) -> Answer:
+    async def __call__(self, question: ApprovalRequest) -> ApprovalAnswer:
         self.asked.append(question)
         return self.answer

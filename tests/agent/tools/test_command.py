@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.agent.tools.asking import Person, block, box, call, failure, invocation
-from trimtab.agent.tools.unusable import ToolUnusable
+from trimtab.agent.tools.errors import UnusableToolError
 
 pytestmark = pytest.mark.anyio
 SHOW = (sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))")
@@ -107,17 +107,17 @@ async def test_missing_and_unknown_values_are_told_without_asking(tmp_path):
     async with box(tmp_path, person, show=tool) as (show,):
         assert await failure(show) == "missing: x"
         assert await failure(show, x="a", y="b") == "no parameter is called y; there is x"
-        assert show.permit is not None
-        assert await show.permit(invocation(show, {})) == "missing: x"
+        assert show.check_permission is not None
+        assert await show.check_permission(invocation(show, {})) == "missing: x"
     assert person.asked == []
 
 
 async def test_it_runs_without_asking_and_patterns_see_its_values(tmp_path):
     tool = showing("{path}", parameters={"path": TEXT}, deny=["path=/etc/*"])
     async with box(tmp_path, show=tool) as (show,):
-        assert show.permit is not None
-        assert await show.permit(invocation(show, {"path": "notes.txt"})) is None
-        denied = await show.permit(invocation(show, {"path": "/etc/passwd"}))
+        assert show.check_permission is not None
+        assert await show.check_permission(invocation(show, {"path": "notes.txt"})) is None
+        denied = await show.check_permission(invocation(show, {"path": "/etc/passwd"}))
     assert denied is not None
     assert "'path=/etc/*' denies it" in denied
 
@@ -145,6 +145,6 @@ async def test_it_runs_without_asking_and_patterns_see_its_values(tmp_path):
     ],
 )  # fmt: skip
 async def test_a_block_that_cannot_work_is_refused_at_the_start(tmp_path, own, said):
-    with pytest.raises(ToolUnusable, match=f"^tools.broken: .*{said}"):
+    with pytest.raises(UnusableToolError, match=f"^tools.broken: .*{said}"):
         async with box(tmp_path, broken=block("command", description="Broken.", **own)):
             pass

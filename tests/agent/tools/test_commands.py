@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.agent.commands import Unsure, commands_of
-from trimtab.agent.permissions import Rules, judge
-from trimtab.agent.suspects import suspects
+from trimtab.agent.tools.permissions.possible_commands import list_possible_commands
+from trimtab.agent.tools.permissions.rules import PermissionRules, decide_permission
+from trimtab.agent.tools.permissions.shell_parser import AmbiguousShellLine, parse_shell_line
 
 PLAIN = {
     "ls": [("ls",)],
@@ -74,30 +74,30 @@ UNSURE = (
 
 @pytest.mark.parametrize("line", PLAIN, ids=repr)
 def test_plain_lines_are_read_as_the_shell_reads_them(line):
-    assert [command.texts for command in commands_of(line)] == PLAIN[line]
+    assert [command.texts for command in parse_shell_line(line)] == PLAIN[line]
 
 
 @pytest.mark.parametrize("line", [each for each in UNSURE if each != "ls ;; rm"], ids=repr)
 def test_whatever_is_not_plain_is_unsure(line):
-    with pytest.raises(Unsure):
-        commands_of(line)
+    with pytest.raises(AmbiguousShellLine):
+        parse_shell_line(line)
 
 
 @pytest.mark.parametrize("line", UNSURE, ids=repr)
 def test_what_is_not_plain_is_never_allowed_by_a_pattern_for_its_first_word(line):
-    rules = Rules(default="ask", allow=("ls*", "echo*", "cat*"), by_command=True)
-    assert judge(rules, line).permission == "ask"
+    rules = PermissionRules(default="ask", allow=("ls*", "echo*", "cat*"), is_shell=True)
+    assert decide_permission(rules, line).permission == "ask"
 
 
 def test_it_is_known_what_the_shell_puts_other_words_in_place_of():
-    (command,) = commands_of("cat *.py '*' \\* $X \"$X\" 'a$' a[b]")
-    assert [word.text for word in command.words if word.glob] == ["*.py", "a[b]"]
-    assert [word.text for word in command.words if word.variable] == ["$X", "$X"]
+    (command,) = parse_shell_line("cat *.py '*' \\* $X \"$X\" 'a$' a[b]")
+    assert [word.text for word in command.words if word.has_glob] == ["*.py", "a[b]"]
+    assert [word.text for word in command.words if word.has_variable] == ["$X", "$X"]
 
 
 def test_it_is_known_what_reads_the_output_of_another():
     line = "a | b; c |& d || e |\n f && g"
-    assert [command.piped for command in commands_of(line)] == [
+    assert [command.reads_pipe for command in parse_shell_line(line)] == [
         *(False, True, False, True, False, True, False)
     ]
 
@@ -145,8 +145,10 @@ def test_it_is_known_what_reads_the_output_of_another():
 )
 def test_what_is_denied_is_found_in_any_part_of_a_line(line):
     for default in ("ask", "allow"):
-        rules = Rules(default=default, allow=("*",), deny=("rm *",), by_command=True)
-        assert judge(rules, line).permission == "deny", list(suspects(line))
+        rules = PermissionRules(default=default, allow=("*",), deny=("rm *",), is_shell=True)
+        assert decide_permission(rules, line).permission == "deny", list(
+            list_possible_commands(line)
+        )
 
 
 @pytest.mark.parametrize("pattern", ["git push*", "git push *", "git push", "GIT PUSH"])
@@ -158,29 +160,29 @@ def test_what_is_denied_is_found_in_any_part_of_a_line(line):
     ],
 )
 def test_a_denied_command_of_a_program_is_found_behind_its_options(pattern, line):
-    rules = Rules(default="allow", deny=(pattern,), by_command=True)
-    assert judge(rules, line).permission == "deny"
-    assert judge(rules, "git status").permission == "allow"
+    rules = PermissionRules(default="allow", deny=(pattern,), is_shell=True)
+    assert decide_permission(rules, line).permission == "deny"
+    assert decide_permission(rules, "git status").permission == "allow"
 
 
 def test_of_several_patterns_that_deny_the_first_is_named():
-    rules = Rules(default="allow", deny=("git *", "git push", "ls", "rm"), by_command=True)
-    assert judge(rules, "rm x; ls; git push").pattern == "git *"
-    assert judge(rules, "rm x; ls").pattern == "ls"
+    rules = PermissionRules(default="allow", deny=("git *", "git push", "ls", "rm"), is_shell=True)
+    assert decide_permission(rules, "rm x; ls; git push").pattern == "git *"
+    assert decide_permission(rules, "rm x; ls").pattern == "ls"
 
 
 def test_a_long_line_is_judged_at_once():
-    rules = Rules(default="allow", deny=("rm -rf *", "git * --force*"), by_command=True)
+    rules = PermissionRules(default="allow", deny=("rm -rf *", "git * --force*"), is_shell=True)
     line = f"sudo {'a ' * 10_000}"
     began = time.process_time()
-    assert judge(rules, line).permission == "allow"
-    assert judge(rules, f"{line} rm -rf /").permission == "deny"
+    assert decide_permission(rules, line).permission == "allow"
+    assert decide_permission(rules, f"{line} rm -rf /").permission == "deny"
     assert time.process_time() - began < 5
 
 
 def test_a_denied_name_may_go_on():
-    rules = Rules(default="allow", deny=("mkfs*",), by_command=True)
-    assert judge(rules, "mkfs.ext4 /dev/sda").permission == "deny"
+    rules = PermissionRules(default="allow", deny=("mkfs*",), is_shell=True)
+    assert decide_permission(rules, "mkfs.ext4 /dev/sda").permission == "deny"
 
 
 @pytest.mark.parametrize(
@@ -191,17 +193,20 @@ def test_a_denied_name_may_go_on():
     ],
 )
 def test_a_denied_word_among_the_arguments_of_another_program_is_no_reason(line):
-    rules = Rules(default="allow", deny=("rm *",), by_command=True)
-    assert judge(rules, line).permission == "allow"
+    rules = PermissionRules(default="allow", deny=("rm *",), is_shell=True)
+    assert decide_permission(rules, line).permission == "allow"
 
 
 @pytest.mark.parametrize(
     "line", ["$(printf 'r%s' m) x", "r? x", "env $X y", "sudo r? x", "xargs r*"]
 )
 def test_a_shell_that_may_do_all_but_something_asks_about_what_could_hide_it(line):
-    rules = Rules(default="allow", deny=("rm *",), by_command=True)
-    assert judge(rules, line).permission == "ask"
-    assert judge(Rules(default="allow", by_command=True), line).permission == "allow"
+    rules = PermissionRules(default="allow", deny=("rm *",), is_shell=True)
+    assert decide_permission(rules, line).permission == "ask"
+    assert (
+        decide_permission(PermissionRules(default="allow", is_shell=True), line).permission
+        == "allow"
+    )
 
 
 SIGNS = """cat bad 2>&1 >/dev/null >/dev/nullx >x <x && || |& &> >& <<E <( $( $X ${X} $' $" eval if
@@ -211,7 +216,7 @@ GAPS = [" ", " ", " ", "\n", "\t", ";", "; ", "\\\n", "\r", "\x0b", "\u00a0", "Ã
 PIECES = st.sampled_from([*SIGNS.split(), "cat a", "bad a", "cat -x 'a b'", *GAPS])
 LINES = st.lists(PIECES, max_size=12).map("".join)
 BEGUN = LINES.map("cat {}".format)
-ALLOWING = Rules(default="ask", allow=("cat *",), by_command=True)
+ALLOWING = PermissionRules(default="ask", allow=("cat *",), is_shell=True)
 
 
 @pytest.fixture(scope="module")
@@ -262,11 +267,11 @@ def runs(stage: Path, line: str) -> tuple[list[str], list[tuple[str, ...]]]:
 @settings(max_examples=1_500, deadline=None)
 @given(line=BEGUN | LINES)
 def test_no_line_that_a_pattern_allows_runs_anything_else_or_writes_a_file(stage, line):
-    if judge(ALLOWING, line).permission == "allow":
+    if decide_permission(ALLOWING, line).permission == "allow":
         assert "\0" not in line
         done, calls = runs(stage, line)
         assert done == []
-        read = [command.texts[1:] for command in commands_of(line)]
+        read = [command.texts[1:] for command in parse_shell_line(line)]
         assert [words for words in calls if words not in read] == []
 
 
@@ -281,15 +286,15 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8
 
 @given(line=WORD | LINES, rest=WORD)
 def test_reading_a_line_never_fails_and_finds_the_line_itself(line, rest):
-    found = list(suspects(line + rest))
+    found = list(list_possible_commands(line + rest))
     assert found[0] == line + rest
 
 
 @given(before=LINES, after=st.sampled_from(["; ", "\n", " && ", " | ", " & "]))
 def test_a_denied_command_at_the_end_of_a_plain_line_is_always_found(before, after):
     try:
-        commands_of(before)
-    except Unsure:
+        parse_shell_line(before)
+    except AmbiguousShellLine:
         return
-    rules = Rules(default="allow", allow=("*",), deny=("bad *",), by_command=True)
-    assert judge(rules, f"{before}{after}bad thing").permission == "deny"
+    rules = PermissionRules(default="allow", allow=("*",), deny=("bad *",), is_shell=True)
+    assert decide_permission(rules, f"{before}{after}bad thing").permission == "deny"

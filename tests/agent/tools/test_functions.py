@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from tests.agent.tools.asking import Person, block, box, call, failure, invocation
-from trimtab.agent.tools.unusable import ToolUnusable
-from trimtab.core.message import Media, Text
+from trimtab.agent.tools.errors import UnusableToolError
+from trimtab.log.message import Media, Text
 
 pytestmark = pytest.mark.anyio
 
@@ -23,8 +23,8 @@ from typing import Annotated, Literal, Optional
 
 from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
-from trimtab.core.message import Media, Text
-from trimtab.session.tools import Invocation
+from trimtab.log.message import Media, Text
+from trimtab.session.tools import ToolInvocation
 
 let_go = threading.Event()
 seen = []
@@ -68,7 +68,7 @@ def weather(
     return repr((place, span, unit, mode, tags, limit, wish, share, copy))
 
 
-def keyed(text: str, invocation: Invocation) -> str:
+def keyed(text: str, invocation: ToolInvocation) -> str:
     return f"{text} {invocation.key}"
 
 
@@ -160,8 +160,8 @@ async def test_all_that_is_wrong_is_told_at_once_and_nobody_is_asked(folder):
     wrong = {"place": {"country": 3}, "mode": "loud", "share": 2, "oops": 1}
     async with box(folder, person, tool=weather) as (tool,):
         said = await failure(tool, **wrong)
-        assert tool.permit is not None
-        assert await tool.permit(invocation(tool, wrong)) == said
+        assert tool.check_permission is not None
+        assert await tool.check_permission(invocation(tool, wrong)) == said
     assert said.splitlines() == [
         "the arguments do not fit:",
         "- place.city: Field required",
@@ -296,7 +296,7 @@ async def test_what_cannot_be_a_tool_is_said_at_the_start(folder, function, said
     (folder / "broken.py").write_text("def f(:\n")
     (folder / "raising.py").write_text("import os\nos.environ.copy().pop('X' * 1)\n")
     (folder / "reading.py").write_text("open('/nowhere/data.csv')\n")
-    with pytest.raises(ToolUnusable, match=f"(?s)^tools.tool: .*{said}"):
+    with pytest.raises(UnusableToolError, match=f"(?s)^tools.tool: .*{said}"):
         async with box(folder, tool=block("python", function=function)):
             pass
 
@@ -315,12 +315,12 @@ async def test_a_function_finds_what_its_block_names_and_is_told_about_what_it_d
     tmp_path, monkeypatch
 ):
     kept = {"SERVICE_KEY": "brass"}
-    monkeypatch.setattr("trimtab.agent.secrets._withheld", kept)
+    monkeypatch.setattr("trimtab.agent.environment._withheld", kept)
     (tmp_path / "asks.py").write_text(NEEDY.format(top=""), encoding="utf-8")
     (tmp_path / "needs.py").write_text(NEEDY.format(top="os.environ['SERVICE_KEY']"), "utf-8")
     async with box(tmp_path, environ=kept, ask=block("python", function="asks.py:ask")) as (ask,):
         assert await failure(ask) == f"ask failed: {FIX}"
-    with pytest.raises(ToolUnusable, match=r"needs\.py failed while it was loaded") as refused:
+    with pytest.raises(UnusableToolError, match=r"needs\.py failed while it was loaded") as refused:
         async with box(tmp_path, environ=kept, ask=block("python", function="needs.py:ask")):
             pass
     assert str(refused.value).endswith(FIX)

@@ -15,17 +15,19 @@ import yaml
 from tests.agent.tools import lines, outside_lines
 from tests.agent.tools.lines import OPERATORS
 from tests.agent.tools.trial import Stage, Trial
-from trimtab.agent.permissions import Rules, judge
-from trimtab.agent.readers import KNOWN
-from trimtab.agent.tools.environment import FIXED
-from trimtab.cli.init.choice import chosen
-from trimtab.cli.init.files import texts
-from trimtab.testing.server.serving import serve
+from trimtab.agent.environment import FIXED_TOOL_VARIABLES
+from trimtab.agent.tools.permissions.read_only_programs import READ_ONLY_USAGES
+from trimtab.agent.tools.permissions.rules import PermissionRules, decide_permission
+from trimtab.cli.init.files import build_agent_files
+from trimtab.cli.init.model_choice import choose_model
+from trimtab.testing.server.local_server import serve_simulated_provider
 
 HOSTILE = (*lines.HOSTILE, *outside_lines.HOSTILE)
 HARMLESS = (*lines.HARMLESS, *outside_lines.HARMLESS)
 DENIED = (*lines.DENIED, *outside_lines.DENIED)
-WRITTEN = texts("helper", chosen({}, model="claude-sonnet-5-5"), with_shell=True)["agent.yaml"]
+WRITTEN = build_agent_files("helper", choose_model({}, model="claude-sonnet-5-5"), with_shell=True)[
+    "agent.yaml"
+]
 SHIPPED = tuple(yaml.safe_load(WRITTEN)["tools"]["shell"]["allow"])
 """The patterns that `trimtab init --shell` writes."""
 TOOLS = {
@@ -41,7 +43,7 @@ LINES = [
 @pytest.fixture(scope="module", params=["chat", "served"])
 def trial(request, tmp_path_factory) -> Trial:
     """All lines, in one process."""
-    with serve(tokenizer="estimate") as model:
+    with serve_simulated_provider(tokenizer="estimate") as model:
         stage = Stage(tmp_path_factory.mktemp("stage"), model, TOOLS)
         return getattr(stage, request.param)(LINES)
 
@@ -68,8 +70,8 @@ def test_what_is_denied_does_not_run_however_it_is_put(trial: Trial):
 
 @pytest.mark.parametrize("line", HOSTILE, ids=repr)
 def test_no_pattern_that_operators_write_allows_a_hostile_line(line):
-    rules = Rules(default="ask", allow=OPERATORS, by_command=True)
-    assert judge(rules, line.replace("%AWAY%", "/srv/away")).permission == "ask"
+    rules = PermissionRules(default="ask", allow=OPERATORS, is_shell=True)
+    assert decide_permission(rules, line.replace("%AWAY%", "/srv/away")).permission == "ask"
 
 
 @pytest.mark.parametrize(
@@ -86,14 +88,14 @@ def test_no_pattern_that_operators_write_allows_a_hostile_line(line):
     ],
 )
 def test_with_the_shell_of_a_new_agent_the_usual_looks_around_are_not_asked_about(line):
-    rules = Rules(default="ask", allow=SHIPPED, by_command=True)
-    assert judge(rules, line).permission == "allow"
+    rules = PermissionRules(default="ask", allow=SHIPPED, is_shell=True)
+    assert decide_permission(rules, line).permission == "allow"
 
 
 @pytest.mark.parametrize("line", outside_lines.PUSHES)
 def test_a_denied_command_of_a_program_does_not_hide_behind_another(line):
-    rules = Rules(default="allow", deny=("git push *",), by_command=True)
-    assert judge(rules, line).permission != "allow"
+    rules = PermissionRules(default="allow", deny=("git push *",), is_shell=True)
+    assert decide_permission(rules, line).permission != "allow"
 
 
 NOTICED = {
@@ -108,7 +110,7 @@ NOTICED = {
 
 @pytest.mark.process
 def test_the_stage_would_notice(tmp_path):
-    with serve() as model:
+    with serve_simulated_provider() as model:
         stage = Stage(tmp_path, model, {})
     for line, changed in NOTICED.items():
         before = stage.files()
@@ -129,10 +131,15 @@ def random_lines(seed: int, count: int) -> Iterator[str]:
     """Calls of known programs with words that they know, and with words that would do harm."""
     chance = random.Random(seed)  # noqa: S311 - not for secrets
     for _ in range(count):
-        head, program = chance.choice(list(KNOWN.items()))
-        letters = program.flags + program.valued or "abcdefghijklmnopqrstuvwxyz"
-        values = [f"--{name}={value}" for name in program.long for value in ("1", "w", "canary")]
-        known = [*(f"-{letter}" for letter in letters), *(f"--{name}" for name in program.long)]
+        head, program = chance.choice(list(READ_ONLY_USAGES.items()))
+        letters = program.flags + program.valued_flags or "abcdefghijklmnopqrstuvwxyz"
+        values = [
+            f"--{name}={value}" for name in program.long_options for value in ("1", "w", "canary")
+        ]
+        known = [
+            *(f"-{letter}" for letter in letters),
+            *(f"--{name}" for name in program.long_options),
+        ]
         pool = [*WORDS.split(), *known, *values]
         yield " ".join((*head, *(chance.choice(pool) for _ in range(chance.randint(1, 4)))))
 
@@ -141,17 +148,21 @@ def random_lines(seed: int, count: int) -> Iterator[str]:
 @pytest.mark.process
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_that_is_known_to_only_read_changes_anything(tmp_path, seed):
-    with serve() as model:
+    with serve_simulated_provider() as model:
         stage = Stage(tmp_path, model, {})
     before = stage.files()
-    rules = Rules(default="ask", allow=("*",), by_command=True)
-    lines = [each for each in random_lines(seed, 3_000) if judge(rules, each).permission == "allow"]
+    rules = PermissionRules(default="ask", allow=("*",), is_shell=True)
+    lines = [
+        each
+        for each in random_lines(seed, 3_000)
+        if decide_permission(rules, each).permission == "allow"
+    ]
     # A `tail -f` would wait for ever.
     script = "\n".join(f"( {line} ) </dev/null" for line in lines if "tail" not in line)
     subprocess.run(
         ["/bin/bash", "-c", script],
         cwd=stage.work,
-        env={**stage.environ(), **FIXED},
+        env={**stage.environ(), **FIXED_TOOL_VARIABLES},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         timeout=600,

@@ -12,9 +12,9 @@ import pytest
 from tests.agent.tools.asking import Person, block, box, call, failure, invocation, text
 from tests.agent.tools.serving import STDIO, Http
 from tests.agent.tools.test_process import alive, until
-from trimtab.agent.permissions import REFUSED
-from trimtab.agent.tools.unusable import ToolUnusable
-from trimtab.core.message import Media, Text
+from trimtab.agent.tools.errors import UnusableToolError
+from trimtab.agent.tools.permissions.rules import USER_REFUSED_TEXT
+from trimtab.log.message import Media, Text
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 OPEN = "echo the door is open >&2; "
@@ -125,20 +125,20 @@ async def test_a_program_that_dies_in_mid_call_is_told_and_started_again(tmp_pat
 
 
 async def test_one_that_dies_between_calls_is_started_again_unnoticed(tmp_path, monkeypatch):
-    from trimtab.agent.tools import mcp_server
+    from trimtab.agent.tools import mcp
 
-    links: list[mcp_server.Link] = []
-    connect = mcp_server.Server._connect
+    links: list[mcp.McpConnection] = []
+    connect = mcp.McpServer._connect
 
     async def noted(server):
         links.append(await connect(server))
         return links[-1]
 
-    monkeypatch.setattr(mcp_server.Server, "_connect", noted)
+    monkeypatch.setattr(mcp.McpServer, "_connect", noted)
     async with workshop(tmp_path, command=STDIO) as tools:
         first = int(text(await call(tools["process"])))
         os.kill(first, signal.SIGKILL)
-        await until(lambda: links[0].over)
+        await until(lambda: links[0].is_over)
         assert int(text(await call(tools["process"]))) != first
 
 
@@ -196,7 +196,9 @@ async def test_a_server_gets_no_secrets_but_those_that_are_named(tmp_path, monke
 async def test_only_some_of_its_tools(tmp_path):
     async with workshop(tmp_path, command=STDIO, only=["say", "add"]) as tools:
         assert list(tools) == ["say", "add"]
-    with pytest.raises(ToolUnusable, match="only names 'sing', and the server has add, say, fail"):
+    with pytest.raises(
+        UnusableToolError, match="only names 'sing', and the server has add, say, fail"
+    ):
         async with workshop(tmp_path, command=STDIO, only=["sing"]):
             pass
 
@@ -207,12 +209,12 @@ async def test_permissions_see_the_tools_name_and_its_arguments(tmp_path):
     async with workshop(tmp_path, person, command=STDIO, **rules) as tools:
 
         async def permitted(name, **arguments):
-            permit = tools[name].permit
+            permit = tools[name].check_permission
             assert permit is not None
             return await permit(invocation(tools[name], arguments))
 
         assert await permitted("add", a=1, b=2) is None
-        assert await permitted("fail") == REFUSED
+        assert await permitted("fail") == USER_REFUSED_TEXT
         assert "denies it" in (await permitted("say", text="a-secret") or "")
         person.answer = "nobody"
         told = await permitted("fail") or ""
@@ -237,7 +239,7 @@ async def test_permissions_see_the_tools_name_and_its_arguments(tmp_path):
     ],
 )
 async def test_a_server_that_cannot_start_is_named_with_its_last_words(tmp_path, own, said):
-    with pytest.raises(ToolUnusable) as raised:
+    with pytest.raises(UnusableToolError) as raised:
         async with workshop(tmp_path, **own):
             pass
     assert str(raised.value).startswith("tools.ws: ")
@@ -245,8 +247,8 @@ async def test_a_server_that_cannot_start_is_named_with_its_last_words(tmp_path,
 
 
 async def test_one_that_does_not_answer_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("trimtab.agent.tools.mcp_server.START", 2.0)
-    with pytest.raises(ToolUnusable) as raised:
+    monkeypatch.setattr("trimtab.agent.tools.mcp.MCP_START_TIMEOUT_S", 2.0)
+    with pytest.raises(UnusableToolError) as raised:
         async with workshop(tmp_path, command=SILENT):
             pass
     assert str(raised.value).endswith(
@@ -261,33 +263,34 @@ async def test_of_several_that_start_the_others_end_when_one_cannot(tmp_path):
     program += f"sys.argv = ['x']; runpy.run_path({STDIO[1]!r}, run_name='__main__')"
     good = block("mcp", command=[sys.executable, "-c", program])
     bad = block("mcp", command=BROKEN)
-    with pytest.raises(ToolUnusable, match=r"tools\.bad: "):
+    with pytest.raises(UnusableToolError, match=r"tools\.bad: "):
         async with box(tmp_path, good=good, bad=bad):
             pass
     assert not alive(int(file.read_text()))
 
 
 def test_names_are_allowed_everywhere_and_unique():
-    from trimtab.agent.tools.mcp import names_of
+    from trimtab.agent.tools.mcp import assign_mcp_tool_names
 
     odd = ["read", "read file", "read/file", "x" * 80, "x" * 81]
-    names = names_of("files", odd)
+    names = assign_mcp_tool_names("files", odd)
     assert names["read"] == "files__read"
     assert names["read file"] == "files__read_file"
     assert len(set(names.values())) == len(odd)
     assert all(len(name) <= 64 and name.replace("-", "_").isidentifier() for name in names.values())
-    assert names == names_of("files", odd)
+    assert names == assign_mcp_tool_names("files", odd)
 
 
 def test_without_the_package_the_way_to_get_it_is_said():
     code = (
         "import sys, asyncio, pathlib; sys.modules['mcp_types'] = None\n"
-        "from trimtab.agent.toolbox import toolbox\n"
-        "from trimtab.agent.permissions import nobody\n"
-        "from trimtab.agent.spec import McpTool\n"
+        "from trimtab.agent.tools.toolbox import open_tools\n"
+        "from trimtab.agent.tools.permissions.rules import decline_unattended\n"
+        "from trimtab.agent.config.spec import McpToolSpec\n"
         "async def main():\n"
-        "    tools = {'ws': McpTool(kind='mcp', command=('cat',))}\n"
-        "    async with toolbox(tools, pathlib.Path('.'), approve=nobody, environ={}): pass\n"
+        "    tools = {'ws': McpToolSpec(kind='mcp', command=('cat',))}\n"
+        "    async with open_tools(tools, pathlib.Path('.'), approve=decline_unattended,\n"
+        "                          environ={}): pass\n"
         "asyncio.run(main())\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -296,17 +299,17 @@ def test_without_the_package_the_way_to_get_it_is_said():
 
 
 async def test_a_program_that_is_given_no_grace_is_fetched_all_the_same(tmp_path, monkeypatch):
-    from trimtab.agent.tools import mcp_stdio
+    from trimtab.agent.tools import mcp_transport
 
     async def cut_off(_):
         raise OSError("cut off")
 
-    monkeypatch.setattr(mcp_stdio, "_end", cut_off)
-    life = mcp_stdio.Life()
+    monkeypatch.setattr(mcp_transport, "_end", cut_off)
+    life = mcp_transport.McpServerState()
 
     async def connect():
         command = ("sleep", "1000")
-        async with mcp_stdio.stdio(command, cwd=tmp_path, env=os.environ, life=life):
+        async with mcp_transport.open_mcp_stdio(command, cwd=tmp_path, env=os.environ, state=life):
             pass
 
     with pytest.raises(ExceptionGroup):

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.agent.tools.output import Kept, cut
+from trimtab.agent.tools.output import HeadTailBuffer, keep_head_and_tail
 
 
-def kept(*chunks: bytes, limit: int = 1_000) -> Kept:
-    made = Kept(limit)
+def kept(*chunks: bytes, limit: int = 1_000) -> HeadTailBuffer:
+    made = HeadTailBuffer(limit)
     for chunk in chunks:
         made.add(chunk)
     return made
@@ -20,15 +20,15 @@ def kept(*chunks: bytes, limit: int = 1_000) -> Kept:
 def test_head_and_tail_are_those_of_the_whole_however_it_came(chunks, limit):
     whole, found = b"".join(chunks), kept(*chunks, limit=limit)
     half = limit // 2
-    assert found.total == len(whole)
+    assert found.total_bytes == len(whole)
     assert found.head == whole[:half]
     assert found.tail == whole[half:][-half:]
-    assert found.left_out == max(0, len(whole) - 2 * half)
+    assert found.omitted_bytes == max(0, len(whole) - 2 * half)
 
 
 @given(st.integers(1, 5_000))
 def test_no_more_than_three_halves_of_the_limit_are_held_for_the_tail(size):
-    made = Kept(100)
+    made = HeadTailBuffer(100)
     for _ in range(50):
         made.add(b"x" * size)
         assert len(made._head) + len(made._tail) <= 50 + 100
@@ -36,21 +36,21 @@ def test_no_more_than_three_halves_of_the_limit_are_held_for_the_tail(size):
 
 def test_what_is_left_out_is_counted_between_head_and_tail():
     found = kept(b"first line\n", b"x" * 100_000, b"\nlast line", limit=60)
-    assert found.text() == (
+    assert found.to_text() == (
         f"first line\n{'x' * 19}\n[… 99,961 bytes left out …]\n{'x' * 20}\nlast line"
     )
 
 
 @given(st.integers(20, 40))
 def test_characters_are_not_cut_in_two(limit):
-    found = kept("äöü€".encode() * 100, limit=limit).text()
+    found = kept("äöü€".encode() * 100, limit=limit).to_text()
     assert "\ufffd" not in found
     assert set(found.replace("\n", "")) <= set("äöü€[… 0123456789,bytes left out…]")
 
 
 def test_text_in_another_encoding_is_shown_as_far_as_it_goes():
     said = "für alle Fälle, immer wieder"
-    assert kept(said.encode("latin-1")).text() == "f\ufffdr alle F\ufffdlle, immer wieder"
+    assert kept(said.encode("latin-1")).to_text() == "f\ufffdr alle F\ufffdlle, immer wieder"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_text_in_another_encoding_is_shown_as_far_as_it_goes():
 )
 def test_binary_output_is_described_and_not_shown(data, kind):
     assert (
-        kept(data, limit=10_000).text()
+        kept(data, limit=10_000).to_text()
         == f"[binary output, {len(data):,} bytes, {kind}: not shown]"
     )
 
@@ -87,12 +87,12 @@ def test_binary_output_is_described_and_not_shown(data, kind):
     ],
 )
 def test_text_is_shown_as_a_terminal_would_leave_it(data, shown):
-    assert kept(data).text() == shown
+    assert kept(data).to_text() == shown
 
 
 @given(st.binary(max_size=300), st.integers(2, 200))
 def test_any_output_can_be_shown_and_holds_no_controls(data, limit):
-    shown = kept(data, limit=limit).text()
+    shown = kept(data, limit=limit).to_text()
     assert not any((c < " " and c not in "\n\t") or c == "\x7f" for c in shown)
     shown.encode()
 
@@ -100,6 +100,6 @@ def test_any_output_can_be_shown_and_holds_no_controls(data, limit):
 @given(st.text(st.characters(codec="utf-8"), max_size=200), st.integers(10, 300))
 def test_a_text_is_cut_only_if_it_is_too_long(text, limit):
     if len(text.encode()) <= limit:
-        assert cut(text, limit) == text
+        assert keep_head_and_tail(text, limit) == text
     else:
-        assert len(cut(text, limit).encode()) <= limit + 120
+        assert len(keep_head_and_tail(text, limit).encode()) <= limit + 120

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trimtab.agent.permissions import Rules, judge
-from trimtab.agent.readers import KNOWN
-from trimtab.agent.reading import read_agent
-from trimtab.agent.spec import CommandTool, McpTool, PythonTool, ShellTool
-from trimtab.agent.tools.environment import FIXED, HARMLESS
-from trimtab.agent.tools.process import FLOOD, GRACE
-from trimtab.agent.tools.values import CHECKED
-from trimtab.cli.doctor.shells import broad
+from trimtab.agent.config.loader import load_agent_spec
+from trimtab.agent.config.spec import CommandToolSpec, McpToolSpec, PythonToolSpec, ShellToolSpec
+from trimtab.agent.environment import FIXED_TOOL_VARIABLES, INHERITED_VARIABLES
+from trimtab.agent.tools.command import CHECKED_SCHEMA_KEYWORDS
+from trimtab.agent.tools.permissions.read_only_programs import READ_ONLY_USAGES
+from trimtab.agent.tools.permissions.rules import PermissionRules, decide_permission
+from trimtab.agent.tools.process import MAX_OUTPUT_FACTOR, TERMINATION_GRACE_S
+from trimtab.cli.doctor.tool_checks import explain_broad_pattern
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
@@ -25,10 +25,10 @@ EXAMPLES = YAML.findall(TEXT)
 def test_an_example_is_read(example, tmp_path):
     path = tmp_path / "agent.yaml"
     path.write_text(example, encoding="utf-8")
-    assert read_agent(path, {}).tools
+    assert load_agent_spec(path, {}).tools
 
 
-@pytest.mark.parametrize("block", [ShellTool, CommandTool, PythonTool, McpTool])
+@pytest.mark.parametrize("block", [ShellToolSpec, CommandToolSpec, PythonToolSpec, McpToolSpec])
 def test_every_setting_is_on_the_page(block):
     # What is done after a crash is told with the turns.
     fields = set(block.model_fields) - {"on_interrupt"}
@@ -36,19 +36,23 @@ def test_every_setting_is_on_the_page(block):
 
 
 def test_names_and_numbers_of_the_page_are_those_of_the_code():
-    from trimtab.agent.tools.mcp_server import START
-    from trimtab.agent.tools.mcp_stdio import MESSAGE
+    from trimtab.agent.tools.mcp import MCP_START_TIMEOUT_S
+    from trimtab.agent.tools.mcp_transport import MAX_MCP_MESSAGE_BYTES
 
     told = re.sub(r"\s+", " ", TEXT)
-    for name in (*HARMLESS, *(f"{name}={value}" for name, value in FIXED.items()), *CHECKED):
+    for name in (
+        *INHERITED_VARIABLES,
+        *(f"{name}={value}" for name, value in FIXED_TOOL_VARIABLES.items()),
+        *CHECKED_SCHEMA_KEYWORDS,
+    ):
         assert f"`{name}`" in told
     for said in (
-        f"{GRACE:g} seconds later it is killed",
-        f"prints {FLOOD:,} times as much is stopped",
-        f"has {START:g} seconds to start",
-        f"more than {MESSAGE:,} bytes is not taken",
-        f"`max_output_bytes` ({ShellTool.model_fields['max_output_bytes'].default:,})",
-        f"`timeout` seconds ({ShellTool.model_fields['timeout'].default:g})",
+        f"{TERMINATION_GRACE_S:g} seconds later it is killed",
+        f"prints {MAX_OUTPUT_FACTOR:,} times as much is stopped",
+        f"has {MCP_START_TIMEOUT_S:g} seconds to start",
+        f"more than {MAX_MCP_MESSAGE_BYTES:,} bytes is not taken",
+        f"`max_output_bytes` ({ShellToolSpec.model_fields['max_output_bytes'].default:,})",
+        f"`timeout` seconds ({ShellToolSpec.model_fields['timeout'].default:g})",
     ):
         assert said in told
 
@@ -69,7 +73,7 @@ def test_every_example_of_a_shell_allows_just_what_it_seems_to():
         for pattern in block.get("allow", [])
     ]
     assert len(found) > 10
-    assert [pattern for pattern in found if broad(pattern)] == []
+    assert [pattern for pattern in found if explain_broad_pattern(pattern)] == []
 
 
 ROW = re.compile(r"^\| `([^`]+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
@@ -78,10 +82,10 @@ ROWS = ROW.findall(TEXT.partition("### Patterns")[2])
 
 @pytest.mark.parametrize(("pattern", "runs", "asks"), ROWS)
 def test_the_table_of_patterns_is_true(pattern, runs, asks):
-    rules = Rules(default="ask", allow=(pattern,), by_command=True)
+    rules = PermissionRules(default="ask", allow=(pattern,), is_shell=True)
     for cell, permission in ((runs, "allow"), (asks.partition(":")[0], "ask")):
         for line in re.findall(r"`([^`]+)`", cell):
-            assert judge(rules, line).permission == permission, line
+            assert decide_permission(rules, line).permission == permission, line
 
 
 def test_the_table_of_patterns_is_there():
@@ -92,5 +96,5 @@ def test_the_programs_that_are_known_are_those_of_the_page():
     told = re.sub(r"\s+", " ", TEXT.partition("Known to only read are ")[2].partition(".\n")[0])
     plain, _, git = told.partition("; and of `git` ")
     names = [*re.findall(r"`([^`]+)`", plain), *(f"git {x}" for x in re.findall(r"`([^`]+)`", git))]
-    known = {" ".join(head) for head, program in KNOWN.items() if not program.runs}
+    known = {" ".join(head) for head, program in READ_ONLY_USAGES.items() if not program.runs_code}
     assert sorted(names) == sorted(known)

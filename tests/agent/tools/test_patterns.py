@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.agent.commands import commands_of
-from trimtab.agent.harmless import doubt
-from trimtab.agent.patterns import pattern_of
-from trimtab.agent.permissions import Rules, judge
-from trimtab.agent.readers import KNOWN
+from trimtab.agent.tools.permissions.read_only_check import explain_not_read_only
+from trimtab.agent.tools.permissions.read_only_programs import READ_ONLY_USAGES
+from trimtab.agent.tools.permissions.rules import PermissionRules, decide_permission
+from trimtab.agent.tools.permissions.shell_parser import parse_shell_line
+from trimtab.agent.tools.permissions.shell_patterns import parse_shell_pattern
 
 
 def allows(pattern: str, line: str) -> bool:
@@ -16,7 +16,7 @@ def allows(pattern: str, line: str) -> bool:
 
 
 def verdict(pattern, line):
-    return judge(Rules(default="ask", allow=(pattern,), by_command=True), line)
+    return decide_permission(PermissionRules(default="ask", allow=(pattern,), is_shell=True), line)
 
 
 @pytest.mark.parametrize("pattern", ["git diff*", "git diff *"])
@@ -142,19 +142,23 @@ def test_what_is_not_known_to_only_read_is_not_meant_by_a_star(pattern, line):
 
 
 def test_a_program_that_is_not_known_gets_nothing_piped_into_it():
-    rules = Rules(default="ask", allow=("sh -s", "cat *", "tail *", "make"), by_command=True)
-    assert judge(rules, "make | tail -1").permission == "allow"
-    assert judge(rules, "cat x | sh -s").permission == "ask"
-    assert judge(rules, "cat x |\n sh -s").permission == "ask"
-    assert judge(rules, "cat x | tail -1; sh -s").permission == "allow"
+    rules = PermissionRules(
+        default="ask", allow=("sh -s", "cat *", "tail *", "make"), is_shell=True
+    )
+    assert decide_permission(rules, "make | tail -1").permission == "allow"
+    assert decide_permission(rules, "cat x | sh -s").permission == "ask"
+    assert decide_permission(rules, "cat x |\n sh -s").permission == "ask"
+    assert decide_permission(rules, "cat x | tail -1; sh -s").permission == "allow"
 
 
 def test_after_a_cd_only_what_reads_by_itself_is_allowed():
-    rules = Rules(default="ask", allow=("cd *", "cat *", "git log *", "./x"), by_command=True)
-    assert judge(rules, "cd src && cat a.py").permission == "allow"
-    assert judge(rules, "cd src && git log").permission == "ask"
-    assert judge(rules, "cd src && ./x").permission == "ask"
-    assert judge(rules, "git log; ./x").permission == "allow"
+    rules = PermissionRules(
+        default="ask", allow=("cd *", "cat *", "git log *", "./x"), is_shell=True
+    )
+    assert decide_permission(rules, "cd src && cat a.py").permission == "allow"
+    assert decide_permission(rules, "cd src && git log").permission == "ask"
+    assert decide_permission(rules, "cd src && ./x").permission == "ask"
+    assert decide_permission(rules, "git log; ./x").permission == "allow"
 
 
 @pytest.mark.parametrize("line", ["cd", "cd ..", "cd /", "cd ~", "cd $X", "cd s*", "cd a b"])
@@ -215,8 +219,8 @@ def test_what_runs_the_tests_of_the_folder_has_to_be_named():
     ],
 )
 def test_it_is_said_why_a_pattern_that_matches_does_not_allow(pattern, line, why):
-    rules = Rules(default="ask", allow=("ls", pattern), by_command=True)
-    assert judge(rules, line).why == f"the pattern {pattern!r} does not allow it: {why}"
+    rules = PermissionRules(default="ask", allow=("ls", pattern), is_shell=True)
+    assert decide_permission(rules, line).why == f"the pattern {pattern!r} does not allow it: {why}"
 
 
 def test_a_reason_is_short_however_long_the_word_is():
@@ -251,7 +255,7 @@ def test_no_abbreviation_of_an_option_that_writes_or_runs_is_known(head):
     for option in DANGEROUS[head].split():
         for size in range(1, len(option) + 1):
             short = option[:size]
-            known = KNOWN[head].long
+            known = READ_ONLY_USAGES[head].long_options
             # An abbreviation that is an option by itself means that option.
             assert short == option or short in known or doubt_of(*head, f"--{short}=x")
             assert option not in known
@@ -280,7 +284,7 @@ LETTERS = {
 
 @given(st.sampled_from(sorted(LETTERS)), st.data())
 def test_no_cluster_of_letters_hides_one_that_writes_or_runs(head, data):
-    flags = data.draw(st.text(st.sampled_from(KNOWN[head].flags or "x"), max_size=3))
+    flags = data.draw(st.text(st.sampled_from(READ_ONLY_USAGES[head].flags or "x"), max_size=3))
     letter = data.draw(st.sampled_from(LETTERS[head]))
     value = data.draw(st.sampled_from(["", "x", "1", "=x"]))
     assert doubt_of(*head, f"-{flags}{letter}{value}", "x")
@@ -327,8 +331,8 @@ def test_sed_only_shows_and_replaces(script):
 
 
 def doubt_of(*words: str) -> str | None:
-    (command,) = commands_of(" ".join(f"'{word}'" for word in words))
-    return doubt(command)
+    (command,) = parse_shell_line(" ".join(f"'{word}'" for word in words))
+    return explain_not_read_only(command)
 
 
 TEXTS = st.text(st.sampled_from("ab*?[]/.-=~ "), max_size=8)
@@ -337,5 +341,5 @@ TEXTS = st.text(st.sampled_from("ab*?[]/.-=~ "), max_size=8)
 @given(TEXTS, TEXTS)
 def test_a_pattern_is_read_whatever_it_is_and_a_star_more_never_matches_less(text, line):
     texts = tuple(line.split())
-    if pattern_of(text).matches(texts):
-        assert pattern_of(f"{text} *").matches(texts)
+    if parse_shell_pattern(text).matches(texts):
+        assert parse_shell_pattern(f"{text} *").matches(texts)

@@ -57,41 +57,43 @@ async def pid_in(file: Path) -> int:
 
 async def test_both_streams_come_in_order_with_the_exit_status_last(tmp_path):
     ran = await run("echo one; echo two >&2; echo three; exit 3", tmp_path)
-    assert ran.told() == "one\ntwo\nthree\n[exit status 3]"
+    assert ran.describe() == "one\ntwo\nthree\n[exit status 3]"
 
 
 async def test_a_program_that_says_nothing_is_told_so(tmp_path):
-    assert (await run("true", tmp_path)).told() == "[no output]"
-    assert (await run("kill -9 $$", tmp_path)).told() == "[ended by signal SIGKILL]"
+    assert (await run("true", tmp_path)).describe() == "[no output]"
+    assert (await run("kill -9 $$", tmp_path)).describe() == "[ended by signal SIGKILL]"
 
 
 async def test_there_is_no_input_and_no_terminal(tmp_path):
     assert (
         await run("cat; echo read; (: < /dev/tty) 2>/dev/null || echo none", tmp_path)
-    ).told() == ("read\nnone")
+    ).describe() == ("read\nnone")
 
 
 async def test_a_program_that_never_ends_is_stopped_and_what_it_said_is_kept(tmp_path):
     ran = await run("echo begun; sleep 1000", tmp_path, timeout=0.3)
     assert (
-        ran.told()
+        ran.describe()
         == "begun\n[stopped: it had not ended after 0.3 seconds (`timeout` in agent.yaml)]"
     )
 
 
 async def test_one_that_does_not_want_to_end_is_ended(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "GRACE", 0.2)
-    monkeypatch.setattr(module.end_group, "__defaults__", (0.2,))
+    monkeypatch.setattr(module, "TERMINATION_GRACE_S", 0.2)
+    monkeypatch.setattr(module.terminate_process_group, "__defaults__", (0.2,))
     file = tmp_path / "pid"
     ran = await run("trap '' TERM; echo $$ > pid; while :; do sleep 1; done", tmp_path, timeout=0.3)
-    assert ran.stopped
+    assert ran.stop_reason
     assert not alive(await pid_in(file))
 
 
 async def test_an_orphan_that_holds_the_pipe_does_not_hold_the_call(tmp_path):
     begun = time.monotonic()
     ran = await run("sleep 1000 & echo $! > pid; echo done", tmp_path)
-    assert ran.told() == "done\n[what it left running in the background was ended with the call]"
+    assert (
+        ran.describe() == "done\n[what it left running in the background was ended with the call]"
+    )
     assert time.monotonic() - begun < WAIT / 2
     pid = await pid_in(tmp_path / "pid")
     await until(lambda: not alive(pid))
@@ -106,8 +108,8 @@ async def test_one_that_got_away_is_not_waited_for_even_if_it_prints_on(tmp_path
     ran = await run(f"setsid {python} & until test -s pid; do :; done; echo done", tmp_path)
     pid = await pid_in(file)
     try:
-        assert ran.stopped is None
-        assert ran.status == 0
+        assert ran.stop_reason is None
+        assert ran.exit_status == 0
     finally:
         # Its pipe is closed: it may have ended by itself.
         if alive(pid):
@@ -119,16 +121,16 @@ async def test_what_is_printed_at_the_very_end_is_read(tmp_path):
         ran = await run(
             "head -c 60000 /dev/zero | tr '\\0' x; echo end", tmp_path, max_output_bytes=100
         )
-        assert ran.text.endswith("xend\n")
-        assert "59,904 bytes left out" in ran.text
+        assert ran.output.endswith("xend\n")
+        assert "59,904 bytes left out" in ran.output
 
 
 async def test_a_flood_is_stopped_and_told(tmp_path):
     ran = await run("yes", tmp_path, max_output_bytes=1_000)
-    assert ran.stopped is not None
-    assert ran.stopped.startswith("stopped: it had printed 1,0")
-    assert "write to a file" in ran.stopped
-    assert len(ran.text) < 1_200
+    assert ran.stop_reason is not None
+    assert ran.stop_reason.startswith("stopped: it had printed 1,0")
+    assert "write to a file" in ran.stop_reason
+    assert len(ran.output) < 1_200
 
 
 async def test_on_cancellation_nothing_is_left_running(tmp_path):
@@ -152,7 +154,7 @@ async def test_cancelled_twice_it_does_not_wait_for_the_program_to_agree(tmp_pat
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert time.monotonic() - begun < module.GRACE
+    assert time.monotonic() - begun < module.TERMINATION_GRACE_S
     await until(lambda: not alive(pid))
 
 
@@ -175,5 +177,5 @@ async def test_calls_run_side_by_side(tmp_path):
     async with asyncio.timeout(WAIT):
         first = run("until test -e b; do sleep 0.01; done; touch a; echo first", tmp_path)
         second = run("touch b; until test -e a; do sleep 0.01; done; echo second", tmp_path)
-        told = [each.told() for each in await asyncio.gather(first, second)]
+        told = [each.describe() for each in await asyncio.gather(first, second)]
     assert told == ["first", "second"]

@@ -5,9 +5,9 @@ import os
 import pytest
 
 from tests.agent.tools.asking import Person, block, box, call, failure, invocation
-from trimtab.agent.permissions import REFUSED
-from trimtab.agent.tools.environment import FIXED, HARMLESS
-from trimtab.agent.tools.unusable import ToolUnusable
+from trimtab.agent.environment import FIXED_TOOL_VARIABLES, INHERITED_VARIABLES
+from trimtab.agent.tools.errors import UnusableToolError
+from trimtab.agent.tools.permissions.rules import USER_REFUSED_TEXT
 
 pytestmark = pytest.mark.anyio
 SECRETS = {
@@ -30,7 +30,15 @@ async def seen(tmp_path, **own):
 @pytest.mark.process
 async def test_no_secret_is_inherited(tmp_path):
     names = set(await seen(tmp_path))
-    assert names <= {*HARMLESS, *FIXED, "LC_ALL", "PWD", "OLDPWD", "SHLVL", "_"}
+    assert names <= {
+        *INHERITED_VARIABLES,
+        *FIXED_TOOL_VARIABLES,
+        "LC_ALL",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "_",
+    }
     assert not names & {
         "ANTHROPIC_API_KEY",
         "DATABASE_URL",
@@ -62,7 +70,9 @@ async def test_it_runs_in_its_folder_beside_the_file(tmp_path):
 
 
 async def test_a_folder_that_is_not_there_is_said_at_once(tmp_path):
-    with pytest.raises(ToolUnusable, match=r"tools\.shell: cwd 'work' is no folder .* make it"):
+    with pytest.raises(
+        UnusableToolError, match=r"tools\.shell: cwd 'work' is no folder .* make it"
+    ):
         async with box(tmp_path, shell=block("shell", cwd="work")):
             pass
 
@@ -85,8 +95,8 @@ async def test_a_command_that_begins_with_a_dash_is_no_option(tmp_path):
 async def test_what_is_no_command_is_answered_without_asking_anybody(tmp_path, arguments, said):
     person = Person()
     async with box(tmp_path, person, shell=block("shell")) as (shell,):
-        assert shell.permit is not None
-        assert await shell.permit(invocation(shell, arguments)) == said
+        assert shell.check_permission is not None
+        assert await shell.check_permission(invocation(shell, arguments)) == said
         assert await failure(shell, **arguments) == said
     assert person.asked == []
 
@@ -94,9 +104,9 @@ async def test_what_is_no_command_is_answered_without_asking_anybody(tmp_path, a
 async def test_a_shell_asks_where_its_block_says_nothing(tmp_path):
     person = Person("no")
     async with box(tmp_path, person, shell=block("shell", allow=["git status*"])) as (shell,):
-        assert shell.permit is not None
-        for command, answer in {"git status -s": None, "git push": REFUSED}.items():
-            assert await shell.permit(invocation(shell, {"command": command})) == answer
+        assert shell.check_permission is not None
+        for command, answer in {"git status -s": None, "git push": USER_REFUSED_TEXT}.items():
+            assert await shell.check_permission(invocation(shell, {"command": command})) == answer
     assert [each.text for each in person.asked] == ["git push"]
 
 

@@ -5,12 +5,12 @@ import os
 import pytest
 
 from tests.agent.tools.asking import Person, block, box
-from trimtab.agent.permissions import REFUSED
-from trimtab.agent.tools.unusable import ToolUnusable
+from trimtab.agent.tools.errors import UnusableToolError
+from trimtab.agent.tools.permissions.rules import USER_REFUSED_TEXT
 from trimtab.session import Session
-from trimtab.session.happenings import ToolBegan, ToolEnded
+from trimtab.session.events import ToolFinished, ToolStarted
 from trimtab.session.turn import run_turn
-from trimtab.testing import Call, MemoryStore, ScriptedProvider
+from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ async def acted(tools, *calls, dialect="anthropic", model="claude-sonnet-4-5"):
     provider = ScriptedProvider(dialect, [list(calls), "Done."])
     told = []
     says = {"role": "user", "content": "Go."}
-    await run_turn(session, provider, tools, says=says, tell=told.append)
+    await run_turn(session, provider, tools, message=says, on_event=told.append)
     return told
 
 
@@ -49,32 +49,34 @@ async def test_every_kind_of_tool_works_in_a_turn_of_every_dialect(tmp_path, dia
     async with box(tmp_path, **tools) as made:
         told = await acted(
             made,
-            Call(name="shell", arguments={"command": "echo hi"}),
-            Call(name="greet", arguments={"name": "Ada"}),
-            Call(name="double", arguments={"n": 21}),
+            ScriptedCall(name="shell", arguments={"command": "echo hi"}),
+            ScriptedCall(name="greet", arguments={"name": "Ada"}),
+            ScriptedCall(name="double", arguments={"n": 21}),
             dialect=dialect,
             model=model,
         )
     ended = {
-        each.call.name: (each.text, each.is_error) for each in told if isinstance(each, ToolEnded)
+        each.call.name: (each.text, each.is_error)
+        for each in told
+        if isinstance(each, ToolFinished)
     }
     assert ended == {"shell": ("hi", False), "greet": ("hello Ada", False), "double": ("42", False)}
 
 
 async def test_a_call_that_is_not_allowed_never_begins_and_its_result_says_why(tmp_path):
     async with box(tmp_path, Person("no"), shell=block("shell")) as made:
-        told = await acted(made, Call(name="shell", arguments={"command": "touch here"}))
-    assert not [each for each in told if isinstance(each, ToolBegan)]
-    (ended,) = [each for each in told if isinstance(each, ToolEnded)]
-    assert (ended.text, ended.is_error) == (REFUSED, True)
+        told = await acted(made, ScriptedCall(name="shell", arguments={"command": "touch here"}))
+    assert not [each for each in told if isinstance(each, ToolStarted)]
+    (ended,) = [each for each in told if isinstance(each, ToolFinished)]
+    assert (ended.text, ended.is_error) == (USER_REFUSED_TEXT, True)
     assert not os.listdir(tmp_path)  # noqa: PTH208 - as plain as it gets
 
 
 @pytest.mark.process
 async def test_a_failure_is_told_in_its_own_words_and_marked(tmp_path):
     async with box(tmp_path, shell=block("shell", permission="allow", timeout=0.2)) as made:
-        told = await acted(made, Call(name="shell", arguments={"command": "sleep 100"}))
-    (ended,) = [each for each in told if isinstance(each, ToolEnded)]
+        told = await acted(made, ScriptedCall(name="shell", arguments={"command": "sleep 100"}))
+    (ended,) = [each for each in told if isinstance(each, ToolFinished)]
     assert ended.is_error
     assert ended.text == "[stopped: it had not ended after 0.2 seconds (`timeout` in agent.yaml)]"
 
@@ -92,15 +94,15 @@ async def test_the_time_limit_of_the_turn_leaves_room_for_the_tools_own(tmp_path
 
 
 async def test_two_tools_of_one_name_are_refused(tmp_path):
-    from trimtab.agent import toolbox
+    from trimtab.agent.tools import toolbox
 
     async with box(tmp_path, shell=block("shell")) as (shell,):
-        with pytest.raises(ToolUnusable, match=r"tools\.shell: two tools have this name"):
-            toolbox._refuse_twins([shell, shell])
+        with pytest.raises(UnusableToolError, match=r"tools\.shell: two tools have this name"):
+            toolbox._refuse_duplicate_names([shell, shell])
 
 
 async def test_the_first_block_that_cannot_be_used_is_the_one_that_is_told(tmp_path):
     tools = {name: block("shell", cwd=f"no-{name}") for name in ("second", "first")}
-    with pytest.raises(ToolUnusable, match=r"^tools\.second: cwd 'no-second' is no folder"):
+    with pytest.raises(UnusableToolError, match=r"^tools\.second: cwd 'no-second' is no folder"):
         async with box(tmp_path, **tools):
             pass

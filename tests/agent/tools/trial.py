@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from tests.serve.processes import Serving, serving
-from trimtab.testing.server.serving import Served
-from trimtab.testing.server.simulator import Simulator
+from trimtab.testing.server.local_server import ServedSimulator
+from trimtab.testing.server.simulator import ProviderSimulator
 
 Lines = Sequence[tuple[str, str]]
 """Each with the tool that gets it."""
@@ -105,7 +105,9 @@ class Trial:
 class Stage:
     """A folder to work in, and all around it that must stay as it is."""
 
-    def __init__(self, root: Path, model: Served, tools: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self, root: Path, model: ServedSimulator, tools: Mapping[str, Mapping[str, Any]]
+    ) -> None:
         self.root, self.work, self.away = root, root / "work", root / "away"
         self.simulator = model.simulator
         for name in ("agent", "away", "bin", "home/.ssh", "marks", "tmp", "work"):
@@ -204,9 +206,9 @@ async def _ask(server: Serving, says: str) -> None:
         assert await client.session("helper", "one").ask(says) == "Done."
 
 
-def _told(simulator: Simulator) -> list[str]:
+def _told(simulator: ProviderSimulator) -> list[str]:
     """What the model was told of each call, in the order in which it made them."""
-    messages = simulator.records.all[-1].body["messages"]
+    messages = simulator.records.requests[-1].body["messages"]
     parts = [
         part for each in messages if isinstance(each["content"], list) for part in each["content"]
     ]

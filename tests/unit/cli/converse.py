@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests.conversations import calls, prose, result, said, ticking, user
 from trimtab.cli.app import app
-from trimtab.core.event import canonical
+from trimtab.log.event import dump_canonical_json
 from trimtab.session import Session
 
 TURNS = 40
@@ -42,7 +42,7 @@ async def converse(store, name) -> Kept:
     )
 
     async def request(**options):
-        made = canonical(await talk.request(**options))
+        made = dump_canonical_json(await talk.request(**options))
         assert talk.window.last_call is not None
         kept.requests[talk.window.last_call.seq] = made
 
@@ -58,7 +58,7 @@ async def converse(store, name) -> Kept:
         if turn == 20:
             await talk.configure(model="gpt-4.1", dialect="openai_chat", tools=[TOOL])
         if turn == 30:
-            await talk.configure(policy="layered", context={"max_history_tokens": 600})
+            await talk.configure(policy="layered", limits={"max_history_tokens": 600})
         if turn == 25:
             await talk.add(user("Never mind."))
             await talk.rewind(talk.window.seq - 1)

@@ -13,7 +13,7 @@ ELSEWHERE = {"schema": "agent"}
 COMMANDS = {
     name: command
     for name, later in getattr(get_command(app), "commands", {}).items()
-    if not hasattr(command := later.loaded(), "commands")
+    if not hasattr(command := later.load_command(), "commands")
 }
 
 

@@ -84,7 +84,7 @@ def test_an_agents_database_that_is_not_set_is_named(folder):
 
 @pytest.mark.process
 def test_psycopg_is_imported_by_nothing_else():
-    modules = "trimtab, trimtab.cli.app, trimtab.stores.store, trimtab.testing"
+    modules = "trimtab, trimtab.cli.app, trimtab.stores.base, trimtab.testing"
     code = f"import sys, {modules}; sys.exit('psycopg' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

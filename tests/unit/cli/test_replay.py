@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from tests.unit.replay.talk import record, wires
 from trimtab import Context
 from trimtab.cli.app import app
-from trimtab.cli.setups import setups_of, tokens_of
+from trimtab.cli.replay import parse_setups, parse_token_count
 
 
 @pytest.fixture
@@ -214,11 +214,13 @@ def test_what_session_export_writes_is_replayed(tmp_path):
     ("text", "tokens"), [("200k", 200_000), ("1M", 1_000_000), ("1.5k", 1_500), ("64_000", 64_000)]
 )
 def test_windows_are_typed_as_people_do(text, tokens):
-    assert tokens_of(text) == tokens
+    assert parse_token_count(text) == tokens
 
 
 def test_a_policy_carries_its_goal_and_its_marks():
-    one, two, three = setups_of("auto:cost,layered:naive,auto", goal="quality", window=9, model="m")
+    one, two, three = parse_setups(
+        "auto:cost,layered:naive,auto", goal="quality", window=9, model="m"
+    )
     assert one.options == {
         "policy": "auto",
         "goal": "cost",

@@ -14,12 +14,12 @@ from rich.console import Console
 
 from tests.conversations import prose, ticking, user
 from tests.unit.cli.converse import HIDDEN, TURNS, answer, session
-from trimtab.cli.session_show import show_list, show_view
-from trimtab.cli.session_view import view
-from trimtab.core.event import canonical
+from trimtab.cli.session.display import print_session_list, print_session_view
+from trimtab.cli.session.view import build_session_view
+from trimtab.log.event import dump_canonical_json
 from trimtab.session import Session
+from trimtab.stores.base import StoredSession
 from trimtab.stores.files import FileStore
-from trimtab.stores.store import Stored
 
 
 def test_a_past_request_is_printed_byte_for_byte_as_it_was_returned(kept):
@@ -140,15 +140,15 @@ def test_a_call_without_a_reply_is_waited_for_only_while_one_may_come(tmp_path):
 @pytest.mark.parametrize("width", [80, 120])
 def test_what_is_shown_fits_a_terminal(kept, width):
     async def look():
-        return await view(FileStore(kept.root), "alpha", 10)
+        return await build_session_view(FileStore(kept.root), "alpha", 10)
 
     console = Console(width=width, force_terminal=True, record=True, file=StringIO())
     with console.file:
-        show_view(asyncio.run(look()), console, [])
-        one = Stored(
+        print_session_view(asyncio.run(look()), console, [])
+        one = StoredSession(
             session="x" * 36, position=1_234_567, messages=612_345, updated=0, parent="y" * 36
         )
-        show_list([one], console)
+        print_session_list([one], console)
         plain = console.export_text(clear=False)
     assert max(len(line) for line in plain.splitlines()) <= width
     assert "m" in plain
@@ -223,7 +223,7 @@ def test_a_search_without_a_match_says_so(kept):
 
 def test_a_policy_of_the_callers_own_is_not_needed(tmp_path):
     def mine(window, budget):
-        from trimtab.core.plan import Decision
+        from trimtab.policy.plan import Decision
 
         return Decision()
 
@@ -231,7 +231,7 @@ def test_a_policy_of_the_callers_own_is_not_needed(tmp_path):
         store = FileStore(tmp_path, fsync=False)
         talk = await Session.create(store, "own", model="gpt-4o", policy=mine)
         await talk.add(user("hello"))
-        made = canonical(await talk.request())
+        made = dump_canonical_json(await talk.request())
         await store.close()
         return made
 

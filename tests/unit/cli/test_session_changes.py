@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from tests.unit.cli.converse import HIDDEN, answer, session
-from trimtab.cli.chat.history import history_file
-from trimtab.cli.chat.keyboard import history_in
-from trimtab.cli.storing import Doing, waiting
+from trimtab.cli.chat.input_history import locate_history_file
+from trimtab.cli.chat.keyboard import open_input_history
+from trimtab.cli.store_command import ProgressStatus, show_progress_if_slow
 
 
 @contextmanager
@@ -106,17 +106,17 @@ def test_a_file_that_cannot_be_written_or_read_is_named(kept, tmp_path):
 
 
 def test_whoever_waits_is_told_what_for(capfd, monkeypatch):
-    monkeypatch.setattr("trimtab.cli.storing.PATIENCE", 0)
+    monkeypatch.setattr("trimtab.cli.store_command.PROGRESS_DELAY_S", 0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     started = threading.Event()
-    monkeypatch.setattr(Doing, "start", lambda told: (Doing_start(told), started.set()))
-    with waiting("exporting alpha") as told:
+    monkeypatch.setattr(ProgressStatus, "start", lambda told: (Doing_start(told), started.set()))
+    with show_progress_if_slow("exporting alpha") as told:
         assert started.wait(10)
-        told.count(1_000, 5_000, "lines")
+        told.show_count(1_000, 5_000, "lines")
     assert "exporting alpha" in capfd.readouterr().err
 
 
-Doing_start = Doing.start
+Doing_start = ProgressStatus.start
 
 
 def test_a_failed_export_leaves_the_file_as_it_was(kept, tmp_path):
@@ -181,10 +181,10 @@ def test_an_export_is_for_its_owner_alone(kept, tmp_path):
 
 
 def test_what_is_erased_or_deleted_leaves_the_lines_that_were_typed(own):
-    history = history_in({"XDG_STATE_HOME": f"{own}-state"})
+    history = open_input_history({"XDG_STATE_HOME": f"{own}-state"})
     for line in ("Question 0: where is symbol_0?", "Question 1: where is symbol_1?", "another"):
         history.append_string(line)
-    path = history_file({"XDG_STATE_HOME": f"{own}-state"})
+    path = locate_history_file({"XDG_STATE_HOME": f"{own}-state"})
     handle = answer("search", "alpha", "Question 0", store=own).partition(":")[0]
     answer("erase", "alpha", handle, "--yes", store=own)
     assert [b"symbol_0" in path.read_bytes(), b"symbol_1" in path.read_bytes()] == [False, True]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from trimtab.cli import version as told
+from trimtab.cli import installed_packages as told
 from trimtab.cli.app import app
 
 PROJECT = Path(__file__).parents[3] / "pyproject.toml"
@@ -42,15 +42,15 @@ def test_a_missing_package_is_said_with_the_command_that_brings_it(monkeypatch):
         return version(name)
 
     monkeypatch.setattr(told, "version", without)
-    assert "- openai     missing: pip install 'trimtab[openai]'" in told.build()
+    assert "- openai     missing: pip install 'trimtab[openai]'" in told.describe_installation()
 
 
-@pytest.mark.parametrize("extra", told.EXTRAS)
+@pytest.mark.parametrize("extra", told.PACKAGES_BY_EXTRA)
 def test_the_packages_of_an_extra_are_those_that_it_declares(extra):
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
     declared = project["optional-dependencies"][extra]
     own = {_bare(line) for line in declared if not line.startswith("trimtab")}
-    assert {_bare(name) for name in told.EXTRAS[extra]} == own
+    assert {_bare(name) for name in told.PACKAGES_BY_EXTRA[extra]} == own
 
 
 def _bare(requirement):

@@ -179,7 +179,7 @@ def test_asking_for_one_reply_is_nothing_wrong():
 
 def test_a_tokenizer_that_nobody_knows_is_refused_with_the_choices():
     with pytest.raises(ValueError, match="unknown tokenizer 'bogus'; choose one of cl100k_base"):
-        Context("gpt-4o", entry={"tokenizer": "bogus"})
+        Context("gpt-4o", model_info={"tokenizer": "bogus"})
 
 
 def test_two_user_messages_in_a_row_are_one_for_servers_that_refuse_them():
@@ -234,7 +234,7 @@ def test_cache_marks_can_be_switched_off():
 @pytest.mark.parametrize("style", ["none", "automatic"])
 def test_no_marks_are_written_for_a_cache_that_is_said_to_have_none(style):
     entry = {"cache_style": style}
-    context = Context("claude-sonnet-4-5", system="Be brief.", entry=entry)
+    context = Context("claude-sonnet-4-5", system="Be brief.", model_info=entry)
     assert marks(context) == 0
     assert marks(Context.load(context.dump())) == 0
 

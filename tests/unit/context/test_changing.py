@@ -25,10 +25,10 @@ from tests.replies import (
     claude_reply,
 )
 from tests.unit.context.start import READ, kinds
-from trimtab import CannotFit, Context, Erased, check
-from trimtab.core.event import Call, Edit, Outcome, Usage
-from trimtab.core.forgetting import Forgotten
-from trimtab.core.plan import Decision, Plan
+from trimtab import CannotFit, Context, ErasedError, check
+from trimtab.errors import EvictedError
+from trimtab.log.event import CallOutcome, Edit, ModelCall, Usage
+from trimtab.policy.plan import Decision, Plan
 
 
 def test_a_rewind_by_handle_goes_back_to_behind_that_message():
@@ -48,7 +48,7 @@ def test_a_rewind_beyond_the_log_is_refused(to):
 def test_a_fork_shares_the_past_and_nothing_after():
     context = chat()
     context.add(user("one"))
-    fork = context.fork(name="parent")
+    fork = context.fork(parent_name="parent")
     context.add(user("two"))
     fork.add(user("three"))
     assert contents(context.request()) == ["one", "two"]
@@ -127,11 +127,11 @@ def test_a_change_of_model_takes_its_entry_and_dialect():
 def test_what_is_set_already_is_not_set_again():
     context = claude(system="Be brief.", tools=[READ])
     talk(context, 2)
-    count, version = len(context.events), context.window.version
+    count, version = len(context.events), context.window.accounting.prefix_version
     context.configure(tools=[READ], system="Be brief.", model="claude-sonnet-4-5")
     assert len(context.events) == count
-    assert context.window.version == version
-    assert not context.window.cold
+    assert context.window.accounting.prefix_version == version
+    assert not context.window.accounting.cache_is_cold
 
 
 def test_what_the_caller_changes_afterwards_is_not_what_was_set():
@@ -142,7 +142,7 @@ def test_what_the_caller_changes_afterwards_is_not_what_was_set():
     context.request()
     tool["input_schema"]["required"] = ["path"]
     params["metadata"]["user_id"] = "eve"
-    assert context.rebuild(context.window.seq)["metadata"] == {"user_id": "ada"}
+    assert context.rebuild_request(context.window.seq)["metadata"] == {"user_id": "ada"}
 
 
 @pytest.mark.parametrize("loaded", [False, True])
@@ -178,7 +178,7 @@ def test_a_wrong_change_is_refused_and_changes_nothing():
 
 
 def test_revealing_pinning_and_erasing_go_by_handle():
-    context = chat(context={"max_tool_result_tokens": 50})
+    context = chat(limits={"max_tool_result_tokens": 50})
     context.add(user("go"))
     context.add(calls("c1"))
     handle = context.add(chat_result("c1", prose(4_000)))
@@ -188,15 +188,15 @@ def test_revealing_pinning_and_erasing_go_by_handle():
     context.pin(handle)
     context.erase(handle)
     assert "[erased]" in contents(context.request())
-    with pytest.raises(Erased):
+    with pytest.raises(ErasedError):
         context.recall(handle)
 
 
 def test_a_policy_of_ones_own_is_a_function():
     def newest(window, budget):
-        first = next(iter(window.groups))
+        first = next(iter(window.conversation.groups))
         drop = Edit(op="drop", first=first.first, last=first.last, why="mine")
-        return Decision(edits=(drop,), note={"seen": len(window.groups)})
+        return Decision(edits=(drop,), note={"seen": len(window.conversation.groups)})
 
     context = chat(newest)
     context.add(user("one " * 50))
@@ -206,7 +206,7 @@ def test_a_policy_of_ones_own_is_a_function():
         "two",
     ]
     call = context.events[-1].body
-    assert isinstance(call, Call)
+    assert isinstance(call, ModelCall)
     assert call.note == {"seen": 2}
     assert context.window.settings.policy.endswith("newest")
 
@@ -257,7 +257,7 @@ def test_two_tokenizers_of_one_name_are_two(pair):
     name = context.window.settings.counter
     assert name.endswith("#2")
     again = Context.load(context.dump(), tokenizer=other)
-    assert (again.window.tokens, again.options.counter().name) == (508, name)
+    assert (again.window.tokens, again.options.build_counter().name) == (508, name)
     again.configure(tokenizer=counting(2) if "count" in name else lambda text: len(text) // 2)
     assert again.window.tokens == 1_008
     context.configure(tokenizer=None)
@@ -280,31 +280,31 @@ def test_the_same_tokenizer_is_not_set_again():
 
 
 def test_decide_and_apply_are_what_request_does():
-    one, other = chat(context={"max_history_tokens": 50}), chat(context={"max_history_tokens": 50})
+    one, other = chat(limits={"max_history_tokens": 50}), chat(limits={"max_history_tokens": 50})
     for context in (one, other):
         for number in range(3):
             context.add(user(prose(400, f"{number}")))
-    one.apply(one.repairs())
+    one.apply(one.build_repair_events())
     count = len(one.events)
-    decided = one.decide()
+    decided = one.decide_edits()
     assert len(one.events) == count
     one.apply(decided)
-    one.apply([one.call()])
-    assert one.render() == other.request()
+    one.apply([one.build_call_event()])
+    assert one.render_request() == other.request()
     assert one.dump() == other.dump()
 
 
 def test_a_step_lets_a_call_pass_that_was_made_elsewhere():
     context = chat()
     context.add(user("hi"))
-    context.step()
-    assert kinds(context) == ["Settings", "Said", "Call"]
-    assert context.window.sent == 2
+    context.record_external_call()
+    assert kinds(context) == ["Settings", "MessageAdded", "ModelCall"]
+    assert context.window.accounting.sent_through_seq == 2
 
 
 def test_nothing_can_be_rendered_before_a_call_is_recorded():
     with pytest.raises(ValueError, match="no call is recorded"):
-        chat().render()
+        chat().render_request()
 
 
 def test_what_cannot_fit_is_an_error_of_its_own():
@@ -344,8 +344,8 @@ def test_an_outcome_names_its_call_and_why_the_model_stopped():
     context.add(user("hi"))
     context.request()
     context.add(claude_reply())
-    outcome = next(e.body for e in context.events if isinstance(e.body, Outcome))
-    assert outcome == Outcome(
+    outcome = next(e.body for e in context.events if isinstance(e.body, CallOutcome))
+    assert outcome == CallOutcome(
         call=3,
         usage=Usage(input=100, output=7, cache_read=50, cache_write=30),
         stop="end_turn",
@@ -373,7 +373,7 @@ def test_a_fork_from_before_an_erasure_names_it_too():
     context.erase(handle)
     twin = context.fork(at=before)
     assert "my secret" not in "".join(twin.dump())
-    with pytest.raises(Erased, match=f"{handle} was erased"):
+    with pytest.raises(ErasedError, match=f"{handle} was erased"):
         twin.recall(handle)
 
 
@@ -423,7 +423,7 @@ def test_an_erasure_that_reaches_into_what_has_left_memory_changes_nothing():
         context.add({"role": "user", "content": [found]})
     context.checkpoint()
     before = texts(context.preview().request)
-    with pytest.raises(Forgotten):
+    with pytest.raises(EvictedError):
         context.erase(first)
     assert context.events == []
     assert texts(context.request()) == before
@@ -457,11 +457,11 @@ def test_a_pin_is_taken_off_after_a_checkpoint():
 
 def masks_all(window, budget):
     plan = Plan(window, budget)
-    for group in window.visible.values():
+    for group in window.visible_groups.values():
         for entry in group.entries():
             for part in range(len(entry.message.parts)):
                 plan.mask(entry, part, "mine")
-    return plan.decision()
+    return plan.to_decision()
 
 
 def test_no_policy_hides_what_was_asked_last():

@@ -6,7 +6,7 @@ import pytest
 
 from tests.adversary.texts import png
 from trimtab import Context, check
-from trimtab.dialects.families import family_of
+from trimtab.dialects.model_families import detect_model_family
 
 READ = {"name": "read", "description": "Read.", "input_schema": {"type": "object"}}
 BUDGET = {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
@@ -277,7 +277,7 @@ def test_thinking_that_another_maker_signed_is_not_sent_to_claude():
     ],
 )
 def test_a_models_family_is_told_by_its_name(model, family):
-    assert family_of(model) == family
+    assert detect_model_family(model) == family
 
 
 def test_parameters_of_another_provider_wait_until_its_model_is_back():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests import pictures
 from trimtab import Context
-from trimtab.core.window import Window
+from trimtab.window.window import Window
 
 
 def long_talk(messages):
@@ -19,7 +19,14 @@ def folded(context):
     """What a window tells that must not depend on how it came about."""
     window = context.window
     said = [(entry.seq, entry.message) for entry in window.entries.values()]
-    return said, window.tokens, window.bytes, window.erased, window.version, window.seq
+    return (
+        said,
+        window.tokens,
+        window.bytes,
+        window.base.erased_ranges,
+        window.accounting.prefix_version,
+        window.seq,
+    )
 
 
 def test_a_range_is_erased_in_one_fold(monkeypatch):
@@ -48,11 +55,11 @@ def test_a_log_with_many_erasures_folds_to_the_same_window():
     context.add({"role": "user", "content": "and then?"})
     context.erase("m40-m44")
     assert folded(Context.load(context.dump())) == folded(context)
-    again = Window(context.window.counters)
+    again = Window(context.window.counters_by_name)
     for event in context.events:
         again.apply(event)
     assert again.tokens == context.window.tokens
-    assert again.version == context.window.version
+    assert again.accounting.prefix_version == context.window.accounting.prefix_version
 
 
 def test_a_picture_that_is_erased_leaves_what_usage_taught_as_it_was():

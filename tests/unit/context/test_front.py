@@ -7,13 +7,13 @@ import pytest
 from tests.conversations import chat, prose, said, system, talk, use, user
 from tests.pictures import PNG_TEXT
 from trimtab import Context
-from trimtab.core.event import Call
-from trimtab.core.plan import Span
-from trimtab.core.policies import POLICIES
-from trimtab.testing.server.openai_chat import examine
-from trimtab.testing.server.options import Options
+from trimtab.log.event import ModelCall
+from trimtab.policy.plan import MessageSpan
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.testing.server.openai_chat_rules import validate_chat_request
+from trimtab.testing.server.options import ProviderSimulatorOptions
 
-STRICT = Options(template="strict")
+STRICT = ProviderSimulatorOptions(template="strict")
 NOTICE = "[conversation truncated — 6 older messages omitted]"
 KEY = "prompt_cache_breakpoint"
 
@@ -41,27 +41,27 @@ def longer(context: Context, number: int, *, tools: bool) -> list[dict[str, Any]
 
 @pytest.mark.parametrize("tools", [False, True], ids=["talk", "tools"])
 @pytest.mark.parametrize("head", ["Be brief.", ""], ids=["system", "bare"])
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_a_strict_template_takes_every_request_far_beyond_the_window(policy, head, tools):
     context = small(policy, head)
     for number in range(80):
         for request in longer(context, number, tools=tools):
-            examine(request, STRICT)
-    assert context.window.dropped or context.window.summary
+            validate_chat_request(request, STRICT)
+    assert context.window.conversation.dropped_groups or context.window.summary
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_one_turn_that_fills_the_window_many_times_is_taken_by_a_strict_template(policy):
     context = small(policy, "Be brief.")
     talk(context, 8, size=600)
     context.add(user("go"))
     for number in range(60):
-        examine(use(context, f"c{number}", prose(1_500)), STRICT)
+        validate_chat_request(use(context, f"c{number}", prose(1_500)), STRICT)
 
 
 def short(**options: Any) -> Context:
     """A context that hides all but the newest message."""
-    context = chat(context={"max_history_tokens": 30}, **options)
+    context = chat(limits={"max_history_tokens": 30}, **options)
     talk(context, 3, size=300)
     return context
 
@@ -94,9 +94,9 @@ def test_it_stands_alone_where_the_user_said_nothing():
 
 
 def test_summary_and_notice_are_one_message_of_the_users_before_an_assistants():
-    context = chat("layered", context={"max_history_tokens": 200})
+    context = chat("layered", limits={"max_history_tokens": 200})
     talk(context, 2, size=300)
-    context.add_summary("They asked twice.", span=Span(first=2, last=4))
+    context.add_summary("They asked twice.", span=MessageSpan(first=2, last=4))
     talk(context, 3, size=400, start=2)
     context.add(user("now"))
     first, second, *_ = context.request()["messages"]
@@ -134,11 +134,11 @@ def test_a_past_request_with_a_joined_message_and_a_tail_is_shown_as_it_was_sent
     context = short()
     context.add(user("now"))
     sent = context.request(volatile="It is noon.")
-    [*_, call] = [event.seq for event in context.events if isinstance(event.body, Call)]
+    [*_, call] = [event.seq for event in context.events if isinstance(event.body, ModelCall)]
     context.add(said("yes"))
     talk(context, 3, size=300, start=3)
     assert sent["messages"][0]["content"] == f"{NOTICE}\n\nnow\n\nIt is noon."
-    assert context.rebuild(call) == sent
+    assert context.rebuild_request(call) == sent
 
 
 def test_a_cache_mark_stands_behind_the_message_that_was_joined():

@@ -15,9 +15,9 @@ import pytest
 from tests.conversations import chat, claude, contents, user
 from tests.lazy import openai
 from tests.unit.context.start import READ
-from trimtab import Context, fit, given
-from trimtab.core.message import Message, Opaque, Text
-from trimtab.dialects import to_wire
+from trimtab import Context, fit, validation
+from trimtab.dialects import to_plain_dict
+from trimtab.log.message import Message, OpaqueBlock, Text
 
 pydantic = pytest.importorskip("pydantic", reason="pydantic is not installed")
 JSON = "it must be JSON: a text, a number, True, False, None, a list or a mapping"
@@ -84,12 +84,12 @@ def test_what_json_cannot_say_is_refused_where_it_is_added(value, told):
     [
         (lambda value: {"params": {"x": {"y": value}}}, "params: x.y is "),
         (lambda value: {"tools": [READ, {**READ, "x": value}]}, "tools[1]: x is "),
-        (lambda value: {"selected": [{**READ, "x": value}]}, "selected[0]: x is "),
+        (lambda value: {"turn_tools": [{**READ, "x": value}]}, "turn_tools[0]: x is "),
         (
             lambda value: {"system": [{"role": "system", "content": "x", "name": value}]},
             "system[0]: name is ",
         ),
-        (lambda value: {"entry": {"x": value}}, "entry: x is "),
+        (lambda value: {"model_info": {"x": value}}, "model_info: x is "),
     ],
 )
 def test_what_json_cannot_say_is_refused_where_it_is_set(value, told, options, place):
@@ -98,7 +98,7 @@ def test_what_json_cannot_say_is_refused_where_it_is_set(value, told, options, p
     assert words.startswith(place)
     assert told in words
     assert len(context.events) == 1
-    if "selected" not in options(value):
+    if "turn_tools" not in options(value):
         assert refused(Context, "gpt-4o", **options(value)) == words
 
 
@@ -110,7 +110,7 @@ def test_a_key_that_is_no_text_is_refused_but_for_numbers():
     context.add(user("hi"))
     request = context.request()
     assert request["logit_bias"] == {"50256": -100, "9": 1}
-    assert Context.load(context.dump()).rebuild(context.window.seq) == request
+    assert Context.load(context.dump()).rebuild_request(context.window.seq) == request
 
 
 def test_what_json_can_say_in_other_words_is_taken():
@@ -133,7 +133,7 @@ def test_what_json_can_say_in_other_words_is_taken():
             "answer": {"price": 3},
         }.items()
     )
-    assert Context.load(context.dump()).rebuild(context.window.seq) == context.request()
+    assert Context.load(context.dump()).rebuild_request(context.window.seq) == context.request()
 
 
 def test_what_an_sdk_parsed_into_anything_does_not_break_its_stream():
@@ -146,7 +146,7 @@ def test_what_an_sdk_parsed_into_anything_does_not_break_its_stream():
         {**wire, "parsed": {"total": "1.5"}}
     )
     assert event.parsed is not None
-    assert to_wire(event) == wire
+    assert to_plain_dict(event) == wire
 
 
 def test_a_system_prompt_that_the_caller_goes_on_to_change_is_as_it_was_set():
@@ -156,7 +156,7 @@ def test_a_system_prompt_that_the_caller_goes_on_to_change_is_as_it_was_set():
     request = deepcopy(context.request())
     blocks[0]["cache_control"]["ttl"] = "1h"
     blocks.append({"type": "text", "text": "T"})
-    assert context.rebuild(context.window.seq) == request
+    assert context.rebuild_request(context.window.seq) == request
     context.configure(max_output_tokens=500)
     assert context.request()["system"] == request["system"]
 
@@ -165,7 +165,7 @@ def test_what_the_caller_changes_meanwhile_does_not_enter_with_another_option():
     tools: Any = [deepcopy(READ)]
     params: Any = {"metadata": {"user_id": "ada"}}
     knobs: Any = {"tools": {"read": {"exempt": True}}}
-    context = claude(tools=tools, params=params, context=knobs)
+    context = claude(tools=tools, params=params, limits=knobs)
     before = context.window.settings
     tools.append({**READ, "name": "write"})
     tools[0]["description"] = "Changed."
@@ -181,13 +181,13 @@ def test_a_message_made_by_hand_is_taken_as_a_copy():
     data = {"type": "document", "tags": ["a"]}
     mine = Message(
         role="user",
-        parts=(Opaque(data=data), Text(text="x", extra={"marks": [1]})),
+        parts=(OpaqueBlock(data=data), Text(text="x", extra={"marks": [1]})),
         origin="anthropic",
         plain=False,
     )
-    taken = given.message(mine)
+    taken = validation.copy_message_as_json(mine)
     assert taken == mine
     data["tags"].append("b")  # pyright: ignore[reportAttributeAccessIssue] - a list
     assert taken != mine
-    wrong = Message(role="user", parts=(Opaque(data={"type": "x", "y": b"raw"}),))
-    assert refused(given.message, wrong) == f"parts[0].opaque.y is b'raw'; {JSON}"
+    wrong = Message(role="user", parts=(OpaqueBlock(data={"type": "x", "y": b"raw"}),))
+    assert refused(validation.copy_message_as_json, wrong) == f"parts[0].opaque.y is b'raw'; {JSON}"

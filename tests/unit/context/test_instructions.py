@@ -5,7 +5,7 @@ import pytest
 from tests.conversations import calls, result, said, ticking, user
 from tests.unit.context.words import filler, numbers, tokens, told
 from trimtab import Context, check
-from trimtab.core.policies import POLICIES
+from trimtab.policy.presets import POLICY_NAMES
 
 WINDOW = 16_000
 DIALECTS = ("openai_chat", "openai_responses")
@@ -62,7 +62,7 @@ def instructions_in(request):
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", sorted(POLICY_NAMES))
 def test_instructions_in_mid_conversation_keep_role_text_and_order(policy, dialect):
     context, given = started(dialect, policy), []
     for number in range(TURNS):

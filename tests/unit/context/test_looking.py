@@ -14,12 +14,12 @@ from tests.conversations import (
 )
 from tests.conversations import result as chat_result
 from tests.unit.context.start import READ
-from trimtab import Context, RequestChanged
-from trimtab.core.plan import Decision
+from trimtab import Context, RequestChangedError
+from trimtab.policy.plan import Decision
 
 
 def test_a_preview_changes_nothing_and_tells_what_would_be_hidden():
-    context = chat(context={"max_history_tokens": 50})
+    context = chat(limits={"max_history_tokens": 50})
     talk(context, 3, size=400)
     context.add(user("now"))
     before = context.dump()
@@ -44,7 +44,7 @@ def test_a_preview_uses_the_callers_own_policy_and_tokenizer():
 
 
 def test_a_past_request_is_rebuilt_exactly():
-    context = chat(context={"max_history_tokens": 100})
+    context = chat(limits={"max_history_tokens": 100})
     sent = {}
     for number in range(6):
         context.add(user(prose(200, f"{number}")))
@@ -52,7 +52,7 @@ def test_a_past_request_is_rebuilt_exactly():
         sent[context.window.seq] = request
         context.add(said("ok"))
     again = Context.load(context.dump())
-    assert {seq: again.rebuild(seq) for seq in sent} == sent
+    assert {seq: again.rebuild_request(seq) for seq in sent} == sent
     assert len({json.dumps(request) for request in sent.values()}) == 6
 
 
@@ -61,14 +61,14 @@ def test_a_past_request_with_an_erased_part_is_not_shown():
     context.add(user("secret"))
     context.request()
     context.erase("m2")
-    with pytest.raises(RequestChanged, match="cannot be shown as it was sent"):
-        context.rebuild(3)
+    with pytest.raises(RequestChangedError, match="cannot be shown as it was sent"):
+        context.rebuild_request(3)
 
 
 def test_what_is_no_call_cannot_be_rebuilt():
     context = chat()
     with pytest.raises(LookupError, match="event 1 is not a call"):
-        context.rebuild(1)
+        context.rebuild_request(1)
 
 
 def test_a_log_is_loaded_as_it_was_left():

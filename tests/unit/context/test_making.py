@@ -12,8 +12,8 @@ from tests.conversations import (
 from tests.snapshots import snapshot
 from tests.unit.context.start import READ
 from trimtab import Context
-from trimtab.core.event import Settings
-from trimtab.core.message import Message, Text
+from trimtab.log.event import Settings
+from trimtab.log.message import Message, Text
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_all_that_shapes_a_request_is_in_the_first_event():
         tools=[READ],
         policy="compact",
         goal="cost",
-        context={"max_history_tokens": 10},
+        limits={"max_history_tokens": 10},
         context_window=50_000,
         max_input_tokens=40_000,
         max_output_tokens=1_000,

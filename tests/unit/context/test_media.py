@@ -6,8 +6,8 @@ import pytest
 
 from tests.pictures import JPEG_TEXT, PDF_TEXT, PNG_TEXT, png, text
 from trimtab import Context, fit
-from trimtab.core.event import Said
-from trimtab.core.message import Media, Message
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import Media, Message
 
 CUT = text(png()[:20])
 
@@ -90,7 +90,7 @@ def test_a_history_with_a_wrong_type_is_the_same_history_when_it_comes_again():
     context.sync(history)
     context.request()
     context.sync([*history, {"role": "assistant", "content": "I see."}, said()])
-    assert len([event for event in context.events if isinstance(event.body, Said)]) == 3
+    assert len([event for event in context.events if isinstance(event.body, MessageAdded)]) == 3
 
 
 def test_pictures_that_the_provider_fetches_are_left_alone():
@@ -136,7 +136,7 @@ def test_documents_are_checked_too():
 
 
 def test_a_picture_in_a_result_that_is_cut_is_still_a_picture():
-    context = Context("claude-sonnet-4-5", policy="layered", context={"max_tool_result_tokens": 50})
+    context = Context("claude-sonnet-4-5", policy="layered", limits={"max_tool_result_tokens": 50})
     context.add({"role": "user", "content": "Look."})
     call = {"type": "tool_use", "id": "t", "name": "screen", "input": {}}
     context.add({"role": "assistant", "content": [call]})

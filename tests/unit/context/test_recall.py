@@ -16,9 +16,9 @@ from tests.replies import (
     result,
 )
 from tests.unit.context.start import READ, messages, start
-from trimtab import Context, Erased, check
-from trimtab.core.event import Edit, Pin
-from trimtab.core.message import Message, ToolCall
+from trimtab import Context, ErasedError, check
+from trimtab.log.event import Edit, Pin
+from trimtab.log.message import Message, ToolCall
 
 
 def test_recall_tools_are_there_from_the_first_call_or_never():
@@ -32,7 +32,7 @@ def test_recall_tools_are_there_from_the_first_call_or_never():
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_recall_is_answered_and_the_answer_added(dialect):
-    context = start(dialect, recall=True, tools=[READ], context={"max_tool_result_tokens": 50})
+    context = start(dialect, recall=True, tools=[READ], limits={"max_tool_result_tokens": 50})
     context.add(user("go"))
     context.request()
     context.add(REPLY[dialect]("", calls=("c1",)))
@@ -86,7 +86,7 @@ def test_a_recall_gives_lines_or_says_what_is_wrong(asked, answer):
 
 
 def test_a_search_finds_hidden_messages():
-    context = chat(recall=True, context={"max_history_tokens": 20})
+    context = chat(recall=True, limits={"max_history_tokens": 20})
     context.add(user("The password hint is a blue whale."))
     talk(context, 5, size=400)
     call = calls("s1", tool="search_history", arguments='{"query":"blue whale"}')
@@ -141,5 +141,5 @@ def test_of_a_message_with_an_erased_part_the_others_are_recalled():
     event = context.window.seq
     assert context.recall(handle) == f"[{handle} user]\none\n[erased by event {event}]\nthree"
     context.erase(handle)
-    with pytest.raises(Erased, match=f"{handle} was erased by event"):
+    with pytest.raises(ErasedError, match=f"{handle} was erased by event"):
         context.recall(handle)

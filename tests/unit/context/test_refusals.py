@@ -9,9 +9,9 @@ import pytest
 from tests.conversations import chat, said, user
 from tests.unit.context.start import READ
 from trimtab import Context, check, fit
-from trimtab.core.event import Settings
-from trimtab.given import FAILURES
-from trimtab.providers.provider import Kind
+from trimtab.log.event import Settings
+from trimtab.providers.base import FailureKind
+from trimtab.validation import FAILURE_KINDS
 
 
 class Wrong(NamedTuple):
@@ -48,16 +48,22 @@ OPTIONS = [
     Wrong({"system": 5}, "system is 5; it must be a text, or a list of the dialect's blocks"),
     Wrong({"system": user("hi")}, "; it must be a text, or a list of the dialect's blocks"),
     Wrong({"system": ["hi"]}, "system[0] is 'hi'; it must be a block or a message"),
-    Wrong({"context": ["a"]}, "context is ['a']; it must be a mapping, such as {'max_tool"),
+    Wrong({"limits": ["a"]}, "limits is ['a']; it must be a mapping, such as {'max_tool"),
     Wrong({"params": ["a"]}, "params is ['a']; it must be a mapping, such as {'temperature': 0}"),
-    Wrong({"entry": ["a"]}, "entry is ['a']; it must be a mapping, such as {'context_window'"),
+    Wrong(
+        {"model_info": ["a"]},
+        "model_info is ['a']; it must be a mapping, such as {'context_window'",
+    ),
     Wrong({"policy": 5}, "policy is 5; it must be one of full, layered, compact, rolling"),
     Wrong({"tokenizer": "gpt2"}, "tokenizer is 'gpt2'; it must be a function from a text to"),
     Wrong({"redact": "email"}, "redact is 'email'; it must be a function from a text to a text"),
     Wrong({"goal": "cheap"}, "unknown goal 'cheap'; choose one of cost, balanced, quality"),
     Wrong({"summaries": "good"}, "unknown summaries 'good'; choose one of extractive, manual"),
     Wrong({"params": {"a": DEEP}}, "params: more than 200 lists and objects lie in one another"),
-    Wrong({"entry": {"name": DEEP}}, "entry: more than 200 lists and objects lie in one another"),
+    Wrong(
+        {"model_info": {"name": DEEP}},
+        "model_info: more than 200 lists and objects lie in one another",
+    ),
     Wrong({"tools": [{**READ, "input_schema": {"a": DEEP}}]}, "tools[0]: more than 200 lists and"),
     Wrong({"system": [{"type": "text", "text": "x", "a": DEEP}]}, "system[0]: more than 200 lists"),
     Wrong({"recall": "no"}, "recall is 'no'; it must be True or False"),
@@ -115,8 +121,8 @@ def test_a_model_that_would_think_up_all_that_it_writes_is_refused():
     assert told in refusal(Context("claude-opus-4-1").configure, params=params)
     context = Context("claude-sonnet-4-5", params=params)
     assert told in refusal(context.configure, model="claude-opus-4-1")
-    assert "writes 30,000 at most" in refusal(context.configure, entry={"max_output": 30_000})
-    context.configure(model="claude-opus-4-1", entry={"max_output": 33_000})
+    assert "writes 30,000 at most" in refusal(context.configure, model_info={"max_output": 30_000})
+    context.configure(model="claude-opus-4-1", model_info={"max_output": 33_000})
     context.add(user("hi"))
     assert check(context.request()) == []
 
@@ -173,12 +179,12 @@ def test_a_wrong_change_is_refused_in_the_same_words_and_changes_nothing(given, 
 @pytest.mark.parametrize(("given", "told"), KNOBS)
 @pytest.mark.parametrize("policy", ["layered", lambda window, budget: None])
 def test_a_wrong_knob_is_refused_whatever_the_policy(policy, given, told):
-    assert told in refusal(Context, "gpt-4o", policy=policy, context=given)
+    assert told in refusal(Context, "gpt-4o", policy=policy, limits=given)
 
 
 def test_a_knob_that_is_none_is_not_set():
     knobs = {"max_history_tokens": None, "summary": {"window": None}, "tools": None}
-    context = Context("gpt-4o", policy="rolling", context=knobs)
+    context = Context("gpt-4o", policy="rolling", limits=knobs)
     context.add(user("hi"))
     assert context.request()["messages"] == [user("hi")]
 
@@ -192,7 +198,7 @@ def test_a_window_of_0_is_not_set():
     "options",
     [
         {"model": "gpt-4o", "max_output_tokens": 16_384},
-        {"model": "gpt-4o", "max_output_tokens": 50_000, "entry": {"max_output": 64_000}},
+        {"model": "gpt-4o", "max_output_tokens": 50_000, "model_info": {"max_output": 64_000}},
         {"model": "llama-3.3-70b", "max_output_tokens": 50_000},
         {"model": "nobody-knows", "max_output_tokens": 50_000, "dialect": "openai_chat"},
     ],
@@ -228,9 +234,9 @@ def test_what_is_for_one_provider_alone_stays_the_users():
 
 
 def test_a_mapping_that_is_none_is_an_empty_one():
-    context = Context("gpt-4o", params={"seed": 7}, context={"max_history_tokens": 9})
-    context.configure(params=None, context=None, entry=None)
-    assert (context.options.params, context.options.context) == ({}, {})
+    context = Context("gpt-4o", params={"seed": 7}, limits={"max_history_tokens": 9})
+    context.configure(params=None, limits=None, model_info=None)
+    assert (context.options.params, context.options.limits) == ({}, {})
 
 
 def test_a_tool_may_be_an_sdks_object():
@@ -299,7 +305,7 @@ def test_an_error_that_teaches_nothing_is_refused(kind, figures, told):
 
 
 def test_the_kinds_of_errors_are_those_of_providers():
-    assert get_args(Kind) == FAILURES
+    assert get_args(FailureKind) == FAILURE_KINDS
 
 
 def synced(messages):

@@ -5,9 +5,9 @@ import pytest
 from tests.conversations import calls, chat, claude, prose, said, texts, user
 from tests.pictures import PNG_TEXT, png, text
 from trimtab import Context, check
-from trimtab.core.event import Edit, Said
-from trimtab.core.message import Media, Message, Text, ToolResult
-from trimtab.core.rejected import WHY, undoing
+from trimtab.log.event import Edit, MessageAdded
+from trimtab.log.message import Media, Message, Text, ToolResult
+from trimtab.policy.provider_rejections import REJECTED_REASON, find_undo_start_entry
 
 IMAGE = "Could not process image"
 POLICY = "Output blocked by content filtering policy"
@@ -61,8 +61,12 @@ def test_the_next_message_goes_without_the_picture_and_with_what_was_said_beside
     context.add(user("Never mind. And now?"))
     assert asked(context) == [*BEFORE, "What is it?", LEFT["image"], "Never mind. And now?"]
     [edit] = edits(context)
-    assert (edit.op, edit.handle, edit.why) == ("mask", f"{handle}.1", f"{WHY}: {IMAGE}")
-    kept = [event.body.message for event in context.events if isinstance(event.body, Said)]
+    assert (edit.op, edit.handle, edit.why) == (
+        "mask",
+        f"{handle}.1",
+        f"{REJECTED_REASON}: {IMAGE}",
+    )
+    kept = [event.body.message for event in context.events if isinstance(event.body, MessageAdded)]
     assert PNG_TEXT in str(kept)
     context.reveal(f"{handle}.1")
     assert asked(context)[3] == "image"
@@ -265,14 +269,14 @@ def test_who_undoes_the_next_message_undoes_what_was_rejected_before_it():
     context.add(user("Something else."))
     context.request()
     context.add(said("As you wish."))
-    first = undoing(context.window)
+    first = find_undo_start_entry(context.window)
     assert first is not None
     assert f"m{first.seq}" == rejected[0]
     context.rewind(first.seq - 1)
-    before = undoing(context.window)
+    before = find_undo_start_entry(context.window)
     assert before is not None
     assert before.message.text == "Hello."
-    assert undoing(claude().window) is None
+    assert find_undo_start_entry(claude().window) is None
 
 
 def test_it_is_known_after_a_checkpoint_and_in_another_process():
@@ -296,7 +300,7 @@ def test_the_request_that_was_rejected_can_still_be_shown():
     context.fail("rejected", message=IMAGE)
     context.add(user("And now?"))
     context.request()
-    assert context.rebuild(call) == sent
+    assert context.rebuild_request(call) == sent
 
 
 def test_a_pin_does_not_keep_what_no_provider_takes():
@@ -330,7 +334,7 @@ def test_a_summary_does_not_tell_what_was_rejected():
         wanted.add(user(f"question {number}"))
         wanted.request()
         wanted.add(said(f"answer {number}"))
-    assert "Herbert_9" not in str(wanted.wanted_summary())
+    assert "Herbert_9" not in str(wanted.pending_summary())
 
 
 def test_the_providers_words_are_redacted_before_they_are_kept():

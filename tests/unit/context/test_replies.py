@@ -27,7 +27,7 @@ from tests.replies import (
 )
 from tests.unit.context.start import READ, USAGE, kinds, messages, start
 from trimtab import CannotFit, Context, check
-from trimtab.core.event import Said, Usage
+from trimtab.log.event import MessageAdded, Usage
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -37,10 +37,10 @@ def test_an_sdks_reply_is_added_with_its_usage(dialect):
     context.request()
     handle = context.add(REPLY[dialect]("Hello."))
     assert context.recall(handle).endswith("Hello.")
-    assert context.window.last_usage == replace(
+    assert context.window.accounting.last_usage == replace(
         USAGE, cache_write=30 if dialect == "anthropic" else 0
     )
-    assert kinds(context)[-2:] == ["Outcome", "Said"]
+    assert kinds(context)[-2:] == ["CallOutcome", "MessageAdded"]
     context.add(user("more"))
     assert check(context.request(), dialect_name=dialect) == []
 
@@ -58,7 +58,7 @@ def test_a_tool_loop_with_sdk_replies_is_valid_all_the_way(dialect):
     request = context.request()
     assert check(request, dialect_name=dialect) == []
     assert "result of b2" in str(messages(request))
-    assert context.window.calls == 4
+    assert context.window.accounting.call_count == 4
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -88,7 +88,7 @@ def test_several_choices_are_refused():
     context.request()
     with pytest.raises(ValueError, match="the reply has 2 choices"):
         context.add(chat_reply(choices=2))
-    assert kinds(context) == ["Settings", "Said", "Call"]
+    assert kinds(context) == ["Settings", "MessageAdded", "ModelCall"]
 
 
 def test_a_message_with_a_known_key_is_not_added_twice():
@@ -109,7 +109,7 @@ def test_a_reply_with_a_known_key_is_not_added_twice_after_another_call():
     context.add(user("next"))
     context.request()
     assert context.add(chat_reply("Hello."), key="k") == handle
-    assert context.window.said == 3
+    assert context.window.conversation.total_messages == 3
 
 
 def test_a_retry_does_not_say_the_users_message_twice():
@@ -126,8 +126,8 @@ def test_a_call_without_an_outcome_teaches_nothing():
     context.request()
     context.add(user("are you there?"))
     context.request()
-    assert context.window.ratio == 1.0
-    assert context.window.anchor is None
+    assert context.window.accounting.last_call_ratio == 1.0
+    assert context.window.accounting.usage_anchor is None
     assert context.report().total_usage == Usage(input=0)
     context.add(claude_reply())
     assert context.report().total_usage.input == 100
@@ -171,10 +171,10 @@ def test_a_watched_stream_is_passed_on_and_added_when_it_ends(dialect):
     events = list(stream(dialect, "Hello there."))
     passed: list[object] = []
     for event in context.watch(events):
-        assert kinds(context)[-1] == "Call"
+        assert kinds(context)[-1] == "ModelCall"
         passed.append(event)
     assert passed == events
-    assert kinds(context)[-2:] == ["Outcome", "Said"]
+    assert kinds(context)[-2:] == ["CallOutcome", "MessageAdded"]
     assert context.report().total_usage.input == 100
     assert "Hello there." in context.recall(f"m{context.window.seq}")
 
@@ -204,7 +204,7 @@ def test_a_stream_that_breaks_off_leaves_nothing_behind(dialect):
     before = context.request(stream=True)
     events = list(stream(dialect))[:2]
     assert list(context.watch(events)) == events
-    assert kinds(context)[-1] == "Call"
+    assert kinds(context)[-1] == "ModelCall"
     assert context.request(stream=True) == before
 
 
@@ -218,7 +218,9 @@ def test_a_streamed_and_a_whole_reply_leave_the_same_log():
             list(context.watch(stream("anthropic", "Hello.")))
         else:
             context.add(claude_reply("Hello."))
-        logs.append([event.body for event in context.events if not isinstance(event.body, Said)])
+        logs.append(
+            [event.body for event in context.events if not isinstance(event.body, MessageAdded)]
+        )
         logs.append(context.recall(f"m{context.window.seq}"))
     assert logs[:2] == logs[2:]
 

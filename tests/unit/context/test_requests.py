@@ -95,7 +95,7 @@ def test_a_request_is_valid_and_appends_one_call(dialect):
     context = start(dialect)
     context.add(user("hi"))
     assert check(context.request(), dialect_name=dialect) == []
-    assert kinds(context) == ["Settings", "Said", "Call"]
+    assert kinds(context) == ["Settings", "MessageAdded", "ModelCall"]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -114,7 +114,7 @@ def test_asking_with_other_arguments_is_another_call():
     context.request()
     context.request(stream=True)
     context.request(stream=True, volatile="noon")
-    assert kinds(context).count("Call") == 3
+    assert kinds(context).count("ModelCall") == 3
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -151,7 +151,7 @@ def test_open_calls_are_repaired(dialect):
     request = context.request()
     assert check(request, dialect_name=dialect) == []
     assert "[no result: the call was interrupted]" in str(messages(request))
-    assert kinds(context)[-2:] == ["Repair", "Call"]
+    assert kinds(context)[-2:] == ["ToolResultRepair", "ModelCall"]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -17,9 +17,9 @@ from tests.conversations import (
     user,
 )
 from trimtab import Context
-from trimtab.core.event import Edit
-from trimtab.core.plan import Decision, Plan
-from trimtab.core.policies import POLICIES
+from trimtab.log.event import Edit
+from trimtab.policy.plan import Decision, Plan
+from trimtab.policy.presets import POLICY_NAMES
 
 
 def busy(policy="layered", **options) -> Context:
@@ -44,7 +44,7 @@ def only_the_newest(window, budget) -> Decision:
     plan = Plan(window, budget)
     for seen in list(window.results.values())[:-1]:
         plan.mask(seen.entry, seen.part, "older than the newest")
-    return plan.decision()
+    return plan.to_decision()
 
 
 @pytest.mark.parametrize("form", ["m{}", "m{}.0", "m1-m{}"])
@@ -60,7 +60,7 @@ def test_what_was_masked_is_in_the_next_request_and_may_go_after_it(form):
 
 
 def test_what_was_cut_is_shown_whole():
-    context = chat("layered", context={"max_tool_result_tokens": 100})
+    context = chat("layered", limits={"max_tool_result_tokens": 100})
     context.add(user("Read."))
     context.request()
     use(context, "c", prose(4_000, "file"))
@@ -87,7 +87,7 @@ def test_what_is_to_be_seen_is_so_after_a_checkpoint_too():
     context = busy()
     seq = handle_of(context, 4)
     context.reveal(f"m{seq}")
-    snapshot, kept = context.checkpoint(), [*context.window.kept.values()]
+    snapshot, kept = context.checkpoint(), [*context.window.base.snapshot_events.values()]
     again = Context.load(kept, snapshot=snapshot)
     assert results(again.request())[4] == prose(600, "file 4")
     assert results(context.request())[4] == prose(600, "file 4")
@@ -106,7 +106,7 @@ def test_a_handle_that_names_nothing_is_refused(verb, handle, told):
     assert not [event for event in context.events if isinstance(event.body, Edit)]
 
 
-@pytest.mark.parametrize("policy", [*POLICIES, only_the_newest])
+@pytest.mark.parametrize("policy", [*POLICY_NAMES, only_the_newest])
 def test_what_is_pinned_is_hidden_by_no_policy(policy):
     context = chat(policy, context_window=6_000, max_output_tokens=200)
     context.add(user("Read all."))
@@ -129,7 +129,7 @@ def long_talk(policy, **options) -> Context:
     return context
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_what_was_dropped_or_summarised_is_in_the_next_request(policy):
     context = long_talk(policy)
     assert prose(2_000, "question 1") not in texts(context.request())
@@ -166,7 +166,7 @@ def test_what_cannot_be_shown_costs_nothing_else():
 
 @pytest.mark.parametrize("policy", ["auto", "layered", "rolling"])
 def test_what_is_revealed_while_a_call_is_out_is_in_the_next(policy):
-    context = long_talk(policy, context={"max_history_tokens": 900})
+    context = long_talk(policy, limits={"max_history_tokens": 900})
     context.request()
     context.reveal("m2")
     context.add(said("To what was asked before."))
@@ -184,7 +184,7 @@ def test_a_summary_that_spares_what_was_revealed_does_so_when_it_is_folded_again
     assert prose(2_000, "question 0") in texts(shown)
     assert any(event.body.spares for event in context.events if isinstance(event.body, Edit))
     position = context.window.seq
-    assert context.rebuild(position) == shown
+    assert context.rebuild_request(position) == shown
     assert Context.load(context.dump()).request() == shown
     context.add(said("Nothing."))
     context.rewind(position)  # folds all of it again
@@ -195,7 +195,7 @@ def test_a_summary_that_spares_what_was_revealed_does_so_when_it_is_folded_again
 def test_what_cannot_be_shown_is_decided_about_once(more):
     """The notice that stands for it then counts as history, too."""
     context = chat(
-        "full", context_window=8_000, max_output_tokens=500, context={"max_history_tokens": 300}
+        "full", context_window=8_000, max_output_tokens=500, limits={"max_history_tokens": 300}
     )
     context.add(user(prose(20_000, "a book")))
     context.request()
@@ -206,13 +206,13 @@ def test_what_cannot_be_shown_is_decided_about_once(more):
     context.add(user(prose(more)))
     context.add(user(prose(12_000)))
     context.request()
-    assert context.decide() == []
+    assert context.decide_edits() == []
 
 
 def test_a_cap_of_results_beside_what_was_revealed_is_decided_about_once():
     """Rounds of a thinking loop are one group: a result in it may be cut while another is shown."""
     caps = {"max_history_tokens": 20, "max_tool_result_tokens": 1}
-    context = claude("full", context=caps)
+    context = claude("full", limits=caps)
     context.add(user("Read both."))
     for number in range(2):
         thought = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
@@ -225,5 +225,5 @@ def test_a_cap_of_results_beside_what_was_revealed_is_decided_about_once():
             context.reveal(handle)
     context.add(user(prose(300)))
     context.add(user("And?"))
-    context.apply(context.decide())
-    assert context.decide() == []
+    context.apply(context.decide_edits())
+    assert context.decide_edits() == []

@@ -20,7 +20,7 @@ from tests.unit.context.words import (
     work,
 )
 from trimtab import CannotFit
-from trimtab.core.policies import POLICIES
+from trimtab.policy.presets import POLICY_NAMES
 
 QUESTION = "Which of the replicas lags, and since when?"
 MOST = 60
@@ -82,7 +82,7 @@ def test_after_a_refusal_without_numbers_auto_asks_for_less_output_first():
     assert bare(after) == bare(before)
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", sorted(POLICY_NAMES))
 def test_refusals_without_numbers_leave_the_newest_message_whole_and_come_to_an_end(policy):
     sizes = []
     for request in refused(short_session(policy)):
@@ -93,7 +93,7 @@ def test_refusals_without_numbers_leave_the_newest_message_whole_and_come_to_an_
     assert sizes[-1][0] < sizes[0][0] // 3
 
 
-@pytest.mark.parametrize("policy", sorted({*POLICIES} - {"auto"}))
+@pytest.mark.parametrize("policy", sorted({*POLICY_NAMES} - {"auto"}))
 def test_presets_of_the_documents_hide_at_once_and_then_ask_for_less_output(policy):
     context = short_session(policy)
     before = context.request()

@@ -112,12 +112,14 @@ def test_erasing_what_was_thought_changes_nothing_about_which_rounds_go_together
     whole.add(person(QUESTION))
     for number in range(4):
         step(whole, number)
-    before = [group.first for group in whole.window.groups]
+    before = [group.first for group in whole.window.conversation.groups]
     thoughts = [seq for seq, said in whole.window.entries.items() if said.message.calls]
     for seq in thoughts[1:3]:
         whole.erase(f"m{seq}.0")
-    assert [group.first for group in whole.window.groups] == before
-    assert [group.first for group in Context.load(whole.dump()).window.groups] == before
+    assert [group.first for group in whole.window.conversation.groups] == before
+    assert [
+        group.first for group in Context.load(whole.dump()).window.conversation.groups
+    ] == before
     assert list(broken_in(whole.request(), [thought(0), thought(3)])) == []
 
 

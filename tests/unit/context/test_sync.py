@@ -12,8 +12,8 @@ from tests.replies import (
 )
 from tests.unit.context.start import blocks, messages
 from trimtab import fit
-from trimtab.core.event import Rewind
-from trimtab.core.message import Message, Text, ToolResult
+from trimtab.log.event import Rewind
+from trimtab.log.message import Message, Text, ToolResult
 
 
 def test_sync_appends_what_is_new_and_nothing_else():
@@ -44,7 +44,7 @@ def test_sync_of_a_shorter_history_is_an_undo():
 
 
 def test_sync_keeps_what_was_hidden_hidden():
-    context = chat(context={"max_history_tokens": 50})
+    context = chat(limits={"max_history_tokens": 50})
     history = [m for n in range(4) for m in (user(prose(300, f"q{n}")), said(prose(300, f"a{n}")))]
     context.sync([*history, user("now")])
     first = context.request()

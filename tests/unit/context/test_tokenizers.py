@@ -7,7 +7,7 @@ import pytest
 
 from tests.conversations import chat, user
 from trimtab import Context
-from trimtab.core.tokens import EXACT
+from trimtab.tokens.counter import EXACT_NAME_PREFIX
 
 
 def letters(text):
@@ -36,7 +36,7 @@ def test_a_tokenizer_that_is_given_with_the_model_counts():
     context.add(user("x" * 1_000))
     assert context.window.tokens == 504
     context.configure(model="gpt-4o", tokenizer=context.options.tokenizer)
-    assert context.options.counter().tokenizer is halves
+    assert context.options.build_counter().tokenizer is halves
 
 
 def test_the_model_that_is_set_already_keeps_its_tokenizer():
@@ -61,7 +61,7 @@ def test_a_fork_from_before_the_model_changed_counts_as_then():
 
 
 @pytest.mark.parametrize(
-    ("counter", "kept"), [("piecewise/claude_v3/1", None), (f"{EXACT}letters", letters)]
+    ("counter", "kept"), [("piecewise/claude_v3/1", None), (f"{EXACT_NAME_PREFIX}letters", letters)]
 )
 def test_a_model_that_somebody_else_sets_has_the_tokenizer_that_they_set(counter, kept):
     context = chat(tokenizer=letters)

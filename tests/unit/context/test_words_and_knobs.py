@@ -29,7 +29,7 @@ def asked(context, said):
 
 
 def test_words_stay_within_a_history_cap_that_is_set():
-    context = talking(64_000, context={"max_history_tokens": 2_000})
+    context = talking(64_000, limits={"max_history_tokens": 2_000})
     request = asked(context, LONG)
     *history, newest = request["messages"]
     *before, last = list(texts_of(newest))
@@ -40,13 +40,13 @@ def test_words_stay_within_a_history_cap_that_is_set():
 
 
 def test_the_report_says_that_a_history_cap_hides_the_users_words():
-    context = talking(64_000, context={"max_history_tokens": 2_000})
+    context = talking(64_000, limits={"max_history_tokens": 2_000})
     asked(context, LONG)
     assert "max_history_tokens" in str(context.report().breakdown())
 
 
 def test_words_stay_within_a_cap_of_summaries_that_is_set():
-    context = talking(16_000, context={"summary": {"max_tokens": 300}})
+    context = talking(16_000, limits={"summary": {"max_tokens": 300}})
     request = asked(context, SAID)
     assert SUMMARY in told(request)
     assert tokens(listed(request)) <= 300 + 40, "the list and what frames it"
@@ -54,14 +54,14 @@ def test_words_stay_within_a_cap_of_summaries_that_is_set():
 
 
 def test_the_report_says_that_a_cap_of_summaries_hides_the_users_words():
-    context = talking(16_000, context={"summary": {"max_tokens": 300}})
+    context = talking(16_000, limits={"summary": {"max_tokens": 300}})
     asked(context, SAID)
     assert "summary.max_tokens" in str(context.report().breakdown())
 
 
 @pytest.mark.parametrize("knobs", [None, {"max_history_tokens": 0}, {"tool_result_keep_last": 2}])
 def test_without_a_cap_all_words_stay_and_the_report_names_none(knobs):
-    context = talking(32_000, context=knobs)
+    context = talking(32_000, limits=knobs)
     request = asked(context, SAID)
     assert SUMMARY in told(request)
     assert [rule for rule in SAID if rule not in outside(request)] == []
@@ -71,7 +71,7 @@ def test_without_a_cap_all_words_stay_and_the_report_names_none(knobs):
 
 
 def test_a_cap_that_hides_no_words_is_not_named():
-    context = talking(32_000, context={"max_history_tokens": 20_000})
+    context = talking(32_000, limits={"max_history_tokens": 20_000})
     context.add(person("Hello."))
     context.request()
     assert "max_history_tokens" not in str(context.report().breakdown())

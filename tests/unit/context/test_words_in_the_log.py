@@ -139,7 +139,7 @@ def test_what_was_revealed_is_listed_again_when_it_is_hidden_again(life):
 
 def test_a_fork_lists_the_same_and_then_its_own(life):
     context, _ = life
-    twin = context.fork(name="life")
+    twin = context.fork(parent_name="life")
     assert counts(twin.request()) == once_but()
     ours, theirs = rules(30, "ours"), rules(30, "theirs")
     turns(context, ours, "ours", size=300)
@@ -154,7 +154,7 @@ def test_a_fork_lists_the_same_and_then_its_own(life):
 
 def test_a_fork_of_the_past_lists_what_was_said_up_to_there(life):
     context, handles = life
-    twin = context.fork(name="life", at=int(handles[45][1:]))
+    twin = context.fork(parent_name="life", at=int(handles[45][1:]))
     assert counts(twin.request()) == once_but(*range(46, 50))
 
 
@@ -174,7 +174,7 @@ def test_a_past_request_with_a_list_is_rebuilt_as_it_was_sent(life):
     context, _ = life
     sent, position = context.request(), context.window.last_call.seq
     turns(context, rules(30, "more"), "more", size=300)
-    assert context.rebuild(position) == sent
+    assert context.rebuild_request(position) == sent
 
 
 def test_a_checkpoint_leaves_the_list_as_it_was(life):

@@ -6,18 +6,17 @@ from hypothesis import strategies as st
 
 from tests.conversations import chat, claude, prose, user
 from trimtab import CannotFit, Context, check
-from trimtab.catalog import default_context_window, resolve
-from trimtab.core.budget import (
-    ACTOR_MESSAGES,
-    DEFAULT_WINDOW,
-    MAX_OUTPUT,
+from trimtab.catalog import default_context_window, resolve_model_info
+from trimtab.log.event import Settings, Size
+from trimtab.policy.budget import (
+    DEFAULT_ACTOR_MESSAGE_LIMIT,
+    DEFAULT_OUTPUT_TOKENS,
     Budget,
     actor_message_limit,
-    budget_for,
-    limit_of,
-    quarter,
+    build_budget,
+    bytes_to_tokens,
 )
-from trimtab.core.event import Settings, Size
+from trimtab.window.accounting import DEFAULT_WINDOW_TOKENS, resolve_token_limit
 
 
 def settings(limits=None, entry=None, head=(0, 0)):
@@ -31,8 +30,12 @@ def settings(limits=None, entry=None, head=(0, 0)):
 
 
 def budget(learned=None, ratio=1.0, margin=0.15, volatile=0, **given):
-    return budget_for(
-        settings(**given), learned=learned, ratio=ratio, margin=margin, volatile=volatile
+    return build_budget(
+        settings(**given),
+        learned_limit=learned,
+        ratio=ratio,
+        margin=margin,
+        volatile_tokens=volatile,
     )
 
 
@@ -56,17 +59,17 @@ def budget(learned=None, ratio=1.0, margin=0.15, volatile=0, **given):
     ],
 )
 def test_the_limit_is_the_first_that_is_known(limits, learned, entry, expected):
-    assert limit_of(settings(limits=limits, entry=entry), learned) == expected
+    assert resolve_token_limit(settings(limits=limits, entry=entry), learned) == expected
 
 
 @pytest.mark.parametrize("name", ["max_input_tokens", "context_window"])
 def test_an_explicit_limit_above_a_learned_one_is_lowered_to_it(name):
-    assert limit_of(settings(limits={name: 200_000}), 131_072) == (131_072, "learned")
+    assert resolve_token_limit(settings(limits={name: 200_000}), 131_072) == (131_072, "learned")
 
 
 @pytest.mark.parametrize("name", ["max_input_tokens", "context_window"])
 def test_an_explicit_limit_below_a_learned_one_stays(name):
-    assert limit_of(settings(limits={name: 50_000}), 131_072) == (50_000, name)
+    assert resolve_token_limit(settings(limits={name: 50_000}), 131_072) == (50_000, name)
 
 
 def test_a_limit_the_provider_taught_is_kept_for_the_next_call():
@@ -83,7 +86,7 @@ def test_a_limit_the_provider_taught_is_kept_for_the_next_call():
 )
 def test_a_model_without_an_entry_gets_the_window_of_its_name(model, window):
     context = chat(model=model, context_window=None)
-    assert context.budget().limit == window == resolve(model).context_window
+    assert context.budget().limit == window == resolve_model_info(model).context_window
 
 
 @pytest.mark.parametrize(
@@ -91,7 +94,7 @@ def test_a_model_without_an_entry_gets_the_window_of_its_name(model, window):
     [
         ("grok-4", 256_000, "grok-4.99", 2_000_000),
         ("deepseek-chat", 131_072, "deepseek-nobody-knows", 128_000),
-        ("gpt-5", 272_000 + MAX_OUTPUT, "gpt-5.99", 400_000),
+        ("gpt-5", 272_000 + DEFAULT_OUTPUT_TOKENS, "gpt-5.99", 400_000),
     ],
 )
 def test_what_the_catalog_knows_of_a_model_comes_before_the_pattern_of_its_name(
@@ -112,10 +115,10 @@ def test_output_and_input_limits_are_different_things():
     [
         ({"max_output_tokens": 100}, None, 100),
         ({"max_output_tokens": 50_000}, None, 50_000),
-        ({}, None, MAX_OUTPUT),
+        ({}, None, DEFAULT_OUTPUT_TOKENS),
         ({}, {"context_window": 200_000, "max_output": 4_096}, 4_096),
         ({}, {"context_window": 8_000, "max_output": 64_000}, 2_000),
-        ({}, {}, MAX_OUTPUT),
+        ({}, {}, DEFAULT_OUTPUT_TOKENS),
     ],
 )
 def test_the_reserve_is_explicit_or_the_least_of_three(limits, entry, reserve):
@@ -129,7 +132,7 @@ THINKING = {"thinking": {"type": "enabled", "budget_tokens": 16_000}}
     ("own", "reserve", "least"),
     [
         ({}, 16_000 + 8_192, 16_000 + 256),
-        ({"entry": {"max_output": 20_000}}, 20_000, 16_000 + 256),
+        ({"model_info": {"max_output": 20_000}}, 20_000, 16_000 + 256),
         ({"max_output_tokens": 17_000}, 17_000, 17_000),
     ],
 )
@@ -150,7 +153,7 @@ def test_available_is_the_formula_of_document_0():
 
 def test_available_and_room_are_never_negative():
     made = budget(limits={"max_input_tokens": 1_000, "max_output_tokens": 900}, head=(9_999, 9_999))
-    assert (made.available, made.room, made.share(0.7)) == (0, 0, 0)
+    assert (made.available, made.room, made.tokens_at_share(0.7)) == (0, 0, 0)
 
 
 def test_room_takes_off_output_margin_head_and_tail():
@@ -173,13 +176,13 @@ def test_a_learned_ratio_is_believed_within_bounds(ratio, believed):
 
 def test_a_share_counts_the_head_and_never_exceeds_the_room():
     made = budget(limits={"context_window": 200_000, "max_output_tokens": 8_192}, head=(0, 1_800))
-    assert made.share(0.7) == 140_000 - 1_800
-    assert made.share(0.9) == made.room < 180_000 - 1_800
+    assert made.tokens_at_share(0.7) == 140_000 - 1_800
+    assert made.tokens_at_share(0.9) == made.room < 180_000 - 1_800
 
 
 def test_an_input_limit_of_the_model_leaves_the_output_beside_it():
     entry = {"context_window": 400_000, "input_limit": 272_000, "max_output": 128_000}
-    assert budget(entry=entry).limit == 272_000 + MAX_OUTPUT
+    assert budget(entry=entry).limit == 272_000 + DEFAULT_OUTPUT_TOKENS
     assert budget(entry=entry, limits={"context_window": 400_000}).limit == 400_000
 
 
@@ -194,7 +197,7 @@ def test_below_a_price_cliff_available_and_shares_are_those_of_the_cheap_window(
     entry = {"context_window": 1_000_000, "max_output": 8_192, "soft_window": 200_000}
     made = budget(entry=entry, head=(4_000, 1_000))
     assert made.available == 200_000 - 1_000 - 8_192 - 20_000
-    assert made.share(0.7) == 140_000 - 1_000
+    assert made.tokens_at_share(0.7) == 140_000 - 1_000
     assert made.room == int((200_000 - 8_192) / 1.15) - 1_000
 
 
@@ -214,11 +217,11 @@ def test_below_a_price_cliff_available_and_shares_are_those_of_the_cheap_window(
 )
 def test_a_session_keeps_twice_the_messages_that_fit_at_200_tokens_each(tokens, messages):
     assert actor_message_limit(tokens) == messages
-    assert ACTOR_MESSAGES == 1_000
+    assert DEFAULT_ACTOR_MESSAGE_LIMIT == 1_000
 
 
 def test_a_quarter_is_rounded_up():
-    assert [quarter(size) for size in (0, 1, 4, 5)] == [0, 1, 1, 2]
+    assert [bytes_to_tokens(size) for size in (0, 1, 4, 5)] == [0, 1, 1, 2]
 
 
 def test_system_prompt_and_tools_are_in_the_head():
@@ -230,7 +233,7 @@ def test_system_prompt_and_tools_are_in_the_head():
 
 
 def test_the_default_window_is_128000():
-    assert DEFAULT_WINDOW == 128_000
+    assert DEFAULT_WINDOW_TOKENS == 128_000
 
 
 @given(
@@ -247,7 +250,7 @@ def test_a_trigger_is_never_above_the_room(limit, output, head, part):
         head=Size(bytes=head * 4, tokens=head),
         max_output=output,
     )
-    assert 0 <= made.share(part) <= made.room <= limit
+    assert 0 <= made.tokens_at_share(part) <= made.room <= limit
 
 
 @pytest.mark.parametrize("policy", ["auto", "layered", "thresholds"])
@@ -260,7 +263,7 @@ def test_a_thinking_budget_leaves_room_in_a_small_window(policy):
         context.add({"role": "assistant", "content": f"answer {number}"})
     context.add(user("And?"))
     context.request()
-    assert context.window.messages == 9
+    assert context.window.visible_messages == 9
 
 
 def test_input_alone_stays_below_what_a_model_takes_of_it():

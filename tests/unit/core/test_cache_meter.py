@@ -3,15 +3,15 @@
 import pytest
 
 from tests.agents import Agent
-from trimtab.core.cache_meter import MEMORY, CacheMeter
-from trimtab.core.event import Usage
+from trimtab.log.event import Usage
+from trimtab.window.accounting import MISS_RATE_WINDOW_CALLS, CacheMissTracker
 
 
-def heard(*usages: Usage, expected: int = 10_000, minimum: int = 1_024) -> CacheMeter:
-    meter = CacheMeter()
+def heard(*usages: Usage, expected: int = 10_000, minimum: int = 1_024) -> CacheMissTracker:
+    meter = CacheMissTracker()
     for usage in usages:
-        meter.expected = expected
-        meter.hear(usage, minimum)
+        meter.expected_read_tokens = expected
+        meter.record_usage(usage, minimum)
     return meter
 
 
@@ -25,7 +25,7 @@ def test_reads_that_come_leave_the_rate_at_zero():
 
 
 def test_a_miss_counts_one_in_twenty():
-    assert heard(MISS).miss_rate == pytest.approx(1 / MEMORY)
+    assert heard(MISS).miss_rate == pytest.approx(1 / MISS_RATE_WINDOW_CALLS)
     assert heard(*[MISS] * 200).miss_rate == pytest.approx(1, abs=1e-3)
 
 
@@ -41,7 +41,7 @@ def test_a_read_of_half_of_what_was_expected_is_a_hit():
 
 def test_silence_says_nothing_until_the_provider_has_reported_once():
     assert heard(*[SILENT] * 5).miss_rate == 0
-    assert not heard(*[SILENT] * 5).reports
+    assert not heard(*[SILENT] * 5).provider_reports_cache
     assert heard(HIT, SILENT).miss_rate > 0
 
 
@@ -71,33 +71,35 @@ def warm() -> Agent:
 def test_a_call_expects_what_the_last_one_sent():
     agent = warm()
     agent.context.request()
-    assert agent.window.cache.expected == 5_000
+    assert agent.window.accounting.cache_misses.expected_read_tokens == 5_000
     agent.ask(usage=usage(6_000))
-    assert agent.window.cache.miss_rate == pytest.approx(1 / MEMORY)
+    assert agent.window.accounting.cache_misses.miss_rate == pytest.approx(
+        1 / MISS_RATE_WINDOW_CALLS
+    )
 
 
 def test_a_call_after_the_caches_time_expects_nothing():
     agent = warm()
     agent.clock.now += 301
     agent.context.request()
-    assert agent.window.cache.expected == 0
+    assert agent.window.accounting.cache_misses.expected_read_tokens == 0
 
 
 def test_a_call_after_an_edit_of_what_was_sent_expects_nothing():
     agent = warm()
     agent.context.erase("m6")
     agent.context.request()
-    assert agent.window.cache.expected == 0
+    assert agent.window.accounting.cache_misses.expected_read_tokens == 0
 
 
 def test_a_call_with_changed_tools_expects_nothing():
     agent = warm()
     agent.context.configure(system="Be brief.")
     agent.context.request()
-    assert agent.window.cache.expected == 0
+    assert agent.window.accounting.cache_misses.expected_read_tokens == 0
 
 
 def test_a_call_without_a_reported_one_before_it_expects_nothing():
     agent = Agent(policy="full")
     agent.work(3)
-    assert agent.window.cache.expected == 0
+    assert agent.window.accounting.cache_misses.expected_read_tokens == 0

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core.client_text import made_by_client
+from trimtab.text.client_text import is_wholly_client_generated
 
 REMINDER = "<system-reminder>\nThe date has changed. Do not mention this.\n</system-reminder>"
 ECHO = (
@@ -144,12 +144,12 @@ PEOPLE = {
 
 @pytest.mark.parametrize("text", CLIENTS.values(), ids=CLIENTS.keys())
 def test_what_a_client_wrote_is_known(text: str) -> None:
-    assert made_by_client(text)
+    assert is_wholly_client_generated(text)
 
 
 @pytest.mark.parametrize("text", PEOPLE.values(), ids=PEOPLE.keys())
 def test_what_may_be_a_persons_word_is_the_persons(text: str) -> None:
-    assert not made_by_client(text)
+    assert not is_wholly_client_generated(text)
 
 
 TAGGED = [name for name, text in CLIENTS.items() if text.rstrip().endswith((">", "]"))]
@@ -158,13 +158,15 @@ TAGGED = [name for name, text in CLIENTS.items() if text.rstrip().endswith((">",
 @pytest.mark.parametrize("name", TAGGED)
 @given(words=st.text("abc xyz?<>/\n", min_size=1).filter(lambda words: "a" in words))
 def test_a_word_after_what_a_client_wrote_makes_the_text_the_persons(name: str, words: str) -> None:
-    assert not made_by_client(f"{CLIENTS[name]}\n{words}")
-    assert not made_by_client(f"{words}\n{CLIENTS[name]}")
+    assert not is_wholly_client_generated(f"{CLIENTS[name]}\n{words}")
+    assert not is_wholly_client_generated(f"{words}\n{CLIENTS[name]}")
 
 
 @given(st.text("<>/[]# \nabcystem-reminder"))
 def test_a_closed_reminder_is_the_clients_whatever_it_holds(text: str) -> None:
-    assert made_by_client(f"<system-reminder>{text}</system-reminder>") or "system" in text
+    assert (
+        is_wholly_client_generated(f"<system-reminder>{text}</system-reminder>") or "system" in text
+    )
 
 
 LONG = {
@@ -183,5 +185,5 @@ LONG = {
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG.keys())
 def test_a_text_of_a_megabyte_takes_no_time_worth_naming(text: str) -> None:
     began = time.process_time()
-    made_by_client(text)
+    is_wholly_client_generated(text)
     assert time.process_time() - began < 1

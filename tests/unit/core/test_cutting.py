@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trimtab.core.cutting import Cut, cut, joined
-from trimtab.core.terminal import stripped
+from trimtab.log.output_shortening import KeptPieces, render_kept_pieces, select_kept_pieces
+from trimtab.text.terminal import render_as_terminal
 
 MARKER = re.compile(
     r"\[… (?:the line above (?P<repeats>[\d,]+) more times?"
@@ -73,14 +73,14 @@ def lines_of(text: str) -> list[str]:
 @example(text="x" * 5000, room=100, count=len)
 @example(text="", room=0, count=len)
 def test_what_stays_fits(text: str, room: int, count: Callable[[str], int]) -> None:
-    assert count(joined(text, cut(text, room, count).pieces)) <= room
+    assert count(render_kept_pieces(text, select_kept_pieces(text, room, count).pieces)) <= room
 
 
 @given(TEXTS, ROOMS, st.sampled_from(COUNTS))
 def test_pieces_are_ranges_of_the_text_in_order(
     text: str, room: int, count: Callable[[str], int]
 ) -> None:
-    pieces = cut(text, room, count).pieces
+    pieces = select_kept_pieces(text, room, count).pieces
     places = [place for piece in pieces for place in piece]
     assert places == sorted(places)
     assert all(begin < end for begin, end in pieces)
@@ -91,17 +91,17 @@ def test_pieces_are_ranges_of_the_text_in_order(
 @given(TEXTS, ROOMS, st.sampled_from(COUNTS))
 def test_the_same_text_is_cut_the_same(text: str, room: int, count: Callable[[str], int]) -> None:
     again = "".join(list(text))
-    assert cut(again, room, count) == (made := cut(text, room, count))
-    assert joined(again, made.pieces) == joined(text, list(made.pieces))
+    assert select_kept_pieces(again, room, count) == (made := select_kept_pieces(text, room, count))
+    assert render_kept_pieces(again, made.pieces) == render_kept_pieces(text, list(made.pieces))
 
 
 @given(TEXTS, ROOMS, st.sampled_from(COUNTS))
 def test_each_line_that_is_shown_is_a_line_of_the_text_in_its_order_or_a_marker(
     text: str, room: int, count: Callable[[str], int]
 ) -> None:
-    originals = iter(lines_of(stripped(text)))
+    originals = iter(lines_of(render_as_terminal(text)))
     original = ""
-    for line in lines_of(joined(text, cut(text, room, count).pieces)):
+    for line in lines_of(render_kept_pieces(text, select_kept_pieces(text, room, count).pieces)):
         if MARKER.fullmatch(line):
             continue
         # two parts of one line are both in it; all others are in a line that comes later
@@ -113,27 +113,27 @@ def test_each_line_that_is_shown_is_a_line_of_the_text_in_its_order_or_a_marker(
 def test_lines_shown_and_numbers_in_markers_add_up(
     text: str, room: int, count: Callable[[str], int]
 ) -> None:
-    made = cut(text, room, count)
-    assert made.lines == len(lines_of(text))
+    made = select_kept_pieces(text, room, count)
+    assert made.total_lines == len(lines_of(text))
     if not made.pieces:
-        assert (made.shown, made.repeats, made.errors) == (0, 0, 0)
+        assert (made.shown_lines, made.repeated_lines, made.error_lines) == (0, 0, 0)
         return
-    left_out, repeats = numbers_of(lines_of(joined(text, made.pieces)))
-    assert repeats == made.repeats
-    assert made.shown + left_out + repeats == made.lines
+    left_out, repeats = numbers_of(lines_of(render_kept_pieces(text, made.pieces)))
+    assert repeats == made.repeated_lines
+    assert made.shown_lines + left_out + repeats == made.total_lines
 
 
 @given(TEXTS, ROOMS, st.sampled_from(COUNTS))
 def test_a_text_that_fits_stays_whole(text: str, room: int, count: Callable[[str], int]) -> None:
-    made = cut(text, room, count)
-    if count(stripped(text)) <= room:
-        assert joined(text, made.pieces) == stripped(text)
-        assert made.shown == made.lines
+    made = select_kept_pieces(text, room, count)
+    if count(render_as_terminal(text)) <= room:
+        assert render_kept_pieces(text, made.pieces) == render_as_terminal(text)
+        assert made.shown_lines == made.total_lines
 
 
 @given(TEXTS)
 def test_all_of_a_text_is_the_text_as_a_terminal_shows_it(text: str) -> None:
-    assert joined(text, ((0, len(text)),)) == stripped(text)
+    assert render_kept_pieces(text, ((0, len(text)),)) == render_as_terminal(text)
 
 
 @given(TEXTS, st.lists(st.integers(0, 2000), max_size=8))
@@ -141,7 +141,7 @@ def test_any_pieces_of_whole_lines_add_up(text: str, places: list[int]) -> None:
     starts = [0, *(found.end() for found in re.finditer("\n", text)), len(text)]
     chosen = sorted({starts[place % len(starts)] for place in places})
     pieces = list(zip(chosen[::2], chosen[1::2], strict=False))
-    shown = lines_of(joined(text, pieces))
+    shown = lines_of(render_kept_pieces(text, pieces))
     left_out, repeats = numbers_of(shown)
     inside = sum(len(lines_of(text[begin:end])) for begin, end in pieces)
     if pieces:
@@ -150,9 +150,9 @@ def test_any_pieces_of_whole_lines_add_up(text: str, places: list[int]) -> None:
 
 @given(TEXTS, ROOMS)
 def test_no_code_is_cut_in_half_and_no_character(text: str, room: int) -> None:
-    whole = stripped(text)
-    for begin, end in cut(text, room, len).pieces:
-        assert stripped(text[begin:end]).rstrip("\r\n") in whole
+    whole = render_as_terminal(text)
+    for begin, end in select_kept_pieces(text, room, len).pieces:
+        assert render_as_terminal(text[begin:end]).rstrip("\r\n") in whole
         for place in (begin, end):
             assert text[place - 1 : place + 1] != "\ud83d\ude00"
 
@@ -162,15 +162,15 @@ def test_lines_of_one_character_are_never_told_as_repeats_to_save_room(
     text: str, room: int
 ) -> None:
     short = "\n".join(line[:1] for line in text.split("\n"))
-    made = cut(short, room, len)
-    assert len(joined(short, made.pieces)) <= len(short)
+    made = select_kept_pieces(short, room, len)
+    assert len(render_kept_pieces(short, made.pieces)) <= len(short)
 
 
 @given(st.lists(st.sampled_from(["ab", "a longer line", "a"]), max_size=40))
 def test_telling_repeats_makes_a_text_shorter(lines: list[str]) -> None:
     text = "\n".join(lines)
-    made = cut(text, len(text) - 1, len)
-    assert len(joined(text, made.pieces)) < max(len(text), 1)
+    made = select_kept_pieces(text, len(text) - 1, len)
+    assert len(render_kept_pieces(text, made.pieces)) < max(len(text), 1)
 
 
 def log(lines: int) -> list[str]:
@@ -179,9 +179,11 @@ def log(lines: int) -> list[str]:
     ]
 
 
-def seen(text: str, room: int, count: Callable[[str], int] = bytes4) -> tuple[Cut, list[str]]:
-    made = cut(text, room, count)
-    return made, joined(text, made.pieces).split("\n")
+def seen(
+    text: str, room: int, count: Callable[[str], int] = bytes4
+) -> tuple[KeptPieces, list[str]]:
+    made = select_kept_pieces(text, room, count)
+    return made, render_kept_pieces(text, made.pieces).split("\n")
 
 
 def test_a_stack_trace_in_the_middle_of_a_long_log_is_shown() -> None:
@@ -199,14 +201,14 @@ def test_a_stack_trace_in_the_middle_of_a_long_log_is_shown() -> None:
     assert '  File "app.py", line 3, in main' in shown
     assert shown[0] == lines[0]
     assert shown[-1] == lines[-1]
-    assert made.errors == 2
+    assert made.error_lines == 2
     assert [bool(MARKER.fullmatch(line)) for line in shown].count(True) == 2
 
 
 def test_head_and_tail_get_what_errors_do_not_need() -> None:
     made, shown = seen("\n".join(log(5000)), 1000)
     at = next(at for at, line in enumerate(shown) if MARKER.fullmatch(line))
-    assert made.errors == 0
+    assert made.error_lines == 0
     assert bytes4("\n".join(shown)) > 950
     assert 0.5 < at / len(shown) < 0.6
 
@@ -248,11 +250,11 @@ def test_progress_is_one_line_and_a_line_said_again_is_said_once() -> None:
     bar = "".join(f"\r\x1b[2Kfetching {part}%" for part in range(101))
     text = f"npm install\n{bar}\n" + "npm http fetch GET 200 registry\n" * 49 + "added 3 packages\n"
     made, _ = seen(text, 40)
-    assert joined(text, made.pieces) == (
+    assert render_kept_pieces(text, made.pieces) == (
         "npm install\nfetching 100%\nnpm http fetch GET 200 registry\n"
         "[… the line above 48 more times …]\nadded 3 packages\n"
     )
-    assert (made.lines, made.shown, made.repeats) == (52, 4, 48)
+    assert (made.total_lines, made.shown_lines, made.repeated_lines) == (52, 4, 48)
 
 
 def test_colours_do_not_hide_that_a_line_is_said_again() -> None:
@@ -264,7 +266,7 @@ def test_colours_do_not_hide_that_a_line_is_said_again() -> None:
 def test_one_giant_line_is_cut_inside() -> None:
     text = "abcdefghij" * 200_000
     made, shown = seen(text, 300)
-    assert made.lines == made.shown == 1
+    assert made.total_lines == made.shown_lines == 1
     assert len(made.pieces) == 2
     assert shown[0] == text[: len(shown[0])]
     assert shown[2] == text[-len(shown[2]) :]
@@ -277,7 +279,7 @@ def test_a_giant_line_among_others_is_cut_inside_and_they_stay() -> None:
     made, shown = seen(text, 300)
     assert shown[0] == "$ cat data.json"
     assert shown[-2:] == ["$ echo done", "done"]
-    assert made.shown == 4
+    assert made.shown_lines == 4
 
 
 def test_an_error_in_a_long_line_is_shown_with_what_is_around_it() -> None:
@@ -286,14 +288,14 @@ def test_an_error_in_a_long_line_is_shown_with_what_is_around_it() -> None:
     made, shown = seen("\n".join(lines), 1500)
     around = next(line for line in shown if "the disk is full" in line)
     assert len(around) <= 400
-    assert made.errors == 1
+    assert made.error_lines == 1
     assert sum("characters and" in line for line in shown) == 2
 
 
 def test_ends_of_lines_of_windows_stay() -> None:
     text = "\r\n".join(log(300))
     made, _ = seen(text, 200)
-    shown = joined(text, made.pieces)
+    shown = render_kept_pieces(text, made.pieces)
     assert shown.startswith("12:00:00 step 0 did what it had to do\r\n")
     assert [line.endswith("\r") for line in shown.split("\n")].count(False) == 2
 
@@ -301,8 +303,8 @@ def test_ends_of_lines_of_windows_stay() -> None:
 def test_of_only_blank_lines_some_stay_and_their_number_is_told() -> None:
     text = "\n" * 100_000
     made, _ = seen(text, 100)
-    shown = joined(text, made.pieces)
-    assert sum(numbers_of(shown.split("\n"))) + made.shown == 100_000
+    shown = render_kept_pieces(text, made.pieces)
+    assert sum(numbers_of(shown.split("\n"))) + made.shown_lines == 100_000
     assert bytes4(shown) <= 100
 
 
@@ -349,13 +351,13 @@ GAPS = {
 
 @pytest.mark.parametrize(("text", "pieces", "shown"), GAPS.values(), ids=GAPS.keys())
 def test_a_gap_says_what_it_holds(text: str, pieces: list[tuple[int, int]], shown: str) -> None:
-    assert joined(text, pieces) == shown
+    assert render_kept_pieces(text, pieces) == shown
 
 
 @pytest.mark.parametrize("room", range(60, 90))
 def test_a_character_of_two_halves_stays_whole(room: int) -> None:
     text = "x" * (room % 2) + "\ud83d\ude00" * 500
-    made = cut(text, room, len)
+    made = select_kept_pieces(text, room, len)
     assert len(made.pieces) == 2
     for begin, end in made.pieces:
         assert text[begin] != "\ude00"
@@ -364,14 +366,14 @@ def test_a_character_of_two_halves_stays_whole(room: int) -> None:
 
 def test_blank_lines_are_not_told_as_repeats_while_there_is_room_for_them() -> None:
     text = "\n".join(["first", *[" " * 9] * 12, "last"])
-    assert cut(text, 90, len).shown > 3
+    assert select_kept_pieces(text, 90, len).shown_lines > 3
 
 
 def test_errors_alike_are_shown_once() -> None:
     lines = log(4000)
     lines[1000:3000:50] = [f"error: request {number} timed out" for number in range(1, 41)]
     made, shown = seen("\n".join(lines), 1500)
-    assert made.errors == 1
+    assert made.error_lines == 1
     assert [line for line in shown if "timed out" in line] == ["error: request 1 timed out"]
 
 
@@ -388,15 +390,17 @@ def test_errors_in_head_and_tail_are_not_counted_again() -> None:
     lines = ["error: at the start", *log(4000), "error: at the end"]
     made, shown = seen("\n".join(lines), 500)
     assert (shown[0], shown[-1]) == (lines[0], lines[-1])
-    assert made.errors == 0
+    assert made.error_lines == 0
 
 
 @pytest.mark.parametrize("room", [-5, 0, 1, 3])
 def test_where_there_is_no_room_nothing_stays_and_no_marker(room: int) -> None:
     text = "\n".join(log(100))
-    made = cut(text, room, bytes4)
-    assert made == Cut(pieces=(), lines=100, shown=0, errors=0, repeats=0)
-    assert joined(text, made.pieces) == ""
+    made = select_kept_pieces(text, room, bytes4)
+    assert made == KeptPieces(
+        pieces=(), total_lines=100, shown_lines=0, error_lines=0, repeated_lines=0
+    )
+    assert render_kept_pieces(text, made.pieces) == ""
 
 
 BIG = {
@@ -422,6 +426,6 @@ def test_a_megabyte_is_cut_in_time(name: str) -> None:
         return bytes4(text)
 
     began = time.process_time()
-    cut(BIG[name], 8000, count)
+    select_kept_pieces(BIG[name], 8000, count)
     assert time.process_time() - began < 3  # a tenth of it on a machine with nothing else to do
     assert calls < 500

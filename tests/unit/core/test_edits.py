@@ -6,26 +6,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core.edits import (
+from trimtab.log.edits import (
     Handle,
-    chars_within,
-    chars_within_tail,
-    cut_text,
-    erased_message,
-    masked,
-    omitted,
+    add_recall_handle,
+    apply_edit_to_part,
+    apply_truncate_edit,
+    count_chars_within_bytes,
+    count_tail_chars_within_bytes,
+    erase_message_payload,
+    extract_editable_text,
+    format_byte_truncation_indicator,
+    format_dropped_messages_notice,
+    format_first_line_placeholder,
+    format_mask_placeholder,
+    format_truncation_indicator,
+    frame_summary_for_model,
     parse_handle,
-    previously_viewed,
-    short_arguments,
-    shown,
-    summary_text,
-    text_of,
-    truncated,
-    truncated_bytes,
-    with_recall,
+    replace_long_arguments,
 )
-from trimtab.core.event import Edit
-from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult
+from trimtab.log.event import Edit
+from trimtab.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
 
 CALL = ToolCall(id="c1", name="read", arguments='{"path":"a"}')
 IMAGE = Media(kind="image", url="https://example.org/a.png")
@@ -45,24 +45,42 @@ FRAME = "Summary of the earlier conversation, for reference: the newest user mes
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (truncated("head", 8000, 52000), "[truncated: kept first ~8000 of ~52000 tokens (head)]"),
-        (truncated("tail", 8000, 52000), "[truncated: kept last ~8000 of ~52000 tokens (tail)]"),
         (
-            truncated("both", 8000, 52000),
+            format_truncation_indicator("head", 8000, 52000),
+            "[truncated: kept first ~8000 of ~52000 tokens (head)]",
+        ),
+        (
+            format_truncation_indicator("tail", 8000, 52000),
+            "[truncated: kept last ~8000 of ~52000 tokens (tail)]",
+        ),
+        (
+            format_truncation_indicator("both", 8000, 52000),
             "[truncated: kept first+last ~8000 of ~52000 tokens (both)]",
         ),
-        (truncated_bytes(4000, 9012), "...\n[truncated, showing first 4000 bytes of 9012 total]"),
-        (masked(12000), "[result masked — ~12000 tokens removed]"),
-        (omitted(47), "[conversation truncated — 47 older messages omitted]"),
-        (previously_viewed("File: src/main.rs\nx"), "[Previously viewed: File: src/main.rs]"),
-        (previously_viewed(""), "[Previously viewed: ]"),
-        (summary_text("So far.", renderer=1), "[Summary of the earlier conversation]\nSo far."),
         (
-            summary_text("So far."),
+            format_byte_truncation_indicator(4000, 9012),
+            "...\n[truncated, showing first 4000 bytes of 9012 total]",
+        ),
+        (format_mask_placeholder(12000), "[result masked — ~12000 tokens removed]"),
+        (
+            format_dropped_messages_notice(47),
+            "[conversation truncated — 47 older messages omitted]",
+        ),
+        (
+            format_first_line_placeholder("File: src/main.rs\nx"),
+            "[Previously viewed: File: src/main.rs]",
+        ),
+        (format_first_line_placeholder(""), "[Previously viewed: ]"),
+        (
+            frame_summary_for_model("So far.", renderer_version=1),
+            "[Summary of the earlier conversation]\nSo far.",
+        ),
+        (
+            frame_summary_for_model("So far."),
             f"[{FRAME}]\nSo far.",
         ),
         (
-            summary_text("So far.", "m3-m9"),
+            frame_summary_for_model("So far.", "m3-m9"),
             f"[{FRAME} · recall m3-m9]\nSo far.",
         ),
     ],
@@ -74,19 +92,19 @@ def test_a_text_is_exactly(text, expected):
 @pytest.mark.parametrize(
     ("text", "handle", "expected"),
     [
-        (masked(12), "m7.0", "[result masked — ~12 tokens removed · recall m7.0]"),
+        (format_mask_placeholder(12), "m7.0", "[result masked — ~12 tokens removed · recall m7.0]"),
         (
-            omitted(3),
+            format_dropped_messages_notice(3),
             "m2-m9",
             "[conversation truncated — 3 older messages omitted · recall m2-m9]",
         ),
         (
-            truncated("tail", 8, 52),
+            format_truncation_indicator("tail", 8, 52),
             "m7.1",
             "[truncated: kept last ~8 of ~52 tokens (tail) · recall m7.1]",
         ),
         (
-            truncated_bytes(8, 52),
+            format_byte_truncation_indicator(8, 52),
             "m7.0",
             "...\n[truncated, showing first 8 bytes of 52 total · recall m7.0]",
         ),
@@ -94,7 +112,7 @@ def test_a_text_is_exactly(text, expected):
     ],
 )
 def test_a_handle_stands_before_the_closing_bracket(text, handle, expected):
-    assert with_recall(text, handle) == expected
+    assert add_recall_handle(text, handle) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,16 +150,16 @@ def test_an_edits_handle_names_what_it_hides(edit):
 @pytest.mark.parametrize(("head", "tail"), [(3, 0), (0, 3), (3, 3)])
 def test_a_cut_result_keeps_its_pictures_whichever_end_is_kept(head, tail):
     result = ToolResult(call_id="c", content=(Text(text="a long text"), IMAGE))
-    seen = shown(result, cut(head, tail))
+    seen = apply_edit_to_part(result, cut(head, tail))
     assert isinstance(seen, ToolResult)
-    assert seen.content == (Text(text=cut_text("a long text", cut(head, tail))), IMAGE)
+    assert seen.content == (Text(text=apply_truncate_edit("a long text", cut(head, tail))), IMAGE)
 
 
 def test_a_masked_result_keeps_the_call_it_answers_and_its_failure():
     result = ToolResult(
         call_id="c1", content=(Text(text="x"), IMAGE), is_error=True, plain=False, extra={"a": 1}
     )
-    assert shown(result, mask()) == ToolResult(
+    assert apply_edit_to_part(result, mask()) == ToolResult(
         call_id="c1", content=(Text(text="[gone]"),), is_error=True
     )
 
@@ -151,12 +169,12 @@ def test_a_masked_result_keeps_the_call_it_answers_and_its_failure():
     [(cut(head=2), "ab…"), (cut(tail=2), "…ef"), (cut(head=1, tail=1), "a…f"), (cut(), "…")],
 )
 def test_a_cut_text_keeps_what_the_edit_says(edit, text):
-    assert cut_text("abcdef", edit) == text
+    assert apply_truncate_edit("abcdef", edit) == text
 
 
 def test_a_result_cut_at_its_end_keeps_its_pictures():
     result = ToolResult(call_id="c1", content=(Text(text="abcdef"), IMAGE), plain=False)
-    seen = shown(result, cut(head=2))
+    seen = apply_edit_to_part(result, cut(head=2))
     assert isinstance(seen, ToolResult)
     assert seen.content == (Text(text="ab…"), IMAGE)
 
@@ -166,11 +184,11 @@ def test_a_result_cut_at_its_end_keeps_its_pictures():
     [
         (Text(text="abcdef"), Text(text="[gone]")),
         (IMAGE, Text(text="[gone]")),
-        (Opaque(data={"type": "x"}), Text(text="[gone]")),
+        (OpaqueBlock(data={"type": "x"}), Text(text="[gone]")),
     ],
 )
 def test_any_other_part_is_masked_as_a_text(part, seen):
-    assert shown(part, mask()) == seen
+    assert apply_edit_to_part(part, mask()) == seen
 
 
 @pytest.mark.parametrize(
@@ -180,35 +198,35 @@ def test_any_other_part_is_masked_as_a_text(part, seen):
         (ToolResult(call_id="c", content=(Text(text="a"), IMAGE, Text(text="b"))), "a\nb"),
         (CALL, ""),
         (IMAGE, ""),
-        (Opaque(data={}), ""),
+        (OpaqueBlock(data={}), ""),
     ],
 )
 def test_only_texts_and_results_can_be_cut(part, text):
-    assert text_of(part) == text
+    assert extract_editable_text(part) == text
 
 
 def test_erasing_leaves_calls_and_results_paired():
     message = Message(role="assistant", parts=(Text(text="secret"), CALL), extra={"k": "secret"})
-    assert erased_message(message, None) == Message(
+    assert erase_message_payload(message, None) == Message(
         role="assistant",
         parts=(Text(text="[erased]"), ToolCall(id="c1", name="read", arguments="{}")),
     )
     answer = Message(role="tool", parts=(ToolResult(call_id="c1", content=(Text(text="secret"),)),))
-    assert erased_message(answer, 0).results == (
+    assert erase_message_payload(answer, 0).results == (
         ToolResult(call_id="c1", content=(Text(text="[erased]"),)),
     )
 
 
 def test_erasing_one_part_leaves_the_others():
     message = Message(role="user", parts=(Text(text="a"), IMAGE))
-    assert erased_message(message, 1).parts == (Text(text="a"), Text(text="[erased]"))
+    assert erase_message_payload(message, 1).parts == (Text(text="a"), Text(text="[erased]"))
 
 
 @given(st.text(max_size=40), st.integers(-1, 200))
 def test_a_byte_limit_keeps_whole_characters_and_as_many_as_fit(text, limit):
     for count, piece in (
-        (chars_within(text, limit), lambda n: text[:n]),
-        (chars_within_tail(text, limit), lambda n: text[len(text) - n :]),
+        (count_chars_within_bytes(text, limit), lambda n: text[:n]),
+        (count_tail_chars_within_bytes(text, limit), lambda n: text[len(text) - n :]),
     ):
         assert len(piece(count).encode()) <= max(limit, 0)
         if count < len(text):
@@ -217,7 +235,9 @@ def test_a_byte_limit_keeps_whole_characters_and_as_many_as_fit(text, limit):
 
 @given(st.text(max_size=400))
 def test_a_first_line_is_one_line_of_at_most_100_characters(text):
-    line = previously_viewed(text).removeprefix("[Previously viewed: ").removesuffix("]")
+    line = (
+        format_first_line_placeholder(text).removeprefix("[Previously viewed: ").removesuffix("]")
+    )
     assert len(line) <= 100
     assert len(line.splitlines()) <= 1
 
@@ -234,7 +254,7 @@ CUT = "[cut]"
     ],
 )
 def test_of_a_calls_arguments_only_long_texts_are_left_out(arguments, shown):
-    assert json.loads(short_arguments(arguments, 8, CUT)) == shown
+    assert json.loads(replace_long_arguments(arguments, 8, CUT)) == shown
 
 
 @pytest.mark.parametrize(
@@ -242,4 +262,4 @@ def test_of_a_calls_arguments_only_long_texts_are_left_out(arguments, shown):
     ["not json", "[1]", '"0123456789"', "[" * 3_000, '{"x":1e999,"text":"0123456789"}', "{}", ""],
 )
 def test_arguments_that_cannot_be_cut_stay_as_they_are(arguments):
-    assert short_arguments(arguments, 8, CUT) == arguments
+    assert replace_long_arguments(arguments, 8, CUT) == arguments

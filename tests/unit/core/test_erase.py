@@ -1,25 +1,27 @@
 import pytest
 
-from trimtab.core.edits import ERASED, parse_handle
-from trimtab.core.erase import Erasing, eraser, scrub
-from trimtab.core.event import (
+from trimtab.log.edits import ERASED_PLACEHOLDER, parse_handle
+from trimtab.log.erase import ErasureCollector, erase_event_payload, make_event_eraser
+from trimtab.log.event import (
     Edit,
-    Erase,
     Event,
-    Repair,
-    Retention,
-    Said,
+    MessageAdded,
+    PayloadErasure,
+    RetentionErasure,
     Settings,
     Size,
-    Turn,
+    ToolResultRepair,
+    TurnStateChange,
 )
-from trimtab.core.message import Message, Role, Text, ToolCall, ToolResult, text_message
+from trimtab.log.message import Message, Role, Text, ToolCall, ToolResult, make_text_message
 
 SIZES = (Size(bytes=4, tokens=1),)
 
 
 def said(seq: int, text: str = "secret", *, recalled: bool = False) -> Event:
-    body = Said(message=text_message("user", text), sizes=SIZES, key=f"k{seq}", recalled=recalled)
+    body = MessageAdded(
+        message=make_text_message("user", text), sizes=SIZES, key=f"k{seq}", recalled=recalled
+    )
     return Event(seq=seq, at=1.0, body=body)
 
 
@@ -29,8 +31,8 @@ def edit(seq: int, op, first: int, last: int, part: int | None = None) -> Event:
     )
 
 
-def erases(events, handle: str) -> list[Erase]:
-    return Erasing(parse_handle(handle), "asked", events).found()
+def erases(events, handle: str) -> list[PayloadErasure]:
+    return ErasureCollector(parse_handle(handle), "asked", events).list_pending_erasures()
 
 
 def named(events, handle: str) -> list[tuple[int, int | None]]:
@@ -45,7 +47,9 @@ def test_a_message_goes_with_every_later_answer_of_the_recall_tools():
 
 def told(seq: int, *parts) -> Event:
     role: Role = "assistant" if isinstance(parts[0], ToolCall) else "user"
-    return Event(seq=seq, at=1.0, body=Said(message=Message(role=role, parts=parts), sizes=SIZES))
+    return Event(
+        seq=seq, at=1.0, body=MessageAdded(message=Message(role=role, parts=parts), sizes=SIZES)
+    )
 
 
 def settings(seq: int, *, recall: bool) -> Event:
@@ -77,7 +81,9 @@ def test_a_tool_of_the_users_own_that_is_called_so_keeps_its_results():
 
 
 def test_a_range_and_a_part_are_taken_as_they_are_named():
-    repaired = Event(seq=2, at=1.0, body=Repair(message=text_message("tool", "x"), sizes=SIZES))
+    repaired = Event(
+        seq=2, at=1.0, body=ToolResultRepair(message=make_text_message("tool", "x"), sizes=SIZES)
+    )
     log = [said(1), repaired, said(3), edit(4, "drop", 1, 1)]
     assert named(log, "m1-m2") == [(1, None), (2, None)]
     assert named(log, "m3.0") == [(3, 0)]
@@ -91,20 +97,20 @@ def test_what_is_not_there_cannot_be_erased(handle):
 
 
 def test_the_payload_goes_and_position_time_and_key_stay():
-    done = eraser([Erase(message=2)])(said(2))
-    assert isinstance(done.body, Said)
+    done = make_event_eraser([PayloadErasure(message=2)])(said(2))
+    assert isinstance(done.body, MessageAdded)
     assert (done.seq, done.at, done.body.key) == (2, 1.0, "k2")
-    assert done.body.message.text == ERASED
+    assert done.body.message.text == ERASED_PLACEHOLDER
     assert done.body.sizes == ()
-    assert eraser([Erase(message=2)])(said(3)) == said(3)
+    assert make_event_eraser([PayloadErasure(message=2)])(said(3)) == said(3)
 
 
 def test_a_call_keeps_its_name_and_id_so_that_its_result_has_a_partner():
     call = ToolCall(id="c", name="read", arguments='{"a":1}', extra={"x": "secret"})
     message = Message(role="assistant", parts=(Text(text="keep"), call), extra={"y": "secret"})
-    event = Event(seq=2, at=1.0, body=Said(message=message, sizes=SIZES))
-    done = eraser([Erase(message=2, part=1)])(event)
-    assert isinstance(done.body, Said)
+    event = Event(seq=2, at=1.0, body=MessageAdded(message=message, sizes=SIZES))
+    done = make_event_eraser([PayloadErasure(message=2, part=1)])(event)
+    assert isinstance(done.body, MessageAdded)
     assert done.body.message.parts == (
         Text(text="keep"),
         ToolCall(id="c", name="read", arguments="{}"),
@@ -126,36 +132,40 @@ def test_a_call_keeps_its_name_and_id_so_that_its_result_has_a_partner():
 )
 def test_words_that_may_quote_it_go_and_others_stay(op, first, last, part, erased):
     before = edit(9, op, first, last, part)
-    done = eraser([Erase(message=5, part=0)])(before)
+    done = make_event_eraser([PayloadErasure(message=5, part=0)])(before)
     assert isinstance(done.body, Edit)
-    assert done.body.text == (ERASED if erased else "a secret")
-    assert done == scrub(before, 5, 5, 0)
+    assert done.body.text == (ERASED_PLACEHOLDER if erased else "a secret")
+    assert done == erase_event_payload(before, 5, 5, 0)
 
 
 def test_many_are_erased_at_once():
-    change = eraser([Erase(message=2), Erase(message=4, part=0), Erase(message=900)])
+    change = make_event_eraser(
+        [PayloadErasure(message=2), PayloadErasure(message=4, part=0), PayloadErasure(message=900)]
+    )
     texts = [str(change(said(seq)).body).count("secret") for seq in range(1, 6)]
     assert texts == [1, 0, 1, 0, 1]
     done = change(edit(999, "summarise", 100, 901)).body
     assert isinstance(done, Edit)
-    assert done.text == ERASED
+    assert done.text == ERASED_PLACEHOLDER
 
 
 def erased(seq: int, message: int, part: int | None = None) -> Event:
-    return Event(seq=seq, at=1.0, body=Erase(message=message, part=part))
+    return Event(seq=seq, at=1.0, body=PayloadErasure(message=message, part=part))
 
 
 def test_what_was_erased_before_is_not_erased_again():
     log = [said(1), said(2, recalled=True), erased(3, 1), erased(4, 2)]
-    found = Erasing(parse_handle("m1"), "asked", log)
-    assert found.found() == []
-    assert [(one.message, one.part) for one in found.all] == [(1, None), (2, None)]
+    found = ErasureCollector(parse_handle("m1"), "asked", log)
+    assert found.list_pending_erasures() == []
+    assert [(one.message, one.part) for one in found.erasures] == [(1, None), (2, None)]
 
 
 def test_an_answer_that_came_after_an_erasure_tells_nothing_of_it():
     log = [said(1), erased(2, 1), said(3, recalled=True)]
-    assert [one.message for one in Erasing(parse_handle("m1"), "asked", log).all] == [1]
-    retained = Event(seq=2, at=1.0, body=Retention(before=2))
+    assert [one.message for one in ErasureCollector(parse_handle("m1"), "asked", log).erasures] == [
+        1
+    ]
+    retained = Event(seq=2, at=1.0, body=RetentionErasure(before=2))
     assert named([said(1), retained, said(3, recalled=True)], "m1") == []
 
 
@@ -168,9 +178,14 @@ def test_a_message_of_which_a_part_was_erased_is_not_erased_yet(first, then, lef
 
 def test_what_else_is_kept_of_a_message_is_known_by_its_key_its_words_and_its_tools():
     key = "s/1/m2.0/call"
-    started = Event(seq=3, at=1.0, body=Turn(state="tool_started", epoch=1, key=key))
+    started = Event(seq=3, at=1.0, body=TurnStateChange(state="tool_started", epoch=1, key=key))
     log = [said(1, "secret"), said(2, "another"), started]
-    found = Erasing(parse_handle("m1"), "asked", log)
-    assert (found.keys, found.said, found.tools, found.turn) == ({"k1"}, ["secret"], [key], True)
-    ended = Event(seq=4, at=1.0, body=Turn(state="ended", epoch=1))
-    assert not Erasing(parse_handle("m1"), "asked", [*log, ended]).turn
+    found = ErasureCollector(parse_handle("m1"), "asked", log)
+    assert (found.message_keys, found.user_texts, found.tool_keys, found.is_turn_open) == (
+        {"k1"},
+        ["secret"],
+        [key],
+        True,
+    )
+    ended = Event(seq=4, at=1.0, body=TurnStateChange(state="ended", epoch=1))
+    assert not ErasureCollector(parse_handle("m1"), "asked", [*log, ended]).is_turn_open

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core.error_lines import error_at, suspects
+from trimtab.text.error_lines import find_candidate_error_lines, find_error_offset
 
 ERRORS = [
     "error: cannot borrow `x` as mutable",
@@ -89,13 +89,13 @@ OTHERS = [
 
 @pytest.mark.parametrize("line", ERRORS)
 def test_a_line_that_names_an_error_is_found(line: str) -> None:
-    assert suspects(line) == [0]
-    assert error_at(line) is not None
+    assert find_candidate_error_lines(line) == [0]
+    assert find_error_offset(line) is not None
 
 
 @pytest.mark.parametrize("line", OTHERS)
 def test_a_line_that_names_none_is_not(line: str) -> None:
-    assert error_at(line) is None
+    assert find_error_offset(line) is None
 
 
 @given(st.lists(st.sampled_from([*ERRORS, *OTHERS, "İ", "x" * 50])))
@@ -103,10 +103,10 @@ def test_no_error_escapes_the_hints_wherever_it_stands(lines: list[str]) -> None
     text = "\n".join(lines)
     begins, at = set[int](), 0
     for line in lines:
-        if error_at(line) is not None:
+        if find_error_offset(line) is not None:
             begins.add(at)
         at += len(line) + 1
-    found = suspects(text)
+    found = find_candidate_error_lines(text)
     assert begins <= set(found)
     assert found == sorted(set(found))
 
@@ -116,6 +116,6 @@ def test_no_error_escapes_the_hints_wherever_it_stands(lines: list[str]) -> None
 )
 def test_a_line_of_a_megabyte_is_judged_in_time(text: str) -> None:
     began = time.process_time()
-    suspects(text)
-    error_at(text)
+    find_candidate_error_lines(text)
+    find_error_offset(text)
     assert time.process_time() - began < 1

@@ -8,24 +8,24 @@ import pytest
 from tests.golden.events import BODIES, EVENTS
 from tests.golden.record import DIALECTS, events_file, log_file, requests, requests_file
 from trimtab import Context
-from trimtab.core.event import (
-    _KINDS,
-    VERSION,
-    Call,
+from trimtab.errors import RequestChangedError
+from trimtab.log.event import (
+    _CLASS_BY_KIND,
+    EVENT_FORMAT_VERSION,
     Event,
-    Said,
+    MessageAdded,
+    ModelCall,
     Settings,
     Size,
     Usage,
-    added,
-    canonical,
-    dump,
+    add_usage,
+    dump_canonical_json,
+    dump_event_line,
     event_to_json,
-    load,
+    load_event_line,
 )
-from trimtab.core.message import text_message
-from trimtab.core.prompt import RENDERER
-from trimtab.wire import RequestChanged
+from trimtab.log.message import make_text_message
+from trimtab.prompt.render import RENDERER_VERSION
 
 AGAIN = "write it with `python -m tests.golden.record` after raising the version"
 
@@ -35,7 +35,7 @@ def golden_lines():
 
 
 def test_the_golden_events_have_every_kind():
-    assert [type(body) for body in BODIES] == list(_KINDS.values())
+    assert [type(body) for body in BODIES] == list(_CLASS_BY_KIND.values())
 
 
 @pytest.mark.parametrize("body", BODIES, ids=lambda body: type(body).__name__)
@@ -50,14 +50,14 @@ def test_the_golden_events_set_every_field(body):
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event.body).__name__)
 def test_an_event_is_written_as_the_golden_line(event):
-    assert dump(event) == golden_lines()[event.seq - 1], AGAIN
+    assert dump_event_line(event) == golden_lines()[event.seq - 1], AGAIN
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event.body).__name__)
 def test_a_golden_line_is_read_as_the_event(event):
     line = golden_lines()[event.seq - 1]
-    assert load(line) == event
-    assert load(line.encode()) == event
+    assert load_event_line(line) == event
+    assert load_event_line(line.encode()) == event
 
 
 def test_there_are_no_more_golden_lines_than_events():
@@ -67,19 +67,21 @@ def test_there_are_no_more_golden_lines_than_events():
 def test_fields_at_their_default_are_not_written():
     event = Event(seq=1, at=2.0, body=Settings(model="m", dialect="d"))
     assert event_to_json(event) == {
-        "v": VERSION,
+        "v": EVENT_FORMAT_VERSION,
         "seq": 1,
         "at": 2.0,
         "kind": "settings",
         "model": "m",
         "dialect": "d",
     }
-    assert load(dump(event)) == event
+    assert load_event_line(dump_event_line(event)) == event
 
 
 def test_a_line_is_ascii_without_line_breaks():
-    said = Said(message=text_message("user", "ü\n\u2028🙂"), sizes=(Size(bytes=9, tokens=3),))
-    line = dump(Event(seq=1, at=0.0, body=said))
+    said = MessageAdded(
+        message=make_text_message("user", "ü\n\u2028🙂"), sizes=(Size(bytes=9, tokens=3),)
+    )
+    line = dump_event_line(Event(seq=1, at=0.0, body=said))
     assert line.isascii()
     assert len(line.splitlines()) == 1
 
@@ -87,17 +89,17 @@ def test_a_line_is_ascii_without_line_breaks():
 def test_keys_keep_the_order_the_provider_gave_them():
     tool = {"name": "z", "input_schema": {"b": 1, "a": 2}}
     event = Event(seq=1, at=0.0, body=Settings(model="m", dialect="d", tools=(tool,)))
-    read = load(dump(event)).body
+    read = load_event_line(dump_event_line(event)).body
     assert isinstance(read, Settings)
     assert json.dumps(read.tools[0]) == json.dumps(tool)
 
 
 def test_a_later_format_is_refused_with_what_to_do():
-    line = dump(EVENTS[8]).replace('"v":6', '"v":7')
+    line = dump_event_line(EVENTS[8]).replace('"v":6', '"v":7')
     with pytest.raises(
         ValueError, match="event 9 has format version 7; this release reads up to 6: upgrade"
     ):
-        load(line)
+        load_event_line(line)
 
 
 WORDS: dict[str, object] = {"pieces": (), "listed": (), "relists": False, "left_out": None}
@@ -127,31 +129,31 @@ def test_the_events_of_an_earlier_format_are_read_as_today_s(version):
     later = LATER[version]
     for line, event in zip(lines, EVENTS, strict=False):  # later kinds stand last
         before = {name: value for name, value in later.items() if hasattr(event.body, name)}
-        assert load(line) == replace(event, body=replace(event.body, **before))
+        assert load_event_line(line) == replace(event, body=replace(event.body, **before))
 
 
 def test_a_field_of_a_later_release_is_passed_over():
-    line = dump(EVENTS[8])[:-1] + ',"news":1}'
-    assert load(line) == EVENTS[8]
+    line = dump_event_line(EVENTS[8])[:-1] + ',"news":1}'
+    assert load_event_line(line) == EVENTS[8]
 
 
 def test_canonical_json_has_one_form():
-    assert canonical({"b": "ü", "a": [1, None]}) == '{"a":[1,null],"b":"\\u00fc"}'
+    assert dump_canonical_json({"b": "ü", "a": [1, None]}) == '{"a":[1,null],"b":"\\u00fc"}'
     with pytest.raises(ValueError, match="Out of range"):
-        canonical(float("nan"))
+        dump_canonical_json(float("nan"))
 
 
 def test_usages_add_up():
     one = Usage(input=1, output=2, cache_read=3, cache_write=4)
-    assert added(one, one) == Usage(input=2, output=4, cache_read=6, cache_write=8)
+    assert add_usage(one, one) == Usage(input=2, output=4, cache_read=6, cache_write=8)
 
 
-@pytest.mark.parametrize("renderer", range(1, RENDERER + 1))
+@pytest.mark.parametrize("renderer", range(1, RENDERER_VERSION + 1))
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_golden_log_is_rendered_as_it_was_under_its_renderer(dialect, renderer):
     log = log_file(dialect, renderer).read_text(encoding="ascii").splitlines()
     golden = requests_file(dialect, renderer).read_text(encoding="ascii")
-    assert requests(log) == [canonical(request) for request in json.loads(golden)], (
+    assert requests(log) == [dump_canonical_json(request) for request in json.loads(golden)], (
         f"what renderer {renderer} wrote is rendered otherwise than before; {AGAIN}"
     )
 
@@ -159,7 +161,7 @@ def test_a_golden_log_is_rendered_as_it_was_under_its_renderer(dialect, renderer
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_golden_log_of_the_first_format_is_written_in_today_s_without_other_change(dialect):
     log = log_file(dialect, 1).read_text(encoding="ascii").splitlines()
-    today = [line.replace('{"v":1,', f'{{"v":{VERSION},', 1) for line in log]
+    today = [line.replace('{"v":1,', f'{{"v":{EVENT_FORMAT_VERSION},', 1) for line in log]
     assert Context.load(log).dump() == today
 
 
@@ -175,9 +177,11 @@ def test_a_golden_log_meets_all_that_a_renderer_does(dialect):
 
 
 def test_a_change_of_a_single_word_in_the_renderer_is_noticed(monkeypatch):
-    monkeypatch.setattr("trimtab.core.window.summary_text", lambda text, *_: f"Summary: {text}")
+    monkeypatch.setattr(
+        "trimtab.window.conversation.frame_summary_for_model", lambda text, *_: f"Summary: {text}"
+    )
     log = log_file("anthropic").read_text(encoding="ascii").splitlines()
-    with pytest.raises(RequestChanged):
+    with pytest.raises(RequestChangedError):
         requests(log)
 
 
@@ -185,6 +189,6 @@ def test_a_past_request_that_renders_otherwise_is_not_shown():
     log = log_file("anthropic").read_text(encoding="ascii").splitlines()
     changed = [line.replace("Go on.", "Go off.") for line in log]
     context = Context.load(changed)
-    last = max(event.seq for event in context.events if isinstance(event.body, Call))
-    with pytest.raises(RequestChanged, match=f"the request of call {last} cannot be shown"):
-        context.rebuild(last)
+    last = max(event.seq for event in context.events if isinstance(event.body, ModelCall))
+    with pytest.raises(RequestChangedError, match=f"the request of call {last} cannot be shown"):
+        context.rebuild_request(last)

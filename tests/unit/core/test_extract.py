@@ -1,12 +1,17 @@
 """The extractive summary: lines that were said, and a line of names."""
 
 from tests.snapshots import snapshot
-from trimtab.core.extract import LINE_CHARS, NAMED, extract, newest_lines
-from trimtab.core.message import Media, Message, Text, ToolCall, ToolResult, text_message
-from trimtab.core.tokens import BYTES4
+from trimtab.log.message import Media, Message, Text, ToolCall, ToolResult, make_text_message
+from trimtab.summaries.extract import (
+    MAX_LINE_CHARS,
+    NAMES_LINE_PREFIX,
+    extract_summary,
+    keep_newest_lines,
+)
+from trimtab.tokens.counter import BYTES_4_COUNTER
 
 ROUND = [
-    text_message("user", "\n  Fix the parser.\nIt fails."),
+    make_text_message("user", "\n  Fix the parser.\nIt fails."),
     Message(
         role="assistant",
         parts=(
@@ -22,7 +27,7 @@ ROUND = [
 
 
 def test_each_thing_said_is_one_line():
-    assert extract("", ROUND, BYTES4) == snapshot("""\
+    assert extract_summary("", ROUND, BYTES_4_COUNTER) == snapshot("""\
 - user: Fix the parser.
 - assistant: Looking.
 - called read {"path": "src/wire.py"}
@@ -31,91 +36,104 @@ def test_each_thing_said_is_one_line():
 
 
 def test_the_prior_summary_comes_first_without_its_blank_lines():
-    assert extract("- one\n\n- two", ROUND[:1], BYTES4) == "- one\n- two\n- user: Fix the parser."
+    assert (
+        extract_summary("- one\n\n- two", ROUND[:1], BYTES_4_COUNTER)
+        == "- one\n- two\n- user: Fix the parser."
+    )
 
 
 def test_long_lines_are_cut():
-    line = extract("", [text_message("user", "word " * 100)], BYTES4).removeprefix("- user: ")
-    assert len(line) == LINE_CHARS
+    line = extract_summary(
+        "", [make_text_message("user", "word " * 100)], BYTES_4_COUNTER
+    ).removeprefix("- user: ")
+    assert len(line) == MAX_LINE_CHARS
     assert line.endswith("…")
 
 
 def test_a_message_without_text_leaves_no_line():
     picture = Media(kind="image", mime="image/png", data="AA==")
-    assert extract("", [Message(role="user", parts=(picture,))], BYTES4, max_names=9) == ""
+    assert (
+        extract_summary("", [Message(role="user", parts=(picture,))], BYTES_4_COUNTER, max_names=9)
+        == ""
+    )
 
 
 def test_the_oldest_lines_go_where_there_is_no_room():
     prior = "\n".join(f"- line {number}" for number in range(100))
-    kept = extract(prior, ROUND[:1], BYTES4, max_tokens=20).splitlines()
+    kept = extract_summary(prior, ROUND[:1], BYTES_4_COUNTER, max_tokens=20).splitlines()
     assert kept[-1] == "- user: Fix the parser."
     assert kept[0] == f"- line {101 - len(kept)}"
     assert 1 < len(kept) < 10
 
 
 def test_of_a_single_line_that_is_too_long_the_newest_words_stay():
-    assert newest_lines("one two three four", BYTES4, 3) == "three four"
+    assert keep_newest_lines("one two three four", BYTES_4_COUNTER, 3) == "three four"
 
 
 def test_names_are_listed_last_without_those_that_a_line_has():
-    assert extract("", ROUND, BYTES4, max_names=9).splitlines()[-1] == f"{NAMED}read_u8"
-    assert NAMED not in extract("", ROUND, BYTES4)
+    assert (
+        extract_summary("", ROUND, BYTES_4_COUNTER, max_names=9).splitlines()[-1]
+        == f"{NAMES_LINE_PREFIX}read_u8"
+    )
+    assert NAMES_LINE_PREFIX not in extract_summary("", ROUND, BYTES_4_COUNTER)
 
 
 def test_the_prior_summarys_names_are_carried_on_in_one_line():
-    prior = f"- user: before\n{NAMED}old_name, src/old.py"
-    made = extract(prior, ROUND, BYTES4, max_names=9).splitlines()
+    prior = f"- user: before\n{NAMES_LINE_PREFIX}old_name, src/old.py"
+    made = extract_summary(prior, ROUND, BYTES_4_COUNTER, max_names=9).splitlines()
     assert made[0] == "- user: before"
-    assert made[-1] == f"{NAMED}old_name, src/old.py, read_u8"
-    assert sum(line.startswith(NAMED) for line in made) == 1
+    assert made[-1] == f"{NAMES_LINE_PREFIX}old_name, src/old.py, read_u8"
+    assert sum(line.startswith(NAMES_LINE_PREFIX) for line in made) == 1
 
 
 def test_the_names_of_lines_that_go_are_still_listed():
     prior = "- called read src/old.py\n" + "\n".join(f"- line {n}" for n in range(100))
-    made = extract(prior, ROUND, BYTES4, max_tokens=20, max_names=9)
+    made = extract_summary(prior, ROUND, BYTES_4_COUNTER, max_tokens=20, max_names=9)
     assert "called read src/old.py" not in made
     assert "src/old.py" in made.splitlines()[-1]
 
 
 def test_a_word_that_a_line_was_cut_in_is_no_name():
     prior = "- called read src/old.py src/ver…\n" + "\n".join(f"- line {n}" for n in range(100))
-    named = extract(prior, [], BYTES4, max_tokens=20, max_names=9).splitlines()[-1]
-    assert named == f"{NAMED}src/old.py"
+    named = extract_summary(prior, [], BYTES_4_COUNTER, max_tokens=20, max_names=9).splitlines()[-1]
+    assert named == f"{NAMES_LINE_PREFIX}src/old.py"
 
 
 def test_names_are_listed_where_no_line_is_left():
-    deep = text_message("user", "\n" * 2_000 + "deep_name")
-    assert extract("", [deep], BYTES4, max_names=9) == f"{NAMED}deep_name"
+    deep = make_text_message("user", "\n" * 2_000 + "deep_name")
+    assert (
+        extract_summary("", [deep], BYTES_4_COUNTER, max_names=9) == f"{NAMES_LINE_PREFIX}deep_name"
+    )
 
 
 def test_what_the_user_said_first_stays_in_a_quarter_of_the_tokens():
-    said = [text_message("user", f"Rule {number}: be brief.") for number in range(6)]
-    said += [text_message("assistant", f"Step {number} is done.") for number in range(50)]
-    text = extract("", said, BYTES4, max_tokens=100)
+    said = [make_text_message("user", f"Rule {number}: be brief.") for number in range(6)]
+    said += [make_text_message("assistant", f"Step {number} is done.") for number in range(50)]
+    text = extract_summary("", said, BYTES_4_COUNTER, max_tokens=100)
     for _ in range(3):  # carried on and on
-        more = [text_message("assistant", f"Later {number}.") for number in range(20)]
-        text = extract(text, more, BYTES4, max_tokens=100)
+        more = [make_text_message("assistant", f"Later {number}.") for number in range(20)]
+        text = extract_summary(text, more, BYTES_4_COUNTER, max_tokens=100)
     lines = text.splitlines()
     assert lines[:3] == [f"- user: Rule {number}: be brief." for number in range(3)]
     assert sum(line.startswith("- user: ") for line in lines) == 3
     assert lines[-1] == "- assistant: Later 19."
-    assert BYTES4.count(text) <= 100
+    assert BYTES_4_COUNTER.count(text) <= 100
 
 
 def test_of_a_first_line_that_is_longer_than_its_share_the_beginning_stays():
     task = "Never touch invoices_2019. " + "All tests must stay green. " * 5
-    said = [text_message("user", task)]
-    said += [text_message("assistant", f"Step {number} is done.") for number in range(50)]
-    said += [text_message("user", "Go on.")]
-    lines = extract("", said, BYTES4, max_tokens=100).splitlines()
+    said = [make_text_message("user", task)]
+    said += [make_text_message("assistant", f"Step {number} is done.") for number in range(50)]
+    said += [make_text_message("user", "Go on.")]
+    lines = extract_summary("", said, BYTES_4_COUNTER, max_tokens=100).splitlines()
     assert lines[0].startswith("- user: Never touch invoices_2019. All")
     assert lines[0].endswith("…")
     assert lines[-1] == "- user: Go on."
-    assert BYTES4.count("\n".join(lines)) <= 100
+    assert BYTES_4_COUNTER.count("\n".join(lines)) <= 100
 
 
 def test_a_first_line_is_whole_where_all_behind_it_has_room():
-    said = [text_message("user", "Fix the parser, and keep all tests green.")]
-    assert extract("- one\n- two", said, BYTES4, max_tokens=16) == (
+    said = [make_text_message("user", "Fix the parser, and keep all tests green.")]
+    assert extract_summary("- one\n- two", said, BYTES_4_COUNTER, max_tokens=16) == (
         "- two\n- user: Fix the parser, and keep all tests green."
     )

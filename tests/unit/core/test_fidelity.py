@@ -4,31 +4,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core.fidelity import (
-    MOST_OPEN,
-    carried,
-    folded,
-    invented,
-    is_order,
-    items_in,
-    list_room,
-    missing,
-    need_of,
-    with_list,
+from trimtab.log.message import Message, Text, ToolCall, ToolResult, make_text_message
+from trimtab.summaries.fidelity import (
+    MAX_OPEN_QUESTIONS,
+    add_verbatim_list,
+    build_verbatim_list,
+    compute_list_room,
+    find_invented_items,
+    find_missing_items,
+    find_named_items,
+    find_needed_facts,
+    is_instruction_line,
+    normalise_source,
 )
-from trimtab.core.message import Message, Text, ToolCall, ToolResult, text_message
-from trimtab.core.summary_text import Listed, listed_text, split
-from trimtab.core.tokens import piecewise
+from trimtab.summaries.format import VerbatimList, format_verbatim_list, split_summary
+from trimtab.tokens.counter import make_piecewise_counter
 
-COUNTER = piecewise("o200k_base")
+COUNTER = make_piecewise_counter("o200k_base")
 
 
 def user(text):
-    return text_message("user", text)
+    return make_text_message("user", text)
 
 
 def said(text):
-    return text_message("assistant", text)
+    return make_text_message("assistant", text)
 
 
 def called(arguments, name="read"):
@@ -61,64 +61,70 @@ def result(text):
     ],
 )
 def test_what_later_turns_ask_for_is_found_by_its_form(text, item, kind):
-    assert items_in(text).get(item) == kind
+    assert find_named_items(text).get(item) == kind
 
 
 @pytest.mark.parametrize(
     "text", ["a long-running follow-up", "and/or", "e.g. this", "I said so", "one of 12"]
 )
 def test_prose_names_nothing(text):
-    assert items_in(text) == {}
+    assert find_named_items(text) == {}
 
 
 def test_what_the_user_says_is_needed_before_what_a_result_lists():
     results = [result("\n".join(f"file_{n}.log" for n in range(50)))]
-    assert need_of([user("Only build_7 matters."), *results]).items[0] == "build_7"
+    assert find_needed_facts([user("Only build_7 matters."), *results]).items[0] == "build_7"
 
 
 def test_what_a_tool_was_called_with_is_needed_before_what_it_gave():
-    told = need_of([called('{"path": "src/wanted.py"}'), result("src/other.py src/third.py")])
+    told = find_needed_facts(
+        [called('{"path": "src/wanted.py"}'), result("src/other.py src/third.py")]
+    )
     assert told.items[0] == "src/wanted.py"
 
 
 def test_a_question_that_nobody_answered_is_open():
     asked = [user("Do A."), said("Done."), user("Fine. And is B safe? Can it wait?")]
-    assert need_of(asked).open == ("And is B safe?", "Can it wait?")
+    assert find_needed_facts(asked).open_questions == ("And is B safe?", "Can it wait?")
 
 
 def test_a_request_without_a_question_mark_is_open_too():
-    assert need_of([user("Deploy it.")]).open == ("Deploy it.",)
+    assert find_needed_facts([user("Deploy it.")]).open_questions == ("Deploy it.",)
 
 
 def test_an_answered_question_is_not_open():
-    assert need_of([user("Is B safe?"), said("It is.")]).open == ()
+    assert find_needed_facts([user("Is B safe?"), said("It is.")]).open_questions == ()
 
 
 def test_a_call_of_a_tool_is_no_answer():
-    assert need_of([user("Is B safe?"), called("{}"), result("yes")]).open == ("Is B safe?",)
+    assert find_needed_facts([user("Is B safe?"), called("{}"), result("yes")]).open_questions == (
+        "Is B safe?",
+    )
 
 
 def test_an_item_within_another_word_is_missing():
-    assert missing(["v2.3"], "it is v2.31") == ["v2.3"]
-    assert missing(["v2.3", "Port_A"], "it is (V2.3) at port_a.") == []
+    assert find_missing_items(["v2.3"], "it is v2.31") == ["v2.3"]
+    assert find_missing_items(["v2.3", "Port_A"], "it is (V2.3) at port_a.") == []
 
 
 def test_what_the_summary_does_not_say_is_carried_in_the_list():
-    text = with_list("", [user("Use max_retries and v2.3.1.")], "Facts:\n- v2.3.1", COUNTER)
-    assert split(text) == (
+    text = add_verbatim_list("", [user("Use max_retries and v2.3.1.")], "Facts:\n- v2.3.1", COUNTER)
+    assert split_summary(text) == (
         "Facts:\n- v2.3.1",
-        Listed(open=("Use max_retries and v2.3.1.",), items=("max_retries",)),
+        VerbatimList(open_questions=("Use max_retries and v2.3.1.",), items=("max_retries",)),
     )
 
 
 def test_the_prior_s_list_goes_on_and_so_does_what_its_sections_named():
     prior = "Facts:\n- port_a is 8443\nVerbatim:\n- INV-2041 | src/a.py"
-    kept = split(with_list(prior, [user("b_new"), said("Yes.")], "Facts:\n- new", COUNTER))[1]
+    kept = split_summary(
+        add_verbatim_list(prior, [user("b_new"), said("Yes.")], "Facts:\n- new", COUNTER)
+    )[1]
     assert set(kept.items) == {"INV-2041", "src/a.py", "port_a", "8443", "b_new"}
 
 
 def test_a_list_that_the_model_wrote_is_not_believed():
-    text = with_list(
+    text = add_verbatim_list(
         "", [user("a_1 b_2 c_3")], "Facts:\n- a_1 b_2 c_3\nVerbatim:\n- made_up", COUNTER
     )
     assert "made_up" not in text
@@ -133,7 +139,9 @@ chats = st.lists(
     max_size=8,
 )
 priors = st.builds(
-    lambda open_, items: Listed(open=tuple(open_), items=tuple(dict.fromkeys(items))),
+    lambda open_, items: VerbatimList(
+        open_questions=tuple(open_), items=tuple(dict.fromkeys(items))
+    ),
     st.lists(names.map(lambda name: f"Is {name} safe?"), max_size=3, unique=True),
     st.lists(names, max_size=20),
 )
@@ -141,53 +149,53 @@ priors = st.builds(
 
 @given(priors, chats, names, st.integers(0, 200))
 def test_a_list_never_exceeds_its_cap(prior, messages, body, cap):
-    kept = carried(prior, messages, body, COUNTER, max_tokens=cap)
-    assert COUNTER.count(listed_text(kept)) <= cap
+    kept = build_verbatim_list(prior, messages, body, COUNTER, max_tokens=cap)
+    assert COUNTER.count(format_verbatim_list(kept)) <= cap
 
 
 def test_what_a_full_list_has_had_for_long_stays_however_many_summaries_follow():
-    listed = Listed(items=("door_1", "door_2"))
+    listed = VerbatimList(items=("door_1", "door_2"))
     for number in range(50):
         said_now = [user(f"part_{number}_{n} is new") for n in range(20)]
-        listed = carried(listed, [*said_now, said("Yes.")], "", COUNTER, max_tokens=200)
+        listed = build_verbatim_list(listed, [*said_now, said("Yes.")], "", COUNTER, max_tokens=200)
         assert listed.items[:2] == ("door_1", "door_2")
         assert any(item.startswith(f"part_{number}_") for item in listed.items)
 
 
 @given(priors, chats, names)
 def test_no_prior_item_is_dropped_while_there_is_room(prior, messages, body):
-    kept = carried(prior, messages, body, COUNTER, max_tokens=100_000)
-    assert set(missing(prior.items, body)) <= set(kept.items)
-    assert set(prior.open) <= set(kept.open)
+    kept = build_verbatim_list(prior, messages, body, COUNTER, max_tokens=100_000)
+    assert set(find_missing_items(prior.items, body)) <= set(kept.items)
+    assert set(prior.open_questions) <= set(kept.open_questions)
 
 
 @given(priors, chats, names, st.integers(0, 200))
 def test_a_patched_summary_is_not_patched_again(prior, messages, body, cap):
-    before = f"Facts:\n- x\n{listed_text(prior)}"
-    once = with_list(before, messages, body, COUNTER, list_tokens=cap)
-    assert with_list(before, messages, once, COUNTER, list_tokens=cap) == once
+    before = f"Facts:\n- x\n{format_verbatim_list(prior)}"
+    once = add_verbatim_list(before, messages, body, COUNTER, list_tokens=cap)
+    assert add_verbatim_list(before, messages, once, COUNTER, list_tokens=cap) == once
 
 
 @given(chats)
 def test_with_room_all_that_is_needed_is_said_or_listed(messages):
-    kept = carried(Listed(), messages, "", COUNTER, max_tokens=100_000)
-    assert set(need_of(messages).items) == set(kept.items)
-    assert len(kept.open) <= MOST_OPEN
+    kept = build_verbatim_list(VerbatimList(), messages, "", COUNTER, max_tokens=100_000)
+    assert set(find_needed_facts(messages).items) == set(kept.items)
+    assert len(kept.open_questions) <= MAX_OPEN_QUESTIONS
 
 
 def test_a_list_takes_no_more_than_half_of_what_is_saved_or_what_it_took_before():
-    assert list_room("x", Listed(), COUNTER, 1_049, 5_000) == 500
-    before = Listed(items=tuple(f"name_{n}" for n in range(200)))
-    took = COUNTER.count(listed_text(before))
-    assert list_room("x", before, COUNTER, took + 249, 5_000) == min(took, took + 200)
-    assert list_room("x" * 9_000, before, COUNTER, 100, 5_000) == 0
+    assert compute_list_room("x", VerbatimList(), COUNTER, 1_049, 5_000) == 500
+    before = VerbatimList(items=tuple(f"name_{n}" for n in range(200)))
+    took = COUNTER.count(format_verbatim_list(before))
+    assert compute_list_room("x", before, COUNTER, took + 249, 5_000) == min(took, took + 200)
+    assert compute_list_room("x" * 9_000, before, COUNTER, 100, 5_000) == 0
 
 
 @pytest.mark.parametrize(
     "line", ["- build v9.9.9 is live", "- see src/none.py", "- it cost $77,000"]
 )
 def test_what_nobody_said_is_made_up(line):
-    assert invented(line, folded(["build v2.3.1 in src/app.py for $4,500"]))
+    assert find_invented_items(line, normalise_source(["build v2.3.1 in src/app.py for $4,500"]))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +209,9 @@ def test_what_nobody_said_is_made_up(line):
     ],
 )
 def test_what_was_said_in_other_words_is_not_made_up(line):
-    assert invented(line, folded(["build v2.3.1 for $4,500 on 14/05/2025"])) == []
+    assert (
+        find_invented_items(line, normalise_source(["build v2.3.1 for $4,500 on 14/05/2025"])) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,8 +224,8 @@ def test_what_was_said_in_other_words_is_not_made_up(line):
     ],
 )
 def test_a_line_that_gives_orders_is_known(line):
-    assert is_order(line)
+    assert is_instruction_line(line)
 
 
 def test_a_report_of_a_request_is_no_order():
-    assert not is_order("- the user asked to ignore the failing test in CI")
+    assert not is_instruction_line("- the user asked to ignore the failing test in CI")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conversations import calls, chat, contents, prose, result, said, talk, user
 from trimtab import Context
-from trimtab.core.policies import POLICIES
+from trimtab.policy.presets import POLICY_NAMES
 
 SMALL: dict[str, Any] = {"context_window": 20_000, "max_output_tokens": 1_000}
 
@@ -15,7 +15,7 @@ def quarters(text: str) -> int:
     return len(text) // 4
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_a_jump_in_price_does_not_cut_what_the_model_takes(policy):
     context = Context("gemini-2.5-pro", dialect="openai_chat", policy=policy, tokenizer=quarters)
     budget = context.budget()
@@ -31,27 +31,27 @@ def test_what_is_larger_than_the_model_takes_is_cut_to_that_and_not_to_the_price
     assert 0.8 * context.budget().limit < len(shown) // 4 < context.budget().limit
 
 
-@pytest.mark.parametrize("policy", sorted({*POLICIES} - {"thresholds"}))
+@pytest.mark.parametrize("policy", sorted({*POLICY_NAMES} - {"thresholds"}))
 def test_a_message_larger_than_the_room_pushes_nothing_out(policy):
     context = chat(policy, **SMALL)
     talk(context, 6, size=200)
     context.add(user(prose(100_000)))
     context.request()
-    assert context.window.messages == 13
+    assert context.window.visible_messages == 13
     assert context.window.summary is None
 
 
 @pytest.mark.parametrize("policy", ["full", "layered", "rolling", "compact"])
 def test_a_giant_result_behind_a_giant_question_pushes_little_out(policy):
-    context = chat(policy, context={"max_tool_result_tokens": 100_000}, **SMALL)
+    context = chat(policy, limits={"max_tool_result_tokens": 100_000}, **SMALL)
     talk(context, 6, size=1_200)
     context.add(user(prose(100_000)))
     context.request()
-    assert context.window.messages == 13
+    assert context.window.visible_messages == 13
     context.add(calls("c"))
     context.add(result("c", prose(100_000)))
     first = context.request()
-    assert context.window.messages > 8
+    assert context.window.visible_messages > 8
     assert contents(first)[-1].startswith("[shortened: ~")
     assert context.request() == first
     context.add(said("Read."))

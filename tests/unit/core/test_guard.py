@@ -21,13 +21,13 @@ from tests.conversations import (
     user,
 )
 from trimtab import CannotFit, Context, check
-from trimtab.core.calls import FEW
-from trimtab.core.event import Edit, Outcome, Usage
-from trimtab.core.message import Media, Message, Text, ToolCall, ToolResult
-from trimtab.core.plan import Decision
-from trimtab.core.policies import POLICIES
-from trimtab.testing.server.openai_chat import examine
-from trimtab.testing.server.options import Options
+from trimtab.log.event import CallOutcome, Edit, Usage
+from trimtab.log.message import Media, Message, Text, ToolCall, ToolResult
+from trimtab.policy.plan import Decision
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.testing.server.openai_chat_rules import validate_chat_request
+from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.window.accounting import CALIBRATION_PRIOR_TOKENS
 
 SMALL: dict[str, Any] = {"context_window": 4_000, "max_output_tokens": 500}
 SHORTENED = re.compile(r"\[shortened: ~(\d+) of ~(\d+) tokens are shown: .* · recall m4\.0\]")
@@ -44,7 +44,7 @@ def bound(context):
     return last(context).bound + last(context).max_output
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_every_preset_ends_within_the_limit(policy):
     context = chat(policy, **SMALL)
     talk(context, 30, size=800)
@@ -61,7 +61,7 @@ OWN_SIGN = {
 """By preset whose own cap of a result is enough: the line at its end that says so."""
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_one_oversized_result_is_cut_rather_than_looped_over(policy):
     context = chat(policy, recall=True, **SMALL)
     context.add(user("go"))
@@ -103,7 +103,7 @@ def test_a_newest_user_message_larger_than_the_window_is_cut_with_a_handle():
     assert context.recall("m2.0") == prose(100_000)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_a_newest_message_larger_than_the_window_does_not_push_out_what_was_said(policy):
     context = chat(policy, **SMALL)
     context.add(user("The number is 4711."))
@@ -115,7 +115,7 @@ def test_a_newest_message_larger_than_the_window_does_not_push_out_what_was_said
     assert 3_000 < bound(context) <= 4_000
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_a_newest_message_larger_than_the_window_leaves_half_of_it_to_a_long_history(policy):
     context = chat(policy, **SMALL)
     talk(context, 40, size=400)
@@ -134,7 +134,7 @@ def test_replies_are_cut_before_a_question_goes_the_oldest_first(window, gone, c
     talk(context, 4, size=4_000)
     context.add(user("now"))
     request = context.request()
-    examine(request, Options(template="strict"))
+    validate_chat_request(request, ProviderSimulatorOptions(template="strict"))
     notice = [f"[conversation truncated — {2 * gone} older messages omitted]"] if gone else []
     *shown, newest = contents(request)
     assert (shown[: len(notice)], newest) == (notice, "now")
@@ -295,7 +295,7 @@ def test_the_volatile_tail_is_counted():
     context.add(user("now"))
     context.request(volatile=prose(8_000))
     assert bound(context) <= 4_000
-    assert context.window.dropped.messages > 0
+    assert context.window.conversation.dropped_groups.message_count > 0
 
 
 def test_usage_from_before_a_compaction_is_not_trusted_after_it():
@@ -304,11 +304,11 @@ def test_usage_from_before_a_compaction_is_not_trusted_after_it():
     context.add(user("now"))
     context.request()
     context.add(reply("msg_1", 1_500))
-    assert (context.window.anchor or ())[:1] == (1_500,)
+    assert (context.window.accounting.usage_anchor or ())[:1] == (1_500,)
     context.add(user(prose(9_000)))
     context.request()
-    assert context.window.dropped
-    assert context.window.anchor is None
+    assert context.window.conversation.dropped_groups
+    assert context.window.accounting.usage_anchor is None
     assert bound(context) <= 4_000
 
 
@@ -409,11 +409,11 @@ def test_how_one_model_counts_is_not_taken_over_to_another():
     context = chat("full", model="mystery-1", context_window=100_000)
     context.add(user("word " * 1_000))
     context.request()
-    context.append(Outcome(call=context.window.seq, usage=Usage(input=3_000)))
+    context.append(CallOutcome(call=context.window.seq, usage=Usage(input=3_000)))
     counter = context.window.counter.name
     context.configure(model="mystery-2", dialect="openai_chat")
     assert context.window.counter.name == counter
-    assert context.window.weighed == (0.0, 0.0)
+    assert context.window.accounting.calibration_sums == (0.0, 0.0)
 
 
 def test_a_provider_that_counts_more_than_we_do_is_believed():
@@ -423,7 +423,9 @@ def test_a_provider_that_counts_more_than_we_do_is_believed():
     context.request()
     estimate = last(context).tokens
     context.add(reply("msg_1", estimate * 2))
-    assert context.window.ratio == pytest.approx((2 * estimate + FEW) / (estimate + FEW))
+    assert context.window.accounting.last_call_ratio == pytest.approx(
+        (2 * estimate + CALIBRATION_PRIOR_TOKENS) / (estimate + CALIBRATION_PRIOR_TOKENS)
+    )
     context.add(user("next"))
     context.request()
     assert last(context).bound > estimate * 2
@@ -442,7 +444,7 @@ def test_a_summary_is_shortened_before_the_guard_gives_up():
     assert summary.text.startswith("…")
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_a_tail_that_rode_with_the_call_before_is_not_counted_again(policy):
     context = claude(policy, context_window=100_000)
     tail = prose(180_000)
@@ -529,7 +531,10 @@ def test_what_a_shortened_summary_does_not_tell_of_stays_in_its_place():
     summary = context.window.summary
     assert summary is not None
     assert summary.text.startswith("…")
-    assert context.window.notice() == "[conversation truncated — 2 older messages omitted]"
+    assert (
+        context.window.conversation.dropped_notice()
+        == "[conversation truncated — 2 older messages omitted]"
+    )
 
 
 def test_what_a_shortened_summary_does_not_tell_of_is_in_the_notice_where_it_must_go():
@@ -538,10 +543,13 @@ def test_what_a_shortened_summary_does_not_tell_of_is_in_the_notice_where_it_mus
     hidden = context.window.entries[2].round.group.hidden
     assert hidden is not None
     assert hidden.op == "drop"
-    assert context.window.notice() == "[conversation truncated — 3 older messages omitted]"
+    assert (
+        context.window.conversation.dropped_notice()
+        == "[conversation truncated — 3 older messages omitted]"
+    )
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_large_results_of_a_thinking_loop_are_cut_in_one_go(policy):
     thinking = {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
     context = claude(policy, context_window=5_000, params=thinking)
@@ -556,5 +564,5 @@ def test_large_results_of_a_thinking_loop_are_cut_in_one_go(policy):
             {"type": "tool_result", "tool_use_id": each, "content": prose(30_000)} for each in ids
         ]
         context.add({"role": "user", "content": told})
-        context.apply(context.decide())
-        assert context.decide() == []
+        context.apply(context.decide_edits())
+        assert context.decide_edits() == []

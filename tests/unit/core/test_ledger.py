@@ -9,14 +9,16 @@ from tests.conversations import calls, chat, claude, prose, result, talk, use, u
 from tests.pictures import PNG_TEXT
 from tests.snapshots import snapshot
 from trimtab import Context
-from trimtab.core.event import Usage
-from trimtab.core.ledger import Ledger, Section, cost_of
-from trimtab.core.message import Media, Message, Opaque, Text
+from trimtab.log.event import Usage
+from trimtab.log.message import Media, Message, OpaqueBlock, Text
+from trimtab.prompt.context_report import ContextReport, ReportSection, compute_cost_usd
 
 
 def ledger(limit=200_000, **tokens):
-    sections = tuple(Section(name=kind, kind=kind, tokens=size) for kind, size in tokens.items())
-    return Ledger(
+    sections = tuple(
+        ReportSection(name=kind, kind=kind, tokens=size) for kind, size in tokens.items()
+    )
+    return ContextReport(
         model="m",
         limit=limit,
         source="model",
@@ -109,7 +111,7 @@ def test_arguments_reasoning_and_pictures_are_counted():
     context.add(calls("c1", arguments=json.dumps({"text": prose(4_000)})))
     with_arguments = context.report().used
     context.add(result("c1", "ok"))
-    thinking = Opaque(data={"type": "thinking", "thinking": prose(4_000)}, thinking=True)
+    thinking = OpaqueBlock(data={"type": "thinking", "thinking": prose(4_000)}, thinking=True)
     context.add(Message(role="assistant", parts=(thinking,), origin="anthropic"))
     with_thinking = context.report().used
     picture = Media(kind="image", mime="image/png", data=PNG_TEXT)
@@ -133,7 +135,7 @@ def test_every_parallel_call_is_counted():
 
 def test_what_is_hidden_is_told_by_kind():
     context = chat(
-        context={
+        limits={
             "max_history_tokens": 100,
             "max_tool_result_tokens": 100,
             "tool_result_keep_first": 0,
@@ -163,7 +165,7 @@ def test_a_summary_has_a_section_of_its_own():
 
 
 def test_the_breakdown_names_sections_hidden_parts_and_cost():
-    context = claude(context={"max_history_tokens": 10})
+    context = claude(limits={"max_history_tokens": 10})
     talk(context, 2)
     context.request()
     context.add(
@@ -229,18 +231,18 @@ def test_a_ledger_is_plain_json():
 def test_cost_prices_cache_reads_and_writes_by_their_ratios():
     usage = Usage(input=1_000_000, output=100_000, cache_read=500_000, cache_write=100_000)
     entry = {"input_price": 3.0, "output_price": 15.0, "cache_read": 0.1, "cache_write": 1.25}
-    assert cost_of(usage, entry) == pytest.approx((0.4 + 0.05 + 0.125) * 3 + 1.5)
+    assert compute_cost_usd(usage, entry) == pytest.approx((0.4 + 0.05 + 0.125) * 3 + 1.5)
 
 
 def test_cost_is_unknown_without_prices():
-    assert cost_of(Usage(input=10), {"input_price": 3.0}) is None
+    assert compute_cost_usd(Usage(input=10), {"input_price": 3.0}) is None
 
 
 def test_input_above_a_jump_in_price_costs_twice_as_much():
     entry = {"input_price": 3.0, "output_price": 15.0, "soft_window": 200_000}
     usage = Usage(input=200_000, output=1_000)
-    assert cost_of(usage, entry) == pytest.approx(0.6 + 0.015)
-    assert cost_of(replace(usage, input=200_001), entry) == pytest.approx(1.200006 + 0.015)
+    assert compute_cost_usd(usage, entry) == pytest.approx(0.6 + 0.015)
+    assert compute_cost_usd(replace(usage, input=200_001), entry) == pytest.approx(1.200006 + 0.015)
 
 
 def test_each_call_is_paid_at_the_price_of_the_model_that_it_went_to():

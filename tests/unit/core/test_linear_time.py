@@ -5,11 +5,19 @@ import time
 import pytest
 
 from tests.conversations import chat, user
-from trimtab.core import extract, search, uses, words
-from trimtab.core.fidelity import invented, is_order, items_in, need_of
-from trimtab.core.message import text_message
-from trimtab.core.summary_text import split
-from trimtab.redaction import PATTERNS, redactor
+from trimtab.log.message import make_text_message
+from trimtab.policy import relevance
+from trimtab.recall import search_ranking
+from trimtab.redaction import REDACTION_PATTERNS, redactor
+from trimtab.summaries import extract
+from trimtab.summaries.fidelity import (
+    find_invented_items,
+    find_named_items,
+    find_needed_facts,
+    is_instruction_line,
+)
+from trimtab.summaries.format import split_summary
+from trimtab.text import identifiers
 
 UNITS = (
     *("a", "1", "A ", "word ", "数据", ".", "/", "a/", "1,", "1.", "1 ", "12 ", "Ab ", "?", "a:"),
@@ -19,16 +27,16 @@ SHORT, LONG = 4_000, 32_000
 """Characters; what is linear takes 8 times as long for the longer text, the square 64 times."""
 
 READERS = {
-    "items": items_in,
-    "needs": lambda text: need_of([text_message("user", text)]),
-    "inventions": lambda text: invented(text, ""),
-    "orders": is_order,
-    "a summary": split,
+    "items": find_named_items,
+    "needs": lambda text: find_needed_facts([make_text_message("user", text)]),
+    "inventions": lambda text: find_invented_items(text, ""),
+    "orders": is_instruction_line,
+    "a summary": split_summary,
     "cut words": lambda text: extract._CUT.sub("", text),
-    "paths": uses._PATH.findall,
-    "words": words.words,
-    "search": search.words_of,
-    "redaction": redactor(*PATTERNS),
+    "paths": relevance._PATH.findall,
+    "words": identifiers.count_identifiers,
+    "search": search_ranking.split_index_words,
+    "redaction": redactor(*REDACTION_PATTERNS),
 }
 
 

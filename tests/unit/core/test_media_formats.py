@@ -6,7 +6,12 @@ import random
 import pytest
 
 from tests.pictures import BROKEN_INSIDE, GIF, PDF, WAV, WEBP, chunk, jpeg, png
-from trimtab.core.media_formats import PICTURES, dimensions, fault, type_of
+from trimtab.log.media_formats import (
+    INSPECTED_IMAGE_TYPES,
+    detect_media_type,
+    find_image_defect,
+    read_image_dimensions,
+)
 
 KINDS = {
     "image/png": png(),
@@ -29,14 +34,14 @@ KINDS = {
 
 @pytest.mark.parametrize("mime", KINDS)
 def test_a_file_is_known_by_its_first_bytes(mime):
-    assert type_of(KINDS[mime]) == mime
+    assert detect_media_type(KINDS[mime]) == mime
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"AB", b"\x89P", b"RIFF\x00\x00\x00\x00AVI ", b"plain words"]
 )
 def test_what_begins_like_no_known_file_is_of_no_type(data):
-    assert type_of(data) is None
+    assert detect_media_type(data) is None
 
 
 FAULTS = {
@@ -53,12 +58,12 @@ FAULTS = {
     ("words", "data"), [(words, each) for words, all_of in FAULTS.items() for each in all_of]
 )
 def test_a_picture_that_nobody_can_draw_says_why(words, data):
-    assert words in (fault(data) or "")
+    assert words in (find_image_defect(data) or "")
 
 
 @pytest.mark.parametrize("data", [png(3, 2), jpeg(3, 2), GIF, WEBP, BROKEN_INSIDE])
 def test_of_a_whole_one_only_the_frame_is_looked_at(data):
-    assert fault(data) is None
+    assert find_image_defect(data) is None
 
 
 def test_whatever_a_library_for_pictures_writes_is_whole_and_of_its_size():
@@ -82,9 +87,12 @@ def test_whatever_a_library_for_pictures_writes_is_whole_and_of_its_size():
         out = io.BytesIO()
         (drawn.convert("L") if mode == "I;16" else drawn).convert(mode).save(out, kind, **options)
         data = out.getvalue()
-        assert type_of(data) in PICTURES, kind
-        assert (fault(data), dimensions(data)) == (None, (64, 48)), (kind, options)
-        assert fault(data[:20]) is not None, (kind, options)
+        assert detect_media_type(data) in INSPECTED_IMAGE_TYPES, kind
+        assert (find_image_defect(data), read_image_dimensions(data)) == (None, (64, 48)), (
+            kind,
+            options,
+        )
+        assert find_image_defect(data[:20]) is not None, (kind, options)
 
 
 def test_no_bytes_make_it_fail():
@@ -92,5 +100,5 @@ def test_no_bytes_make_it_fail():
     starts = [data[:16] for data in KINDS.values()]
     for _ in range(2_000):
         data = dice.choice(starts) + dice.randbytes(dice.randrange(40))
-        assert fault(data) is None or isinstance(fault(data), str)
-        dimensions(data)
+        assert find_image_defect(data) is None or isinstance(find_image_defect(data), str)
+        read_image_dimensions(data)

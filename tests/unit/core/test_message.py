@@ -1,6 +1,13 @@
 """What is said: messages and their parts."""
 
-from trimtab.core.message import Media, Opaque, Text, ToolCall, ToolResult, words_of_part
+from trimtab.log.message import (
+    Media,
+    OpaqueBlock,
+    Text,
+    ToolCall,
+    ToolResult,
+    extract_text_or_arguments,
+)
 
 
 def test_texts_results_and_calls_say_words_and_nothing_else_does():
@@ -10,7 +17,7 @@ def test_texts_results_and_calls_say_words_and_nothing_else_does():
         "one\ntwo": ToolResult(call_id="c", content=(Text(text="one"), picture, Text(text="two"))),
         '{"path": "a"}': ToolCall(id="c", name="read", arguments='{"path": "a"}'),
     }
-    assert {words_of_part(part): part for part in parts.values()} == parts
-    assert words_of_part(Text(text="")) == ""
-    assert words_of_part(picture) is None
-    assert words_of_part(Opaque(data={"thinking": "hm"}, thinking=True)) is None
+    assert {extract_text_or_arguments(part): part for part in parts.values()} == parts
+    assert extract_text_or_arguments(Text(text="")) == ""
+    assert extract_text_or_arguments(picture) is None
+    assert extract_text_or_arguments(OpaqueBlock(data={"thinking": "hm"}, thinking=True)) is None

@@ -10,11 +10,21 @@ from hypothesis import strategies as st
 
 from benchmarks.exact_tokenizers import available
 from tests.adversary.sizes import ALPHABETS, BYTES, Alphabet
-from trimtab.core.odd_text import SLICE, kind_of, raised, total
-from trimtab.core.token_weights import UNITS, WEIGHTS
-from trimtab.core.tokens import encoded, pairs, piecewise, upper_bound
+from trimtab.tokens.counter import (
+    compute_input_upper_bound,
+    encode_utf8_as_sent,
+    make_piecewise_counter,
+    pair_byte_classes,
+)
+from trimtab.tokens.odd_text import (
+    SLICE_BYTES,
+    build_tokenizer_profile,
+    raise_estimate_for_odd_text,
+    sum_bytes,
+)
+from trimtab.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
 
-O200K = piecewise("o200k_base")
+O200K = make_piecewise_counter("o200k_base")
 ENGLISH = (
     "The request is read from its start, and whatever stands there unchanged is cheap. A change in "
     "the middle makes all that follows new to the provider, who has to read it once more.\n"
@@ -38,13 +48,16 @@ CHINESE = (
 
 def plain(text: str, family: str = "o200k_base") -> float:
     """The estimate by pairs of bytes alone."""
-    return total(pairs(encoded(text)).translate(WEIGHTS[family])) / UNITS
+    return (
+        sum_bytes(pair_byte_classes(encode_utf8_as_sent(text)).translate(WEIGHTS_BY_FAMILY[family]))
+        / WEIGHT_UNITS_PER_TOKEN
+    )
 
 
 @pytest.mark.parametrize("alphabet", ALPHABETS, ids=lambda each: each.name)
 def test_the_bound_of_letters_in_no_order_holds(alphabet: Alphabet):
     text = alphabet.text(BYTES)
-    assert upper_bound(counter=O200K, new=O200K.count(text)) >= alphabet.tokens
+    assert compute_input_upper_bound(counter=O200K, new_tokens=O200K.count(text)) >= alphabet.tokens
 
 
 @pytest.mark.parametrize("alphabet", ALPHABETS, ids=lambda each: each.name)
@@ -62,14 +75,21 @@ def test_text_of_a_usual_kind_is_estimated_as_before(text: str, times: int):
     assert O200K.count(text * times) <= 1.02 * plain(text * times) + 1
 
 
-@given(text=st.text(max_size=600), family=st.sampled_from(sorted(WEIGHTS)))
+@given(text=st.text(max_size=600), family=st.sampled_from(sorted(WEIGHTS_BY_FAMILY)))
 def test_an_estimate_is_never_lowered(text: str, family: str):
-    raw = encoded(text)
-    assert raised(raw, pairs(raw), 10.0, kind_of(family)) >= 10.0
-    assert piecewise(family).count(text) >= min(int(plain(text, family)), len(raw))
+    raw = encode_utf8_as_sent(text)
+    assert (
+        raise_estimate_for_odd_text(
+            raw, pair_byte_classes(raw), 10.0, build_tokenizer_profile(family)
+        )
+        >= 10.0
+    )
+    assert make_piecewise_counter(family).count(text) >= min(int(plain(text, family)), len(raw))
 
 
-@pytest.mark.parametrize("size", [SLICE - 1, SLICE, SLICE + 1, 3 * SLICE + 17])
+@pytest.mark.parametrize(
+    "size", [SLICE_BYTES - 1, SLICE_BYTES, SLICE_BYTES + 1, 3 * SLICE_BYTES + 17]
+)
 def test_a_text_is_judged_to_its_end_whatever_its_length(size: int):
     dice = random.Random(size)  # noqa: S311 - the same text on every run
     text = "".join(dice.choices("ACGT", k=size))
@@ -118,13 +138,15 @@ def pattern(first: int, last: int, size: int, seed: int) -> str:
 def test_the_bound_holds_for_text_without_words(text: str, o200k: int, cl100k: int, tekken: int):
     """The counts are those of the tokenizers themselves."""
     for family, real in (("o200k_base", o200k), ("cl100k_base", cl100k), ("tekken", tekken)):
-        counter = piecewise(family)
-        assert upper_bound(counter=counter, new=counter.count(text)) >= real, family
+        counter = make_piecewise_counter(family)
+        assert compute_input_upper_bound(counter=counter, new_tokens=counter.count(text)) >= real, (
+            family
+        )
 
 
 @pytest.mark.parametrize("ruler", ["-", "=", ".", "*", " ", "\t", "~"])
 def test_a_row_of_one_sign_is_estimated_as_before(ruler: str):
-    assert O200K.count(ruler * 2 * SLICE) <= plain(ruler * 2 * SLICE) + 1
+    assert O200K.count(ruler * 2 * SLICE_BYTES) <= plain(ruler * 2 * SLICE_BYTES) + 1
 
 
 def test_signs_that_every_tokenizer_knows_cost_no_more_than_before():
@@ -144,7 +166,7 @@ def test_a_row_of_one_character_is_counted_as_it_is(family, character):
     count = available().get(family)
     if count is None:
         pytest.skip(f"{family} is not installed")
-    counter = piecewise(family)
+    counter = make_piecewise_counter(family)
     for text in (character * 3_000, f"12: {character * 9_000} end."):
-        assert count(text) <= counter.count(text) * (1 + counter.unanchored)
+        assert count(text) <= counter.count(text) * (1 + counter.unanchored_margin)
         assert counter.count(text) <= max(1.15 * count(text), len(text) / 8) + 30

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core.pattern import Pattern, Unfit, matching
-from trimtab.core.recall import excerpt
+from trimtab.recall.linear_regex import LinearPattern, UnsupportedPattern, compile_line_matcher
+from trimtab.recall.tools import extract_lines
 
 PIECES = [
     "a",
@@ -35,7 +35,7 @@ SIGNS = ["", "", "*", "+", "?", "{2}", "{1,2}", "{,1}", "{1,}", "*?"]
 )
 def test_it_finds_what_re_finds(start, items, end, line):
     text = start + "".join(piece + sign for piece, sign in items) + end
-    assert Pattern(text).found(line) == (re.search(text, line, re.IGNORECASE) is not None)
+    assert LinearPattern(text).occurs_in(line) == (re.search(text, line, re.IGNORECASE) is not None)
 
 
 DEAR = [
@@ -52,7 +52,7 @@ DEAR = [
 def test_no_pattern_takes_long(text):
     lines = "\n".join("ab" * n + "a" * 2_000 for n in range(1, 200, 7))
     began = time.process_time()
-    excerpt(lines, grep=text)
+    extract_lines(lines, grep_pattern=text)
     assert time.process_time() - began < 5  # with `re` the first alone would take for ever
 
 
@@ -60,12 +60,14 @@ def test_no_pattern_takes_long(text):
     "text", [r"(a)\1", "(?=a)a", "a)", "(a", "[a", "*a", "a{500}", r"\p", "\\"]
 )
 def test_what_is_not_understood_is_a_text(text):
-    with pytest.raises(Unfit):
-        Pattern(text)
-    assert matching(text)(f"here is {text.upper()}, as it stands")
-    assert not matching(text)("here is none")
+    with pytest.raises(UnsupportedPattern):
+        LinearPattern(text)
+    assert compile_line_matcher(text)(f"here is {text.upper()}, as it stands")
+    assert not compile_line_matcher(text)("here is none")
 
 
 def test_lines_are_found_wherever_the_match_stands_in_them():
     text = f"one\n{'x' * 300_000} E_1042 failed\nthree"
-    assert excerpt(text, grep=r"e_\d+ failed$", limit=400_000).endswith("E_1042 failed")
+    assert extract_lines(text, grep_pattern=r"e_\d+ failed$", max_chars=400_000).endswith(
+        "E_1042 failed"
+    )

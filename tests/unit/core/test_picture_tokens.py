@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.catalog import lookup, resolve
-from trimtab.core.picture_tokens import USUAL, picture_tokens
+from trimtab.catalog import find_model_info, resolve_model_info
+from trimtab.tokens.pictures import FALLBACK_PICTURE_RULES, estimate_picture_tokens
 
 STANDARD, HIGH = "squares:1568:1568", "squares:2576:4784"
 RULES = (
@@ -37,7 +37,7 @@ DETAILS = ("low", "high", "auto", "original")
     ],
 )
 def test_anthropic_counts_squares_of_28_pixels(rule: str, width: int, height: int, tokens: int):
-    assert picture_tokens(rule, (width, height)) == tokens
+    assert estimate_picture_tokens(rule, (width, height)) == tokens
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,10 @@ def test_anthropic_counts_squares_of_28_pixels(rule: str, width: int, height: in
 def test_openai_counts_tiles_or_patches_by_the_model(
     model: str, width: int, height: int, detail: str, tokens: int
 ):
-    assert picture_tokens(resolve(model).picture_rule, (width, height), detail) == tokens
+    assert (
+        estimate_picture_tokens(resolve_model_info(model).picture_rule, (width, height), detail)
+        == tokens
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,8 +72,10 @@ def test_openai_counts_tiles_or_patches_by_the_model(
 def test_a_model_that_knows_original_keeps_more_of_a_large_picture(
     model: str, high: int, original: int, auto: int
 ):
-    rule, large = resolve(model).picture_rule, (3_200, 3_200)
-    found = [picture_tokens(rule, large, detail) for detail in ("high", "original", "auto")]
+    rule, large = resolve_model_info(model).picture_rule, (3_200, 3_200)
+    found = [
+        estimate_picture_tokens(rule, large, detail) for detail in ("high", "original", "auto")
+    ]
     assert found == [high, original, auto]
 
 
@@ -84,7 +89,9 @@ def test_a_model_that_knows_original_keeps_more_of_a_large_picture(
     ],
 )
 def test_gemini_counts_tiles_or_a_flat_figure(model: str, width: int, height: int, tokens: int):
-    assert picture_tokens(resolve(model).picture_rule, (width, height)) == tokens
+    assert (
+        estimate_picture_tokens(resolve_model_info(model).picture_rule, (width, height)) == tokens
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,8 +105,8 @@ def test_gemini_counts_tiles_or_a_flat_figure(model: str, width: int, height: in
     ],
 )
 def test_newer_claude_models_see_more_and_an_unknown_one_has_the_largest(model: str, rule: str):
-    assert resolve(model).picture_rule == rule
-    assert (lookup(model) is None) == (model in ("claude-opus-9", "somebody/new-model"))
+    assert resolve_model_info(model).picture_rule == rule
+    assert (find_model_info(model) is None) == (model in ("claude-opus-9", "somebody/new-model"))
 
 
 @given(
@@ -112,17 +119,23 @@ def test_a_picture_of_unknown_size_takes_the_most_that_its_rule_gives(
 ):
     if rule == "":
         sides = min(sides[0], 3_072), min(sides[1], 3_072)
-    assert 0 < picture_tokens(rule, sides, detail) <= picture_tokens(rule, None, detail)
+    assert (
+        0
+        < estimate_picture_tokens(rule, sides, detail)
+        <= estimate_picture_tokens(rule, None, detail)
+    )
 
 
 @given(sides=st.tuples(st.integers(1, 20_000), st.integers(1, 20_000)))
 def test_an_unknown_rule_is_never_below_a_usual_one(sides: tuple[int, int]):
-    assert picture_tokens("", sides) == max(picture_tokens(each, sides, "high") for each in USUAL)
+    assert estimate_picture_tokens("", sides) == max(
+        estimate_picture_tokens(each, sides, "high") for each in FALLBACK_PICTURE_RULES
+    )
 
 
 @pytest.mark.parametrize("rule", ["tiles", "tiles:a:b", "patches:1:2:3:low", "flat:", "cubes:1"])
 def test_a_rule_that_there_is_not_is_refused_in_words(rule: str):
     with pytest.raises(ValueError, match=r"picture_rule is .* it must be like"):
-        picture_tokens(rule, None)
+        estimate_picture_tokens(rule, None)
     with pytest.raises(ValueError, match="picture_rule is"):
-        resolve("gpt-4o", {"picture_rule": rule})
+        resolve_model_info("gpt-4o", {"picture_rule": rule})

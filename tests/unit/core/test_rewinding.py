@@ -1,8 +1,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core.event import Event, Pin, Rewind
-from trimtab.core.rewinding import holds, in_force, undone_by, undone_in
+from trimtab.log.event import Event, Pin, Rewind
+from trimtab.log.rewind import (
+    find_undoing_rewind,
+    is_event_in_force,
+    list_undone_spans,
+    select_events_in_force,
+)
 
 
 @st.composite
@@ -32,23 +37,23 @@ def rewinds(log: list[Event]) -> list[tuple[int, int]]:
 @given(logs(), st.integers(0, 14))
 def test_what_is_in_force_is_what_was_in_force_at_the_positions_gone_back_to(log, to):
     to = min(to, len(log))
-    assert [event.seq for event in in_force(log, to)] == told(log, to)
+    assert [event.seq for event in select_events_in_force(log, to)] == told(log, to)
 
 
 @given(logs())
 def test_an_event_holds_where_it_is_in_force_at_the_end(log):
     said = [event.seq for event in log if not isinstance(event.body, Rewind)]
-    held = [seq for seq in said if holds(seq, rewinds(log))]
+    held = [seq for seq in said if is_event_in_force(seq, rewinds(log))]
     assert held == told(log, len(log))
 
 
 @given(logs())
 def test_what_does_not_hold_was_undone_by_a_rewind_over_it(log):
     for event in log:
-        by = undone_by(event.seq, rewinds(log))
+        by = find_undoing_rewind(event.seq, rewinds(log))
         if isinstance(event.body, Rewind):
             continue
-        assert (by is None) == holds(event.seq, rewinds(log))
+        assert (by is None) == is_event_in_force(event.seq, rewinds(log))
         if by is not None:
             at, to = by
             assert to < event.seq < at
@@ -58,7 +63,7 @@ def test_what_does_not_hold_was_undone_by_a_rewind_over_it(log):
 def test_the_events_may_begin_anywhere():
     log = [Event(seq=seq, at=0.0, body=Pin(first=1, last=1)) for seq in range(100, 104)]
     log.append(Event(seq=104, at=0.0, body=Rewind(to=101)))
-    assert [event.seq for event in in_force(log, 104)] == [100, 101]
+    assert [event.seq for event in select_events_in_force(log, 104)] == [100, 101]
 
 
 def test_a_thousand_rewinds_are_carried_out_in_one_pass():
@@ -66,15 +71,15 @@ def test_a_thousand_rewinds_are_carried_out_in_one_pass():
     for number in range(1_000):  # one that is folded again for each before it would never end
         log.append(Event(seq=2 * number + 1, at=0.0, body=Pin(first=1, last=1)))
         log.append(Event(seq=2 * number + 2, at=0.0, body=Rewind(to=2 * number)))
-    assert in_force(log, len(log)) == []
-    assert not holds(1, rewinds(log))
-    assert undone_by(1, rewinds(log)) == (2, 0)
+    assert select_events_in_force(log, len(log)) == []
+    assert not is_event_in_force(1, rewinds(log))
+    assert find_undoing_rewind(1, rewinds(log)) == (2, 0)
 
 
 def test_what_is_undone_is_all_that_is_not_in_force():
     rewinds = [(5, 2), (9, 7), (12, 3), (20, 15)]
-    spans = undone_in(rewinds)
+    spans = list_undone_spans(rewinds)
     assert spans == [(4, 12), (16, 20)]
     undone = {seq for first, last in spans for seq in range(first, last + 1)}
-    assert undone == {seq for seq in range(1, 25) if not holds(seq, rewinds)}
-    assert undone_in([]) == []
+    assert undone == {seq for seq in range(1, 25) if not is_event_in_force(seq, rewinds)}
+    assert list_undone_spans([]) == []

@@ -1,8 +1,16 @@
 import pytest
 
-from trimtab.core.event import Event, Pin, Repair, Said
-from trimtab.core.message import Media, Message, Text, ToolCall, ToolResult, text_message
-from trimtab.core.search import MAX_WORD, asked, best, score, searchable, texts_of, words_of
+from trimtab.log.event import Event, MessageAdded, Pin, ToolResultRepair
+from trimtab.log.message import Media, Message, Text, ToolCall, ToolResult, make_text_message
+from trimtab.recall.search_ranking import (
+    MAX_SEARCH_WORD_CHARS,
+    get_message_search_text,
+    get_searchable_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+    split_query_words,
+)
 
 
 def event(body) -> Event:
@@ -10,34 +18,42 @@ def event(body) -> Event:
 
 
 def said(message: Message, *, recalled: bool = False) -> Event:
-    return event(Said(message=message, sizes=(), recalled=recalled))
+    return event(MessageAdded(message=message, sizes=(), recalled=recalled))
 
 
 def test_words_are_found_whatever_their_case_and_punctuation():
-    assert words_of("Open src/Main.py: it's 42!") == {"open", "src", "main", "py", "it", "s", "42"}
+    assert split_index_words("Open src/Main.py: it's 42!") == {
+        "open",
+        "src",
+        "main",
+        "py",
+        "it",
+        "s",
+        "42",
+    }
 
 
 def test_a_word_is_found_by_its_first_characters_however_long_it_is():
-    (word,) = words_of("x" * 500)
-    assert word == "x" * MAX_WORD
-    assert asked("x" * 400) == [word]
+    (word,) = split_index_words("x" * 500)
+    assert word == "x" * MAX_SEARCH_WORD_CHARS
+    assert split_query_words("x" * 400) == [word]
 
 
 def test_scripts_without_spaces_are_found_by_characters_and_pairs():
-    assert words_of("東京都 ok") == {"東", "京", "都", "東京", "京都", "ok"}
-    assert asked("東京都") == ["東京", "京都"]
-    assert asked("京") == ["京"]
-    assert score(asked("京都"), words_of("東京都")) == 2
-    assert score(asked("都京"), words_of("東京都")) == 0
+    assert split_index_words("東京都 ok") == {"東", "京", "都", "東京", "京都", "ok"}
+    assert split_query_words("東京都") == ["東京", "京都"]
+    assert split_query_words("京") == ["京"]
+    assert score_query_words(split_query_words("京都"), split_index_words("東京都")) == 2
+    assert score_query_words(split_query_words("都京"), split_index_words("東京都")) == 0
 
 
 def test_mixed_scripts_are_taken_apart_where_they_meet():
-    assert words_of("file東京x1") == {"file", "東", "京", "東京", "x1"}
+    assert split_index_words("file東京x1") == {"file", "東", "京", "東京", "x1"}
 
 
 def test_a_query_asks_for_each_word_once_in_its_order():
-    assert asked("b a B c a") == ["b", "a", "c"]
-    assert asked("… !? ") == []
+    assert split_query_words("b a B c a") == ["b", "a", "c"]
+    assert split_query_words("… !? ") == []
 
 
 @pytest.mark.parametrize(
@@ -45,12 +61,12 @@ def test_a_query_asks_for_each_word_once_in_its_order():
     [("heron", 2), ("her", 1), ("eron", 0), ("heron her", 3), ("heron stork", 2), ("", 0)],
 )
 def test_a_whole_word_counts_more_than_the_beginning_of_one(query, points):
-    assert score(asked(query), words_of("A heron.")) == points
+    assert score_query_words(split_query_words(query), split_index_words("A heron.")) == points
 
 
 def test_the_most_words_come_first_then_the_newest_and_none_without_any():
-    assert best([(1, 5), (2, 3), (0, 9), (2, 7), (1, 8)], 3) == [7, 3, 8]
-    assert best([], 3) == []
+    assert rank_scored_positions([(1, 5), (2, 3), (0, 9), (2, 7), (1, 8)], 3) == [7, 3, 8]
+    assert rank_scored_positions([], 3) == []
 
 
 def test_a_search_sees_texts_results_and_arguments_but_not_what_recall_tools_are_asked():
@@ -65,12 +81,12 @@ def test_a_search_sees_texts_results_and_arguments_but_not_what_recall_tools_are
             Media(kind="image", data="seven"),
         ),
     )
-    assert texts_of(message) == 'one\n{"path":"two"}\nfive\nsix'
+    assert get_message_search_text(message) == 'one\n{"path":"two"}\nfive\nsix'
 
 
 def test_what_only_repeats_what_stands_elsewhere_is_not_searched():
-    message = text_message("tool", "again")
-    assert searchable(said(message)) == "again"
-    assert searchable(said(message, recalled=True)) == ""
-    assert searchable(event(Repair(message=message, sizes=()))) == "again"
-    assert searchable(event(Pin(first=1, last=1))) == ""
+    message = make_text_message("tool", "again")
+    assert get_searchable_text(said(message)) == "again"
+    assert get_searchable_text(said(message, recalled=True)) == ""
+    assert get_searchable_text(event(ToolResultRepair(message=message, sizes=()))) == "again"
+    assert get_searchable_text(event(Pin(first=1, last=1))) == ""

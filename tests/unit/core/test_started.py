@@ -4,7 +4,7 @@ import pytest
 
 from tests.conversations import calls, chat, user
 from trimtab import Context
-from trimtab.core.event import Turn
+from trimtab.log.event import TurnStateChange
 
 
 @pytest.mark.parametrize("change", ["erase", "model", "pin"])
@@ -14,7 +14,7 @@ def test_a_tool_that_was_begun_stays_so(change):
     context.add(user("Pay."))
     context.request()
     context.add(calls("c", tool="pay"))
-    context.append(Turn(state="tool_started", key="s/1/m5.0/c", epoch=1))
+    context.append(TurnStateChange(state="tool_started", key="s/1/m5.0/c", epoch=1))
     match change:
         case "erase":
             context.erase("m2")
@@ -22,5 +22,5 @@ def test_a_tool_that_was_begun_stays_so(change):
             context.configure(model="claude-sonnet-4-5", dialect=None)
         case _:
             context.pin("m2")
-    assert context.window.started == ["s/1/m5.0/c"]
-    assert Context.load(context.dump()).window.started == ["s/1/m5.0/c"]
+    assert context.window.accounting.started_tool_keys == ["s/1/m5.0/c"]
+    assert Context.load(context.dump()).window.accounting.started_tool_keys == ["s/1/m5.0/c"]

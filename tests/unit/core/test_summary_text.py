@@ -4,35 +4,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core.summary_text import (
-    LIST_TOKENS,
-    MOST_LIST_TOKENS,
-    SECTIONS,
-    Listed,
-    cut,
-    fitted,
-    joined,
-    list_cap,
-    listed_text,
-    plain,
-    sections_of,
-    split,
-    within,
-    written,
+from trimtab.summaries.format import (
+    DEFAULT_LIST_TOKENS,
+    MAX_LIST_TOKENS,
+    SUMMARY_SECTIONS,
+    VerbatimList,
+    clean_list_item,
+    compute_list_cap,
+    cut_sections,
+    cut_summary_to_caps,
+    cut_verbatim_list,
+    format_sections,
+    format_verbatim_list,
+    join_summary,
+    parse_sections,
+    split_summary,
 )
-from trimtab.core.tokens import piecewise
+from trimtab.tokens.counter import make_piecewise_counter
 
-COUNTER = piecewise("o200k_base")
+COUNTER = make_piecewise_counter("o200k_base")
 
 lines = st.lists(
     st.text(alphabet="abcdefghij 0123456789", min_size=3, max_size=200).map(lambda t: f"- x{t}"),
     max_size=12,
 )
-names = st.sampled_from([*SECTIONS]).map(str)
-bodies = st.dictionaries(names, lines).map(written)
-items = st.lists(st.text(min_size=1, max_size=300).map(plain).filter(bool), max_size=60)
+names = st.sampled_from([*SUMMARY_SECTIONS]).map(str)
+bodies = st.dictionaries(names, lines).map(format_sections)
+items = st.lists(st.text(min_size=1, max_size=300).map(clean_list_item).filter(bool), max_size=60)
 lists = st.builds(
-    lambda open_, listed: Listed(open=tuple(open_), items=tuple(listed)), items, items
+    lambda open_, listed: VerbatimList(open_questions=tuple(open_), items=tuple(listed)),
+    items,
+    items,
 )
 
 
@@ -40,34 +42,34 @@ lists = st.builds(
     "heading", ["Facts:", "Facts", "## Facts", "**Facts**", "**Facts:**", "2. Facts:", "facts:"]
 )
 def test_a_heading_is_found_however_a_model_writes_it(heading):
-    assert sections_of(f"{heading}\n- the port is 8443") == {"Facts": ["- the port is 8443"]}
+    assert parse_sections(f"{heading}\n- the port is 8443") == {"Facts": ["- the port is 8443"]}
 
 
 def test_what_stands_on_a_heading_s_own_line_is_under_it():
-    assert sections_of("Facts: the port is 8443\n* and open") == {
+    assert parse_sections("Facts: the port is 8443\n* and open") == {
         "Facts": ["- the port is 8443", "- and open"]
     }
 
 
 def test_what_stands_before_the_first_heading_is_no_part_of_the_summary():
-    assert sections_of("Sure, here it is!\nFacts:\n- one") == {"Facts": ["- one"]}
+    assert parse_sections("Sure, here it is!\nFacts:\n- one") == {"Facts": ["- one"]}
 
 
 def test_a_section_that_says_there_is_nothing_is_empty():
-    told = sections_of("Facts:\n- none\nDecisions:\n(none)\nPreferences:\nn/a\nWork done:\n-")
+    told = parse_sections("Facts:\n- none\nDecisions:\n(none)\nPreferences:\nn/a\nWork done:\n-")
     assert told == {"Facts": [], "Decisions": [], "Preferences": [], "Work done": []}
-    assert written(told) == ""
+    assert format_sections(told) == ""
 
 
 def test_sections_stand_in_their_order_whatever_the_model_s():
-    body = written(sections_of("Decisions:\n- b\nFacts:\n- a\nDecisions:\n- c"))
+    body = format_sections(parse_sections("Decisions:\n- b\nFacts:\n- a\nDecisions:\n- c"))
     assert body == "Facts:\n- a\nDecisions:\n- b\n- c"
 
 
 def test_a_cut_takes_the_oldest_lines_of_the_longest_section_and_keeps_headings():
     facts = [f"- fact number {n} of very many facts" for n in range(100)]
-    body = written({"Goal and latest request": ["- the goal"], "Facts": facts})
-    short = cut(body, COUNTER, 100)
+    body = format_sections({"Goal and latest request": ["- the goal"], "Facts": facts})
+    short = cut_sections(body, COUNTER, 100)
     assert COUNTER.count(short) <= 100
     assert short.startswith("Goal and latest request:\n- the goal\nFacts:\n")
     assert short.endswith(facts[-1])
@@ -75,34 +77,38 @@ def test_a_cut_takes_the_oldest_lines_of_the_longest_section_and_keeps_headings(
 
 
 def test_a_summary_without_sections_loses_its_oldest_lines():
-    assert cut("\n".join(f"line {n}" for n in range(200)), COUNTER, 30).endswith("line 199")
+    assert cut_sections("\n".join(f"line {n}" for n in range(200)), COUNTER, 30).endswith(
+        "line 199"
+    )
 
 
 @given(bodies, st.integers(0, 600))
 def test_a_cut_is_within_its_cap_and_does_nothing_the_second_time(body, cap):
-    short = cut(body, COUNTER, cap)
+    short = cut_sections(body, COUNTER, cap)
     assert COUNTER.count(short) <= cap
-    assert cut(short, COUNTER, cap) == short
+    assert cut_sections(short, COUNTER, cap) == short
 
 
 @given(bodies, lists)
 def test_a_list_is_read_as_it_was_written(body, listed):
-    assert split(joined(body, listed)) == (body, listed)
+    assert split_summary(join_summary(body, listed)) == (body, listed)
 
 
 @given(lists, st.integers(0, 300))
 def test_a_list_within_a_cap_is_its_beginning(listed, cap):
-    kept = within(listed, COUNTER, cap)
-    assert COUNTER.count(listed_text(kept)) <= cap
-    assert listed.open[: len(kept.open)] == kept.open
+    kept = cut_verbatim_list(listed, COUNTER, cap)
+    assert COUNTER.count(format_verbatim_list(kept)) <= cap
+    assert listed.open_questions[: len(kept.open_questions)] == kept.open_questions
     assert listed.items[: len(kept.items)] == kept.items
 
 
 @given(bodies, lists, st.integers(0, 300), st.integers(0, 300))
 def test_sections_and_list_have_caps_of_their_own(body, listed, first, second):
-    told, kept = split(fitted(joined(body, listed), COUNTER, first, second))
+    told, kept = split_summary(
+        cut_summary_to_caps(join_summary(body, listed), COUNTER, first, second)
+    )
     assert COUNTER.count(told) <= first
-    assert COUNTER.count(listed_text(kept)) <= second
+    assert COUNTER.count(format_verbatim_list(kept)) <= second
 
 
 @pytest.mark.parametrize(
@@ -120,5 +126,5 @@ def test_sections_and_list_have_caps_of_their_own(body, listed, first, second):
 def test_a_list_may_take_8_percent_of_what_is_replaced_from_500_to_4000_tokens(
     replaced, before, cap
 ):
-    assert list_cap(replaced, before) == cap
-    assert (LIST_TOKENS, MOST_LIST_TOKENS) == (500, 4_000)
+    assert compute_list_cap(replaced, before) == cap
+    assert (DEFAULT_LIST_TOKENS, MAX_LIST_TOKENS) == (500, 4_000)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core.terminal import places, stripped
+from trimtab.text.terminal import map_displayed_characters, render_as_terminal
 
 WRITTEN = st.lists(
     st.one_of(
@@ -42,28 +42,30 @@ SHOWN = {
 
 @pytest.mark.parametrize(("text", "shown"), SHOWN.values(), ids=SHOWN.keys())
 def test_only_what_is_on_the_screen_is_shown(text: str, shown: str) -> None:
-    assert stripped(text) == shown
+    assert render_as_terminal(text) == shown
 
 
 @given(WRITTEN)
 def test_lines_stay_lines_and_no_code_stays(text: str) -> None:
-    shown = stripped(text)
+    shown = render_as_terminal(text)
     assert shown.count("\n") == text.count("\n")
     assert "\x1b" not in shown
     assert "\x9b" not in shown
-    assert stripped(shown) == shown
+    assert render_as_terminal(shown) == shown
 
 
 @given(WRITTEN, WRITTEN)
 def test_lines_are_stripped_one_by_one(one: str, two: str) -> None:
-    assert stripped(f"{one}\n{two}") == stripped(f"{one}\n") + stripped(two)
+    assert render_as_terminal(f"{one}\n{two}") == render_as_terminal(
+        f"{one}\n"
+    ) + render_as_terminal(two)
 
 
 @given(WRITTEN.filter(lambda text: "\n" not in text))
 def test_each_shown_character_has_its_place_in_what_was_written(line: str) -> None:
-    where = places(line)
-    shown = stripped(line)
-    found = [where.of(number) for number in range(len(shown))]
+    where = map_displayed_characters(line)
+    shown = render_as_terminal(line)
+    found = [where.find_source_offset(number) for number in range(len(shown))]
     assert "".join(line[at] for at in found) == shown
     assert found == sorted(set(found))
 
@@ -84,5 +86,5 @@ def test_each_shown_character_has_its_place_in_what_was_written(line: str) -> No
 )
 def test_a_megabyte_of_codes_is_stripped_in_time(text: str) -> None:
     began = time.process_time()
-    stripped(text)
+    render_as_terminal(text)
     assert time.process_time() - began < 2

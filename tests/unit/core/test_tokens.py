@@ -9,41 +9,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trimtab.core.event import Size
-from trimtab.core.media_tokens import (
-    DOCUMENT_TOKENS,
-    image_dimensions,
+from trimtab.log.event import Size
+from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.tokens.counter import (
+    BYTES_4_COUNTER,
+    CALL_OVERHEAD_TOKENS,
+    EMPTY_MESSAGE_SIZE,
+    MAX_LEARNED_RATIO,
+    MESSAGE_OVERHEAD_TOKENS,
+    RESULT_OVERHEAD_TOKENS,
+    TOOLS_OVERHEAD_TOKENS,
+    TokenCounter,
+    compute_input_upper_bound,
+    encode_utf8_as_sent,
+    estimate_tokens_by_bytes,
+    make_counter_from_name,
+    make_exact_counter,
+    make_piecewise_counter,
+    measure_json,
+    measure_message_parts,
+    measure_part,
+    measure_request_head,
+    pair_byte_classes,
 )
-from trimtab.core.message import Media, Message, Opaque, Part, Text, ToolCall, ToolResult
-from trimtab.core.odd_text import total
-from trimtab.core.picture_tokens import picture_tokens
-from trimtab.core.token_weights import WEIGHTS
-from trimtab.core.tokens import (
-    BYTES4,
-    CALL_OVERHEAD,
-    MAXIMUM_RATIO,
-    MESSAGE_OVERHEAD,
-    NO_PARTS,
-    RESULT_OVERHEAD,
-    TOOLS_OVERHEAD,
-    Counter,
-    bytes4,
-    encoded,
-    estimator,
-    exact,
-    pairs,
-    piecewise,
-    size_of,
-    size_of_head,
-    size_of_json,
-    sizes_of,
-    upper_bound,
-)
+from trimtab.tokens.media import MIN_DOCUMENT_TOKENS, read_base64_image_dimensions
+from trimtab.tokens.odd_text import sum_bytes
+from trimtab.tokens.pictures import estimate_picture_tokens
+from trimtab.tokens.weights import WEIGHTS_BY_FAMILY
 
 # Surrogates included: models and tools do send halves of a character.
 any_text = st.text(alphabet=st.characters(exclude_categories=()), max_size=200)
-families = st.sampled_from([*WEIGHTS, None])
-CHARACTERS = exact("characters", len)
+families = st.sampled_from([*WEIGHTS_BY_FAMILY, None])
+CHARACTERS = make_exact_counter("characters", len)
 
 
 def utf8(text: str) -> int:
@@ -55,29 +52,33 @@ def utf8(text: str) -> int:
     [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("ä" * 4, 2), ("漢字", 2), ("x" * 8000, 2000)],
 )
 def test_bytes4_is_a_quarter_of_the_utf8_bytes_rounded_up(text: str, tokens: int):
-    assert bytes4(text) == tokens
+    assert estimate_tokens_by_bytes(text) == tokens
 
 
 @given(text=any_text, family=families)
 def test_an_estimate_is_between_zero_and_the_bytes_of_the_text(text: str, family: str | None):
-    assert 0 <= piecewise(family).count(text) <= utf8(text)
-    assert 0 <= bytes4(text) <= utf8(text)
+    assert 0 <= make_piecewise_counter(family).count(text) <= utf8(text)
+    assert 0 <= estimate_tokens_by_bytes(text) <= utf8(text)
 
 
 @given(family=families)
 def test_the_empty_text_has_no_tokens(family: str | None):
-    assert piecewise(family).count("") == 0
+    assert make_piecewise_counter(family).count("") == 0
 
 
 def test_a_lone_surrogate_is_counted_and_not_refused():
-    assert bytes4("\ud800") == 1
-    assert 0 < piecewise("o200k_base").count("broken \udc00 text") <= utf8("broken \udc00 text")
-    assert size_of(Text(text="\ud800"), BYTES4).bytes == 3
+    assert estimate_tokens_by_bytes("\ud800") == 1
+    assert (
+        0
+        < make_piecewise_counter("o200k_base").count("broken \udc00 text")
+        <= utf8("broken \udc00 text")
+    )
+    assert measure_part(Text(text="\ud800"), BYTES_4_COUNTER).bytes == 3
 
 
-@pytest.mark.parametrize("family", WEIGHTS)
+@pytest.mark.parametrize("family", WEIGHTS_BY_FAMILY)
 def test_no_pattern_of_ascii_text_counts_as_nearly_nothing(family: str):
-    count = piecewise(family).count
+    count = make_piecewise_counter(family).count
     members = "aAzk0.,-_\n\t ("
     poorest = min(count((one + two) * 200) for one in members for two in members if one != two)
     assert poorest > 400 * 0.02
@@ -91,67 +92,73 @@ words = st.permutations(WORDS * 4).map(" ".join)
 def test_joining_two_texts_changes_the_estimate_by_the_seam_alone(
     first: str, second: str, family: str | None
 ):
-    count = piecewise(family).count
+    count = make_piecewise_counter(family).count
     # One pair weighs at most 2.55.
     assert abs(count(first + second) - count(first) - count(second)) <= 6
 
 
 @given(text=any_text)
 def test_pairs_name_each_byte_with_its_predecessor(text: str):
-    codes = pairs(encoded(text))
-    assert len(codes) == len(encoded(text))
+    codes = pair_byte_classes(encode_utf8_as_sent(text))
+    assert len(codes) == len(encode_utf8_as_sent(text))
     assert [code >> 4 for code in codes] == [0, *(code & 15 for code in codes)][: len(codes)]
 
 
 @pytest.mark.parametrize("size", [0, 1, 255, 256, 257, 512, 1_000])
 def test_the_total_is_the_sum_of_all_bytes_up_to_the_largest(size: int):
     for numbers in (b"\xff" * size, bytes(number % 251 for number in range(size))):
-        assert total(numbers) == sum(numbers)
+        assert sum_bytes(numbers) == sum(numbers)
 
 
-@pytest.mark.parametrize("family", [name for name in WEIGHTS if name != "max"])
+@pytest.mark.parametrize("family", [name for name in WEIGHTS_BY_FAMILY if name != "max"])
 def test_english_prose_is_estimated_near_a_token_for_every_three_to_five_bytes(family: str):
     prose = "The cache stays warm as long as nothing in front of it changes between two calls. " * 9
-    tokens = piecewise(family).count(prose)
+    tokens = make_piecewise_counter(family).count(prose)
     assert len(prose) / 6 < tokens < len(prose) / 2.5
 
 
 @pytest.mark.parametrize("text", ["A B C D E F " * 20, "1\n2\n3\n4\n" * 20, "a,b,c,d," * 20])
 def test_rows_of_single_letters_are_not_taken_for_words(text: str):
-    assert piecewise("o200k_base").count(text) > 0.3 * len(text)
+    assert make_piecewise_counter("o200k_base").count(text) > 0.3 * len(text)
 
 
 def test_an_unknown_family_takes_the_maximum_weights_and_says_so():
-    unknown, none = piecewise("no such tokenizer"), piecewise(None)
+    unknown, none = make_piecewise_counter("no such tokenizer"), make_piecewise_counter(None)
     text = "for index in range(100): print(index)\n" * 20
     assert unknown.name == none.name == "piecewise/max/2"
     assert unknown.count(text) == none.count(text)
-    assert all(none.count(text) > 0.9 * piecewise(name).count(text) for name in WEIGHTS)
+    assert all(
+        none.count(text) > 0.9 * make_piecewise_counter(name).count(text)
+        for name in WEIGHTS_BY_FAMILY
+    )
 
 
 def test_counters_are_named_for_the_record():
-    assert piecewise("o200k_base").name == "piecewise/o200k_base/2"
-    assert BYTES4.name == "bytes/4"
+    assert make_piecewise_counter("o200k_base").name == "piecewise/o200k_base/2"
+    assert BYTES_4_COUNTER.name == "bytes/4"
     assert CHARACTERS.name == "exact/characters"
 
 
 @pytest.mark.parametrize(
     ("part", "size"),
     [
-        (Text(text="hello"), Size(bytes=5, tokens=5 + MESSAGE_OVERHEAD)),
+        (Text(text="hello"), Size(bytes=5, tokens=5 + MESSAGE_OVERHEAD_TOKENS)),
         (
             ToolCall(id="c1", name="read", arguments='{"a":1}'),
-            Size(bytes=13, tokens=13 + 2 + CALL_OVERHEAD),
+            Size(bytes=13, tokens=13 + 2 + CALL_OVERHEAD_TOKENS),
         ),
         (
             ToolResult(call_id="c1", content=(Text(text="fine"),)),
-            Size(bytes=6, tokens=6 + 1 + RESULT_OVERHEAD),
+            Size(bytes=6, tokens=6 + 1 + RESULT_OVERHEAD_TOKENS),
         ),
-        (Opaque(data={"type": "thinking"}), Size(bytes=19, tokens=19 + MESSAGE_OVERHEAD)),
+        (
+            OpaqueBlock(data={"type": "thinking"}),
+            Size(bytes=19, tokens=19 + MESSAGE_OVERHEAD_TOKENS),
+        ),
     ],
 )
 def test_every_text_of_a_part_is_counted_with_its_overhead(part: Part, size: Size):
-    assert size_of(part, CHARACTERS) == size
+    assert measure_part(part, CHARACTERS) == size
 
 
 @pytest.mark.parametrize(
@@ -170,12 +177,12 @@ def test_every_text_of_a_part_is_counted_with_its_overhead(part: Part, size: Siz
             ToolCall(id="i", name="n", arguments="x" * 40),
         ),
         (ToolResult(call_id="i", content=()), ToolResult(call_id="i" * 40, content=())),
-        (Opaque(data={}), Opaque(data={"signature": "s" * 40})),
+        (OpaqueBlock(data={}), OpaqueBlock(data={"signature": "s" * 40})),
         (Text(text="t"), Text(text="t", extra={"reasoning_content": "r" * 40})),
     ],
 )
 def test_a_longer_field_makes_a_larger_part(small: Part, large: Part):
-    before, after = size_of(small, BYTES4), size_of(large, BYTES4)
+    before, after = measure_part(small, BYTES_4_COUNTER), measure_part(large, BYTES_4_COUNTER)
     assert after.bytes > before.bytes
     assert after.tokens > before.tokens
 
@@ -183,51 +190,55 @@ def test_a_longer_field_makes_a_larger_part(small: Part, large: Part):
 def test_a_result_of_several_blocks_counts_each_of_them():
     picture = Media(kind="image", url="https://example.org/a.png")
     result = ToolResult(call_id="c1", content=(Text(text="see"), picture), plain=False)
-    size = size_of(result, CHARACTERS)
-    unknown = picture_tokens("", None)
-    assert size.tokens == 2 + RESULT_OVERHEAD + 3 + unknown + 2 * MESSAGE_OVERHEAD
+    size = measure_part(result, CHARACTERS)
+    unknown = estimate_picture_tokens("", None)
+    assert size.tokens == 2 + RESULT_OVERHEAD_TOKENS + 3 + unknown + 2 * MESSAGE_OVERHEAD_TOKENS
 
 
 def test_empty_extra_keys_and_cache_marks_cost_nothing():
-    bare = size_of(Text(text="t"), BYTES4)
+    bare = measure_part(Text(text="t"), BYTES_4_COUNTER)
     marked = Text(text="t", extra={"cache_control": {"type": "ephemeral"}, "annotations": []})
-    assert size_of(marked, BYTES4) == bare
+    assert measure_part(marked, BYTES_4_COUNTER) == bare
 
 
 def test_a_message_has_one_size_for_each_part_and_its_extra_in_the_first():
     parts = (Text(text="a"), Text(text="b"))
-    plain = sizes_of(Message(role="user", parts=parts), CHARACTERS)
-    named = sizes_of(Message(role="user", parts=parts, extra={"name": "ada"}), CHARACTERS)
-    assert [size.tokens for size in plain] == [1 + MESSAGE_OVERHEAD] * 2
-    assert named[0].tokens == plain[0].tokens + len('{"name":"ada"}') + MESSAGE_OVERHEAD
+    plain = measure_message_parts(Message(role="user", parts=parts), CHARACTERS)
+    named = measure_message_parts(
+        Message(role="user", parts=parts, extra={"name": "ada"}), CHARACTERS
+    )
+    assert [size.tokens for size in plain] == [1 + MESSAGE_OVERHEAD_TOKENS] * 2
+    assert named[0].tokens == plain[0].tokens + len('{"name":"ada"}') + MESSAGE_OVERHEAD_TOKENS
     assert named[1] == plain[1]
-    assert sizes_of(Message(role="assistant", parts=()), CHARACTERS) == (NO_PARTS,)
+    assert measure_message_parts(Message(role="assistant", parts=()), CHARACTERS) == (
+        EMPTY_MESSAGE_SIZE,
+    )
 
 
 def test_the_head_counts_system_prompt_and_tools():
     system = (Message(role="system", parts=(Text(text="Be brief."),)),)
     tools: list[dict[str, Any]] = [{"name": "read", "description": "Reads a file."}]
-    empty = size_of_head((), (), CHARACTERS)
-    with_system = size_of_head(system, (), CHARACTERS)
-    both = size_of_head(system, tools, CHARACTERS)
+    empty = measure_request_head((), (), CHARACTERS)
+    with_system = measure_request_head(system, (), CHARACTERS)
+    both = measure_request_head(system, tools, CHARACTERS)
     assert empty == Size(bytes=0, tokens=3)
-    assert with_system.tokens == empty.tokens + 9 + MESSAGE_OVERHEAD
-    definition = size_of_json(tools[0], CHARACTERS)
-    assert both.tokens == with_system.tokens + definition.tokens + TOOLS_OVERHEAD
+    assert with_system.tokens == empty.tokens + 9 + MESSAGE_OVERHEAD_TOKENS
+    definition = measure_json(tools[0], CHARACTERS)
+    assert both.tokens == with_system.tokens + definition.tokens + TOOLS_OVERHEAD_TOKENS
     assert both.bytes == with_system.bytes + definition.bytes
 
 
 def test_the_head_counts_a_schema_for_the_reply_and_no_plain_numbers():
     schema = {"type": "json_schema", "schema": {"properties": {"a": {"type": "string"}}}}
-    empty = size_of_head((), (), CHARACTERS)
-    assert size_of_head((), (), CHARACTERS, {"temperature": 0.5, "user": "ada"}) == empty
-    with_schema = size_of_head((), (), CHARACTERS, {"response_format": schema})
-    assert with_schema.tokens == empty.tokens + size_of_json(schema, CHARACTERS).tokens
+    empty = measure_request_head((), (), CHARACTERS)
+    assert measure_request_head((), (), CHARACTERS, {"temperature": 0.5, "user": "ada"}) == empty
+    with_schema = measure_request_head((), (), CHARACTERS, {"response_format": schema})
+    assert with_schema.tokens == empty.tokens + measure_json(schema, CHARACTERS).tokens
 
 
-@pytest.mark.parametrize("family", WEIGHTS)
+@pytest.mark.parametrize("family", WEIGHTS_BY_FAMILY)
 def test_half_of_a_surrogate_pair_counts_as_what_is_sent_for_it(family):
-    count = piecewise(family).count
+    count = make_piecewise_counter(family).count
     assert count("\ud800x" * 99) == count("\ufffdx" * 99)
 
 
@@ -268,7 +279,7 @@ def webp(kind: bytes, body: bytes) -> str:
 def test_an_images_dimensions_are_read_from_its_first_bytes(
     data: str, dimensions: tuple[int, int] | None
 ):
-    assert image_dimensions(data) == dimensions
+    assert read_base64_image_dimensions(data) == dimensions
 
 
 @pytest.mark.parametrize(
@@ -276,13 +287,13 @@ def test_an_images_dimensions_are_read_from_its_first_bytes(
     [
         (Media(kind="audio", data="A" * 160_000), 2000),
         (Media(kind="video", data="A" * 4_000_000), 30_000),
-        (Media(kind="document", data="A" * 64), DOCUMENT_TOKENS),
+        (Media(kind="document", data="A" * 64), MIN_DOCUMENT_TOKENS),
         (Media(kind="document", data="A" * 64_000), 6000),
         (Media(kind="document", mime="text/plain", data="plain words"), 11),
     ],
 )
 def test_media_cost_a_flat_figure_or_one_by_their_payload(part: Media, tokens: int):
-    assert size_of(part, CHARACTERS).tokens == tokens + MESSAGE_OVERHEAD
+    assert measure_part(part, CHARACTERS).tokens == tokens + MESSAGE_OVERHEAD_TOKENS
 
 
 LOW: dict[str, Any] = {"detail": "low"}
@@ -291,51 +302,71 @@ LOW: dict[str, Any] = {"detail": "low"}
 @pytest.mark.parametrize("extra", [LOW, {"image_url": LOW}], ids=["responses", "chat"])
 def test_a_picture_of_low_detail_costs_what_the_rule_of_its_model_says(extra: dict[str, Any]):
     picture = Media(kind="image", data=png(512, 512), extra=extra)
-    small = piecewise("o200k_base", "tiles:85:170")
-    assert size_of(picture, small).tokens == 85 + MESSAGE_OVERHEAD
-    assert size_of(replace(picture, extra=None), small).tokens == 85 + 170 + MESSAGE_OVERHEAD
+    small = make_piecewise_counter("o200k_base", "tiles:85:170")
+    assert measure_part(picture, small).tokens == 85 + MESSAGE_OVERHEAD_TOKENS
+    assert (
+        measure_part(replace(picture, extra=None), small).tokens
+        == 85 + 170 + MESSAGE_OVERHEAD_TOKENS
+    )
 
 
 def test_counters_that_price_pictures_by_other_rules_have_other_names():
-    names = {piecewise("o200k_base", rule).name for rule in ("", "tiles:85:170", "flat:1120")}
+    names = {
+        make_piecewise_counter("o200k_base", rule).name
+        for rule in ("", "tiles:85:170", "flat:1120")
+    }
     assert len(names) == 3
-    assert {estimator(name).name for name in names} == names
+    assert {make_counter_from_name(name).name for name in names} == names
 
 
 def test_a_name_of_an_earlier_version_stands_for_the_estimator_of_today():
-    assert estimator("piecewise/o200k_base/1").name == piecewise("o200k_base").name
-    assert estimator("somebody's own").name == piecewise(None).name
+    assert (
+        make_counter_from_name("piecewise/o200k_base/1").name
+        == make_piecewise_counter("o200k_base").name
+    )
+    assert make_counter_from_name("somebody's own").name == make_piecewise_counter(None).name
 
 
-HALF = Counter(name="test", count=len, anchored=0.1, unanchored=0.2, single=0.5)
+HALF = TokenCounter(
+    name="test", count=len, anchored_margin=0.1, unanchored_margin=0.2, single_message_margin=0.5
+)
 
 
 def test_without_an_anchor_the_whole_estimate_carries_the_unanchored_margin():
-    assert upper_bound(counter=HALF, new=1000) == 1200
+    assert compute_input_upper_bound(counter=HALF, new_tokens=1000) == 1200
 
 
 def test_with_an_anchor_only_what_is_new_is_uncertain():
-    assert upper_bound(counter=HALF, new=0, usage=5000) == 5000
-    assert upper_bound(counter=HALF, new=100, usage=5000) == 5150
+    assert compute_input_upper_bound(counter=HALF, new_tokens=0, reported_tokens=5000) == 5000
+    assert compute_input_upper_bound(counter=HALF, new_tokens=100, reported_tokens=5000) == 5150
 
 
 def test_much_new_text_is_bounded_by_the_margin_of_the_whole():
-    assert upper_bound(counter=HALF, new=5000, usage=5000) == 11_000
+    assert compute_input_upper_bound(counter=HALF, new_tokens=5000, reported_tokens=5000) == 11_000
 
 
 def test_new_text_larger_than_all_before_it_has_the_margin_of_a_first_request():
-    assert upper_bound(counter=HALF, new=10_000, usage=1000) == 13_000
+    assert (
+        compute_input_upper_bound(counter=HALF, new_tokens=10_000, reported_tokens=1000) == 13_000
+    )
 
 
 def test_a_learned_ratio_scales_what_is_estimated_and_nothing_that_is_known():
-    assert upper_bound(counter=HALF, new=1000, ratio=1.5) == 1800
-    assert upper_bound(counter=HALF, new=100, usage=5000, ratio=2.0) == 5300
+    assert compute_input_upper_bound(counter=HALF, new_tokens=1000, learned_ratio=1.5) == 1800
+    assert (
+        compute_input_upper_bound(
+            counter=HALF, new_tokens=100, reported_tokens=5000, learned_ratio=2.0
+        )
+        == 5300
+    )
 
 
 def test_a_learned_ratio_is_believed_within_limits_only():
-    assert upper_bound(counter=HALF, new=1000, ratio=0.5) == upper_bound(counter=HALF, new=1000)
-    most = upper_bound(counter=HALF, new=1000, ratio=MAXIMUM_RATIO)
-    assert upper_bound(counter=HALF, new=1000, ratio=math.inf) == most
+    assert compute_input_upper_bound(
+        counter=HALF, new_tokens=1000, learned_ratio=0.5
+    ) == compute_input_upper_bound(counter=HALF, new_tokens=1000)
+    most = compute_input_upper_bound(counter=HALF, new_tokens=1000, learned_ratio=MAX_LEARNED_RATIO)
+    assert compute_input_upper_bound(counter=HALF, new_tokens=1000, learned_ratio=math.inf) == most
 
 
 @given(
@@ -347,6 +378,13 @@ def test_a_learned_ratio_is_believed_within_limits_only():
 def test_the_bound_never_falls_when_something_is_added_nor_below_the_estimate(
     new: int, more: int, usage: int | None, ratio: float
 ):
-    bound = upper_bound(counter=HALF, new=new, usage=usage, ratio=ratio)
+    bound = compute_input_upper_bound(
+        counter=HALF, new_tokens=new, reported_tokens=usage, learned_ratio=ratio
+    )
     assert bound >= new + (usage or 0)
-    assert upper_bound(counter=HALF, new=new + more, usage=usage, ratio=ratio) >= bound
+    assert (
+        compute_input_upper_bound(
+            counter=HALF, new_tokens=new + more, reported_tokens=usage, learned_ratio=ratio
+        )
+        >= bound
+    )

@@ -8,9 +8,9 @@ import pytest
 
 from tests.pictures import png, text
 from trimtab import Context
-from trimtab.core.policies import POLICIES
-from trimtab.core.tokens import BYTES4, exact, piecewise
-from trimtab.core.truncation import silently_truncated
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.tokens.counter import BYTES_4_COUNTER, make_exact_counter, make_piecewise_counter
+from trimtab.window.window import Window
 
 OLLAMA: dict[str, Any] = {"model": "llama3.1:8b", "dialect": "openai_chat"}
 SPEECH = "The harbour opens at six, and the ferry leaves as soon as it is light enough to see. "
@@ -36,6 +36,10 @@ def called(context):
     call = context.window.last_call
     assert call is not None
     return call.body
+
+
+def was_cut(window: Window, reported: int) -> bool:
+    return window.accounting.was_silently_truncated(reported, window.settings, window.counter)
 
 
 def told(context, number, share=1.0, size=100):
@@ -81,7 +85,7 @@ def test_a_count_that_was_far_too_high_does_not_stand_for_ever():
     assert context.report().bound < 1.6 * context.report().used
 
 
-@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("policy", sorted(POLICY_NAMES))
 def test_wrong_usage_never_lets_a_request_outgrow_the_window(policy):
     context = Context(model="gpt-4o", context_window=32_000, policy=policy)
     for number in range(40):
@@ -105,7 +109,7 @@ def test_pictures_never_calibrate_text():
                 parts.append(picture(1_024))
             context.add({"role": "user", "content": parts})
             body = called(context)
-            pictures = context.window.media_tokens()
+            pictures = context.window.conversation.visible_media_tokens()
             counted = (body.tokens - pictures) + 3 * pictures  # dearer than we believe
             context.add(reply(number, counted))
     assert shown.budget().ratio == plain.budget().ratio
@@ -150,10 +154,10 @@ def test_the_report_says_that_the_server_cuts():
 @pytest.mark.parametrize(
     ("counter", "share"),
     [
-        (piecewise("qwen3").name, 0.55),
-        (piecewise(None).name, 0.2),
-        (BYTES4.name, 0.45),
-        (exact("mine", len).name, 0.9),
+        (make_piecewise_counter("qwen3").name, 0.55),
+        (make_piecewise_counter(None).name, 0.2),
+        (BYTES_4_COUNTER.name, 0.45),
+        (make_exact_counter("mine", len).name, 0.9),
         ("somebody's", 0.3),
     ],
 )
@@ -163,18 +167,18 @@ def test_what_an_error_of_the_estimate_explains_is_no_cut(counter, share):
     called(context)
     window = context.window
     object.__setattr__(window.counter, "name", counter)
-    window.pending = window.pending._replace(estimate=20_000)
+    window.accounting.last_estimate = window.accounting.last_estimate._replace(total_tokens=20_000)
     real = round(20_000 * share)
-    assert not silently_truncated(window, real + 10)
-    assert silently_truncated(window, real - 10)
+    assert not was_cut(window, real + 10)
+    assert was_cut(window, real - 10)
 
 
 def test_no_server_cuts_to_less_than_1000_tokens():
     context = Context(**OLLAMA)
     context.add(said(0, 3_000))
     called(context)
-    assert silently_truncated(context.window, 1_000)
-    assert not silently_truncated(context.window, 999)
+    assert was_cut(context.window, 1_000)
+    assert not was_cut(context.window, 999)
 
 
 def test_a_gateway_that_counts_only_what_is_new_has_cut_nothing():

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.agents import Agent
 from tests.conversations import calls, chat, result, said, user
 from trimtab import Context
-from trimtab.core.event import Edit
-from trimtab.core.uses import Fact, Uses, kind_of, uses_of
+from trimtab.log.event import Edit
+from trimtab.policy.relevance import ReferenceIndex, ResultStats, classify_tool, get_reference_index
 
 WORDS = ("parse_header", "ErrShort", "src/wire.py", "read_u8", "plain")
 PATHS = ("src/wire.py", "src/frame.py", "notes.txt")
@@ -48,7 +48,7 @@ def play(context: Context, step: str, told: Any, number: int) -> None:
         case "user":
             context.add(user(told))
         case "ask":
-            uses_of(context.window)
+            get_reference_index(context.window)
         case "rewind":
             context.rewind(max(1, context.window.seq - told))
         case _ if told >= len(results):
@@ -58,11 +58,11 @@ def play(context: Context, step: str, told: Any, number: int) -> None:
         case "mask":
             seq, part = results[told].key
             edit = Edit(op="mask", first=seq, last=seq, part=part, text="[gone]", why="test")
-            context.apply([context.event(edit)])
+            context.apply([context.build_event(edit)])
         case _:
             group = results[told].entry.round.group
             edit = Edit(op="drop", first=group.first, last=group.last, why="test")
-            context.apply([context.event(edit)])
+            context.apply([context.build_event(edit)])
 
 
 @settings(max_examples=100, deadline=None)
@@ -71,17 +71,21 @@ def test_an_index_kept_call_by_call_equals_one_made_at_the_end(story):
     context = chat("full")
     for number, (step, told) in enumerate(story):
         play(context, step, told, number)
-    afresh = Uses()
+    afresh = ReferenceIndex()
     afresh.catch_up(context.window)
-    kept = uses_of(context.window)
-    assert kept.facts == afresh.facts
-    assert (kept.calls, kept.named, kept.edited) == (afresh.calls, afresh.named, afresh.edited)
-    assert set(context.window.results) <= set(kept.facts)
+    kept = get_reference_index(context.window)
+    assert kept.stats_by_result == afresh.stats_by_result
+    assert (kept.assistant_messages, kept.last_named_at, kept.last_edited_at) == (
+        afresh.assistant_messages,
+        afresh.last_named_at,
+        afresh.last_edited_at,
+    )
+    assert set(context.window.results) <= set(kept.stats_by_result)
 
 
-def fact(agent: Agent, handle: str) -> Fact:
+def fact(agent: Agent, handle: str) -> ResultStats:
     seq, _, part = handle.removeprefix("m").partition(".")
-    return uses_of(agent.window).facts[int(seq), int(part)]
+    return get_reference_index(agent.window).stats_by_result[int(seq), int(part)]
 
 
 def agent() -> Agent:
@@ -91,12 +95,12 @@ def agent() -> Agent:
 def test_a_result_is_known_by_its_words_and_the_paths_of_its_call():
     made = agent()
     handle = made.use("def parse_header(): read_u8() + read_u8()", path="src/wire.py", limit=3)
-    assert fact(made, handle) == Fact(
+    assert fact(made, handle) == ResultStats(
         kind="read",
-        arrived=1,
+        arrived_at=1,
         words={"parse_header": 1, "read_u8": 2},
         paths=("src/wire.py",),
-        used=1,
+        last_used_at=1,
     )
 
 
@@ -106,17 +110,17 @@ def test_a_word_of_a_result_that_is_named_again_is_a_use():
     other = made.use("unrelated_thing")
     made.use("ok", tool="grep", pattern="parse_header")
     made.context.add(said("Both parse_header and read_u8 fail."))
-    assert (fact(made, first).uses, fact(made, first).used) == (3, 4)
-    assert (fact(made, other).uses, fact(made, other).used) == (0, 2)
+    assert (fact(made, first).use_count, fact(made, first).last_used_at) == (3, 4)
+    assert (fact(made, other).use_count, fact(made, other).last_used_at) == (0, 2)
 
 
 def test_a_users_words_are_uses_and_a_results_own_words_are_not():
     made = agent()
     first = made.use("parse_header")
     made.use("parse_header again")
-    assert fact(made, first).uses == 0
+    assert fact(made, first).use_count == 0
     made.context.add(user("what of parse_header?"))
-    assert fact(made, first).uses == 1
+    assert fact(made, first).use_count == 1
 
 
 def test_the_same_tool_asked_for_the_same_thing_again_supersedes_its_result():
@@ -143,25 +147,25 @@ def test_an_edit_is_remembered_by_the_path_it_changed():
     made = agent()
     made.use("text", path="src/wire.py")
     made.use("done", tool="edit", path="src/frame.py", new="x = 1")
-    uses = uses_of(made.window)
-    assert uses.named == {"src/wire.py": 1, "src/frame.py": 2}
-    assert uses.edited == {"src/frame.py": 2}
+    uses = get_reference_index(made.window)
+    assert uses.last_named_at == {"src/wire.py": 1, "src/frame.py": 2}
+    assert uses.last_edited_at == {"src/frame.py": 2}
 
 
 def test_what_is_no_longer_visible_is_forgotten_once_it_is_most_of_the_index():
     made = agent()
     for number in range(110):
         made.use(f"word_{number}", path=f"src/f{number}.py")
-    uses = uses_of(made.window)
-    assert len(uses.facts) == 110
+    uses = get_reference_index(made.window)
+    assert len(uses.stats_by_result) == 110
     keys = list(made.window.results)
     for seq, part in keys[:108]:
         edit = Edit(op="mask", first=seq, last=seq, part=part, text="[gone]", why="test")
-        made.context.apply([made.context.event(edit)])
-    assert uses_of(made.window) is uses
-    assert list(uses.facts) == keys[108:]
+        made.context.apply([made.context.build_event(edit)])
+    assert get_reference_index(made.window) is uses
+    assert list(uses.stats_by_result) == keys[108:]
     made.context.add(said("word_0 and word_109"))
-    assert uses_of(made.window).facts[keys[109]].uses == 1
+    assert get_reference_index(made.window).stats_by_result[keys[109]].use_count == 1
     assert "word_0" not in uses._holders
 
 
@@ -169,9 +173,9 @@ def test_the_index_hears_each_message_once():
     made = agent()
     handle = made.use("parse_header")
     made.context.add(said("parse_header"))
-    assert fact(made, handle).uses == 1
-    assert fact(made, handle).uses == 1
-    assert uses_of(made.window).calls == 2
+    assert fact(made, handle).use_count == 1
+    assert fact(made, handle).use_count == 1
+    assert get_reference_index(made.window).assistant_messages == 2
 
 
 @pytest.mark.parametrize(
@@ -194,4 +198,4 @@ def test_the_index_hears_each_message_once():
     ],
 )
 def test_the_kind_of_a_tool_is_told_by_its_name_or_its_command(tool, asked, kind):
-    assert kind_of(tool, asked) == kind
+    assert classify_tool(tool, asked) == kind

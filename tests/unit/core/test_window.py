@@ -16,28 +16,44 @@ from tests.conversations import (
     use,
     user,
 )
-from trimtab import Context, Erased, check
-from trimtab.core.event import Edit, Event, Repair, Retention, Said, Size, Turn
-from trimtab.core.message import text_message
-from trimtab.core.tokens import front_size
-from trimtab.core.window import Window
+from trimtab import Context, ErasedError, check
+from trimtab.log.event import (
+    Edit,
+    Event,
+    MessageAdded,
+    RetentionErasure,
+    Size,
+    ToolResultRepair,
+    TurnStateChange,
+)
+from trimtab.log.message import make_text_message
+from trimtab.tokens.counter import measure_summary_and_notice
+from trimtab.window.window import Window
 
 
 def message(seq, text="hi"):
     sizes = (Size(bytes=len(text), tokens=len(text)),)
-    return Event(seq=seq, at=0.0, body=Said(message=text_message("user", text), sizes=sizes))
+    return Event(
+        seq=seq, at=0.0, body=MessageAdded(message=make_text_message("user", text), sizes=sizes)
+    )
 
 
 def folded(context):
     """The same window, folded again from its log."""
-    window = Window(context.window.counters)
+    window = Window(context.window.counters_by_name)
     for event in context.events:
         window.apply(event)
     return window
 
 
 def totals(window):
-    return (window.bytes, window.tokens, window.messages, window.turn_bytes, window.turn_tokens)
+    return (
+        window.bytes,
+        window.tokens,
+        window.visible_messages,
+        window.conversation.turn_bytes,
+        window.conversation.turn_tokens,
+    )
 
 
 def busy():
@@ -64,11 +80,15 @@ def test_the_totals_are_those_of_a_fold_from_the_start():
 def test_the_totals_are_the_sums_of_what_is_seen():
     context = busy()
     window = context.window
-    entries = [e for group in window.visible.values() for e in group.entries()]
-    front = front_size(window.counter, window.framed(window.summary), window.notice())
+    entries = [e for group in window.visible_groups.values() for e in group.entries()]
+    front = measure_summary_and_notice(
+        window.counter,
+        window.conversation.framed_summary(window.summary),
+        window.conversation.dropped_notice(),
+    )
     assert window.bytes == sum(e.bytes for e in entries) + front.bytes
     assert window.tokens == sum(e.tokens for e in entries) + front.tokens
-    assert window.messages == len(entries)
+    assert window.visible_messages == len(entries)
 
 
 def test_nothing_is_hidden_from_a_human_who_reads_the_log():
@@ -129,7 +149,7 @@ def test_a_call_without_a_result_is_repaired_the_same_way_every_time():
     assert one == other
     assert check(one) == []
     assert results(one) == ["first", "[no result: the call was interrupted]"]
-    assert sum(isinstance(event.body, Repair) for event in context.events) == 1
+    assert sum(isinstance(event.body, ToolResultRepair) for event in context.events) == 1
 
 
 def test_a_result_that_comes_too_late_becomes_a_note():
@@ -160,7 +180,7 @@ def test_an_orphan_result_is_never_sent_as_one():
 
 @pytest.mark.parametrize("cap", range(50, 1_500, 150))
 def test_no_cut_of_the_history_parts_a_call_from_its_results(cap):
-    context = chat(context={"max_history_tokens": cap})
+    context = chat(limits={"max_history_tokens": cap})
     for turn in range(5):
         context.add(user(prose(100, f"turn {turn}")))
         context.add(calls(f"a{turn}", f"b{turn}"))
@@ -214,7 +234,7 @@ def test_what_the_provider_taught_outlives_a_rewind():
 
 
 def test_a_pin_keeps_its_message_whatever_the_policy_wants():
-    context = chat(context={"max_history_tokens": 100})
+    context = chat(limits={"max_history_tokens": 100})
     handle = context.add(user("Open approvals: deploy to production. To do: write tests."))
     context.pin(handle)
     talk(context, 10, size=400)
@@ -227,7 +247,7 @@ def test_a_pin_keeps_its_message_whatever_the_policy_wants():
 
 
 def test_a_pinned_result_is_not_masked():
-    context = chat(context={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
+    context = chat(limits={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
     context.add(user("go"))
     context.add(calls("c1"))
     context.pin(context.add(result("c1", prose(400))))
@@ -236,7 +256,7 @@ def test_a_pinned_result_is_not_masked():
 
 
 def test_a_revealed_result_is_seen_again():
-    context = chat(context={"max_tool_result_tokens": 50})
+    context = chat(limits={"max_tool_result_tokens": 50})
     context.add(user("go"))
     use(context, "c1", prose(4_000))
     context.reveal("m4.0")
@@ -245,7 +265,7 @@ def test_a_revealed_result_is_seen_again():
 
 
 def test_what_is_pinned_and_revealed_stays_visible_under_a_policy_that_masks():
-    context = chat(context={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
+    context = chat(limits={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
     context.add(user("go"))
     use(context, "c1", prose(400))
     use(context, "c2", "ok")
@@ -255,11 +275,11 @@ def test_what_is_pinned_and_revealed_stays_visible_under_a_policy_that_masks():
 
 
 def test_a_revealed_range_is_seen_again_and_its_notice_goes():
-    context = chat(context={"max_history_tokens": 50})
+    context = chat(limits={"max_history_tokens": 50})
     talk(context, 2, size=400)
     context.add(user("now"))
     assert "omitted" in texts(context.request())
-    context.configure(context={"max_history_tokens": 0})
+    context.configure(limits={"max_history_tokens": 0})
     context.reveal("m1-m99")
     request = context.request()
     assert "omitted" not in texts(request)
@@ -284,10 +304,10 @@ def test_erasing_destroys_the_payload_and_what_was_made_from_it():
     talk(context, 9, size=200)
     context.request()
     assert "12345" in texts(context.request())
-    context.erase("m2", why="asked")
+    context.erase("m2", reason="asked")
     assert "12345" not in "\n".join(context.dump())
     assert "12345" not in texts(context.request())
-    with pytest.raises(Erased, match="m2 was erased by event"):
+    with pytest.raises(ErasedError, match="m2 was erased by event"):
         context.recall("m2")
 
 
@@ -296,7 +316,7 @@ def test_erasing_one_part_leaves_the_rest_recallable():
     context.add({"role": "user", "content": [{"type": "text", "text": t} for t in ("a", "b")]})
     context.erase("m2.0")
     assert context.recall("m2.1") == "b"
-    with pytest.raises(Erased):
+    with pytest.raises(ErasedError):
         context.recall("m2.0")
 
 
@@ -313,7 +333,7 @@ def test_erased_results_stay_paired():
 @pytest.mark.parametrize("strategy", ["head", "tail", "both"])
 def test_of_an_erased_result_that_was_cut_one_word_is_left(strategy):
     caps = {"max_tool_result_tokens": 50, "tool_result_truncation": strategy}
-    context = chat("full", context=caps)
+    context = chat("full", limits=caps)
     context.add(user("go"))
     use(context, "c1", prose(600))
     assert "truncated" in results(context.request())[0]
@@ -325,18 +345,18 @@ def test_of_an_erased_result_that_was_cut_one_word_is_left(strategy):
 def test_retention_destroys_all_before_a_position():
     context = chat()
     talk(context, 2)
-    body = Retention(before=context.window.seq, why="30 days")
+    body = RetentionErasure(before=context.window.seq, why="30 days")
     context.apply([Event(seq=context.window.seq + 1, at=0.0, body=body)])
     assert contents(context.request())[:3] == ["[erased]"] * 3
-    with pytest.raises(Erased):
+    with pytest.raises(ErasedError):
         context.recall("m2")
 
 
 def test_an_older_epoch_never_comes_back():
     window = Window()
     for seq, epoch in enumerate((1, 3, 2), 1):
-        window.apply(Event(seq=seq, at=0.0, body=Turn(state="claimed", epoch=epoch)))
-    assert window.epoch == 3
+        window.apply(Event(seq=seq, at=0.0, body=TurnStateChange(state="claimed", epoch=epoch)))
+    assert window.accounting.epoch == 3
 
 
 def test_an_edit_of_what_is_not_there_changes_nothing():

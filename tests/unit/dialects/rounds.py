@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trimtab.core.message import Message
-from trimtab.core.prompt import RENDERER, Block, Prompt
-from trimtab.dialects.dialect import Dialect
+from trimtab.dialects.base import Dialect
+from trimtab.log.message import Message
+from trimtab.prompt.render import RENDERER_VERSION, Prompt, PromptBlock
 
 
 def rounds(messages: Sequence[Message]) -> list[list[Message]]:
@@ -40,8 +40,8 @@ def _in_call_order(messages: list[Message]) -> list[Message]:
     return sorted(messages, key=place)
 
 
-def rendered(dialect: Dialect, messages: Sequence[Message], model: str = "") -> list[Block]:
-    found = (dialect.blocks(each, RENDERER, model) for each in rounds(messages))
+def rendered(dialect: Dialect, messages: Sequence[Message], model: str = "") -> list[PromptBlock]:
+    found = (dialect.render_blocks(each, RENDERER_VERSION, model) for each in rounds(messages))
     return [block for blocks in found for block in blocks]
 
 
@@ -52,7 +52,7 @@ OUTPUT_PARAMS = {
 }
 
 
-def prompt(dialect: Dialect, blocks: Sequence[Block], **changes: Any) -> Prompt:
+def prompt(dialect: Dialect, blocks: Sequence[PromptBlock], **changes: Any) -> Prompt:
     fields: dict[str, Any] = {
         "model": "some-model",
         "system": (),

@@ -2,9 +2,9 @@ import copy
 
 import pytest
 
-from trimtab.dialects import dialect
+from trimtab.dialects import get_dialect
 
-check = dialect("anthropic").check
+check = get_dialect("anthropic").find_request_errors
 
 
 def use(call_id="t1", name="f"):

@@ -3,13 +3,13 @@
 import pytest
 
 from trimtab import Context
-from trimtab.core.edits import erased_message
-from trimtab.core.event import Call
-from trimtab.core.message import Message, Text, ToolResult
-from trimtab.core.prompt import RENDERER
-from trimtab.dialects import dialect
+from trimtab.dialects import get_dialect
+from trimtab.log.edits import erase_message_payload
+from trimtab.log.event import ModelCall
+from trimtab.log.message import Message, Text, ToolResult
+from trimtab.prompt.render import RENDERER_VERSION
 
-responses = dialect("openai_responses")
+responses = get_dialect("openai_responses")
 CUSTOM = {"type": "custom_tool_call", "call_id": "c1", "name": "sql", "input": "select 1"}
 PRESSED = {"type": "computer_call", "call_id": "c1", "action": {"type": "wait"}, "status": "done"}
 
@@ -40,19 +40,21 @@ def answered(kind, output):
 def test_a_result_is_of_the_kind_that_its_call_is(call, told, sent):
     """A mask, or a repair of what was interrupted, does not say of which kind it is."""
     result = Message(role="tool", parts=(ToolResult(call_id="c1", content=(Text(text=told),)),))
-    items = [block.body for block in responses.blocks([responses.read(call), result])]
+    items = [
+        block.body for block in responses.render_blocks([responses.parse_message(call), result])
+    ]
     assert items == sent
-    assert responses.check({"model": "gpt-5", "input": items}) == []
+    assert responses.find_request_errors({"model": "gpt-5", "input": items}) == []
 
 
 def test_the_result_of_an_erased_call_is_of_the_kind_that_is_left():
-    call = erased_message(responses.read(PRESSED), None)
+    call = erase_message_payload(responses.parse_message(PRESSED), None)
     screen = {"type": "computer_screenshot", "image_url": "https://example.com/x.png"}
-    result = responses.read(answered("computer_call", screen))
-    items = [block.body for block in responses.blocks([call, result])]
+    result = responses.parse_message(answered("computer_call", screen))
+    items = [block.body for block in responses.render_blocks([call, result])]
     assert [item["type"] for item in items] == ["function_call", "function_call_output"]
     assert "computer_screenshot" in items[1]["output"]
-    assert responses.check({"model": "gpt-5", "input": items}) == []
+    assert responses.find_request_errors({"model": "gpt-5", "input": items}) == []
 
 
 @pytest.mark.parametrize(
@@ -66,23 +68,24 @@ def test_the_result_of_an_erased_call_is_of_the_kind_that_is_left():
 def test_what_is_neither_call_nor_result_goes_on_as_it_came(strange):
     items = [CUSTOM, strange]
     result = Message(role="tool", parts=(ToolResult(call_id="c1", content=(Text(text="rows"),)),))
-    [message] = responses.read_history(items)
-    sent = [block.body for block in responses.blocks([message, result])]
+    [message] = responses.parse_history(items)
+    sent = [block.body for block in responses.render_blocks([message, result])]
     assert sent == [*items, answered("custom_tool_call", "rows")]
 
 
 @pytest.mark.parametrize(
-    ("renderer", "kind"), [(2, "function_call_output"), (RENDERER, "custom_tool_call_output")]
+    ("renderer", "kind"),
+    [(2, "function_call_output"), (RENDERER_VERSION, "custom_tool_call_output")],
 )
 def test_a_result_that_an_older_renderer_sent_is_rebuilt_as_it_was(renderer, kind):
     begun = Context("gpt-5", dialect="openai_responses").dump()
     context = Context.load(
-        [line.replace(f'"renderer":{RENDERER}', f'"renderer":{renderer}') for line in begun]
+        [line.replace(f'"renderer":{RENDERER_VERSION}', f'"renderer":{renderer}') for line in begun]
     )
     context.add({"role": "user", "content": "How many rows?"})
     context.add(CUSTOM)
     context.add({"role": "user", "content": "Stop."})
     sent = context.request()
     assert [item.get("type") for item in sent["input"]] == [None, "custom_tool_call", kind, None]
-    [call] = [event.seq for event in context.events if isinstance(event.body, Call)]
-    assert Context.load(context.dump()).rebuild(call) == sent
+    [call] = [event.seq for event in context.events if isinstance(event.body, ModelCall)]
+    assert Context.load(context.dump()).rebuild_request(call) == sent

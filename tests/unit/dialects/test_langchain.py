@@ -7,7 +7,7 @@ import pytest
 from tests.pictures import png, text
 from trimtab import Context, fit
 from trimtab.checking import check
-from trimtab.core.event import Said
+from trimtab.log.event import MessageAdded
 
 core = pytest.importorskip("langchain_core.messages", reason="langchain-core is not installed")
 
@@ -57,8 +57,8 @@ def test_a_history_that_grows_is_matched_with_what_is_known():
     before = context.window.seq
     context.sync(messages)
     said = [event.body for event in context.events if event.seq > before]
-    assert [body.message.text for body in said if isinstance(body, Said)] == ["And then?"]
-    assert not context.window.rewinds
+    assert [body.message.text for body in said if isinstance(body, MessageAdded)] == ["And then?"]
+    assert not context.window.base.rewinds
 
 
 def test_usage_of_a_reply_is_heard():

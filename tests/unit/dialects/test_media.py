@@ -14,19 +14,19 @@ from tests.pictures import (
     png,
     text,
 )
-from trimtab.core.message import Media, Message, Text, ToolResult
-from trimtab.dialects.media import (
-    UnfitMedia,
-    fitted,
-    fitted_message,
-    softened_message,
-    takes_of,
+from trimtab.dialects.media_validation import (
+    UnsupportedMedia,
+    find_accepted_media,
+    normalize_media,
+    normalize_message_media,
+    replace_unsupported_media,
 )
+from trimtab.log.message import Media, Message, Text, ToolResult
 
-CLAUDE = takes_of("anthropic", "claude-sonnet-5-5")
-GPT = takes_of("openai_chat", "gpt-4o")
-GEMINI = takes_of("openai_chat", "gemini-3-flash")
-OWN = takes_of("openai_chat", "qwen3-vl")
+CLAUDE = find_accepted_media("anthropic", "claude-sonnet-5-5")
+GPT = find_accepted_media("openai_chat", "gpt-4o")
+GEMINI = find_accepted_media("openai_chat", "gemini-3-flash")
+OWN = find_accepted_media("openai_chat", "qwen3-vl")
 HEIC = b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00"
 
 
@@ -35,9 +35,9 @@ def image(data: bytes, mime: str | None = "image/png") -> Media:
 
 
 def refusal(part: Media, takes=CLAUDE) -> str:
-    with pytest.raises(UnfitMedia) as caught:
-        fitted(part, takes)
-    return caught.value.why
+    with pytest.raises(UnsupportedMedia) as caught:
+        normalize_media(part, takes)
+    return caught.value.reason
 
 
 @pytest.mark.parametrize(
@@ -47,18 +47,18 @@ def refusal(part: Media, takes=CLAUDE) -> str:
 def test_what_every_provider_takes_is_passed_on_as_it_is(data, mime):
     part = image(data, mime)
     for takes in (CLAUDE, GPT, OWN):
-        assert fitted(part, takes) is part
+        assert normalize_media(part, takes) is part
 
 
 @pytest.mark.parametrize("told", ["image/png", "image/jpg", "image/tiff", "IMAGE/JPEG", None])
 def test_a_type_that_the_bytes_contradict_is_put_right(told):
-    made = fitted(image(jpeg(), told), CLAUDE)
+    made = normalize_media(image(jpeg(), told), CLAUDE)
     assert made == image(jpeg(), "image/jpeg")
 
 
 def test_white_space_in_base64_is_taken_out():
     spaced = Media(kind="image", mime="image/png", data=f"{PNG_TEXT[:8]}\r\n {PNG_TEXT[8:]}\n")
-    assert fitted(spaced, CLAUDE) == Media(kind="image", mime="image/png", data=PNG_TEXT)
+    assert normalize_media(spaced, CLAUDE) == Media(kind="image", mime="image/png", data=PNG_TEXT)
 
 
 TYPES = "image/png, image/jpeg, image/gif, image/webp"
@@ -103,20 +103,20 @@ def test_what_the_provider_would_refuse_is_refused_in_words(why):
 
 def test_as_many_bytes_and_pixels_as_may_be_are_taken():
     for data in (png(weight=5_242_880 - len(png()) - 12), png(8_000, 2)):
-        assert fitted(image(data), CLAUDE) == image(data)
+        assert normalize_media(image(data), CLAUDE) == image(data)
 
 
 def test_makers_differ_in_what_they_take():
-    assert fitted(image(HEIC, "image/heic"), GEMINI) == image(HEIC, "image/heic")
+    assert normalize_media(image(HEIC, "image/heic"), GEMINI) == image(HEIC, "image/heic")
     assert "image/heic" in refusal(image(HEIC, "image/heic"), GPT)
     assert "image/gif" in refusal(image(GIF, "image/gif"), GEMINI)
-    assert fitted(image(b"BM\x00", "image/bmp"), OWN)
+    assert normalize_media(image(b"BM\x00", "image/bmp"), OWN)
     voice = Media(kind="audio", mime="audio/x-wav", data=WAV_TEXT)
-    assert fitted(voice, GPT) is voice
-    assert "no audio" in refusal(voice, takes_of("openai_responses", "gpt-5.6"))
+    assert normalize_media(voice, GPT) is voice
+    assert "no audio" in refusal(voice, find_accepted_media("openai_responses", "gpt-5.6"))
     wide = image(png(9_000, 1))
-    assert fitted(wide, GPT) is wide
-    assert "8,000" in refusal(wide, takes_of("openai_chat", "anthropic/claude-opus-5"))
+    assert normalize_media(wide, GPT) is wide
+    assert "8,000" in refusal(wide, find_accepted_media("openai_chat", "anthropic/claude-opus-5"))
 
 
 @pytest.mark.parametrize(
@@ -128,25 +128,25 @@ def test_makers_differ_in_what_they_take():
     ],
 )
 def test_what_the_provider_fetches_itself_is_left_alone(part):
-    assert fitted(part, CLAUDE) is part
+    assert normalize_media(part, CLAUDE) is part
 
 
 def test_a_plain_text_is_text():
     notes = Media(kind="document", mime="text/plain", data=text("Grüße".encode()))
-    assert fitted(notes, CLAUDE) == Text(text="[document, text/plain]\nGrüße")
+    assert normalize_media(notes, CLAUDE) == Text(text="[document, text/plain]\nGrüße")
 
 
 def test_in_the_models_own_format_other_kinds_are_left_to_its_sdk():
     sheet = Media(kind="file", mime="application/vnd.ms-excel", data="AAAA")
     said = Message(role="user", parts=(sheet,), origin="openai_responses")
-    takes = takes_of("openai_responses", "gpt-5.6")
-    assert fitted_message(said, takes, own="openai_responses") is said
-    with pytest.raises(UnfitMedia, match=r"application/vnd\.ms-excel"):
-        fitted_message(said, takes, own="openai_chat")
+    takes = find_accepted_media("openai_responses", "gpt-5.6")
+    assert normalize_message_media(said, takes, request_dialect="openai_responses") is said
+    with pytest.raises(UnsupportedMedia, match=r"application/vnd\.ms-excel"):
+        normalize_message_media(said, takes, request_dialect="openai_chat")
     torn = Media(kind="document", mime="application/pdf", data="AAAA")
     said = Message(role="user", parts=(torn,), origin="openai_responses")
-    with pytest.raises(UnfitMedia, match="its bytes are no application/pdf"):
-        fitted_message(said, takes, own="openai_responses")
+    with pytest.raises(UnsupportedMedia, match="its bytes are no application/pdf"):
+        normalize_message_media(said, takes, request_dialect="openai_responses")
 
 
 def message(*content):
@@ -156,24 +156,24 @@ def message(*content):
 
 def test_the_place_of_what_is_wrong_is_named():
     good, bad = image(png()), image(b"AB")
-    with pytest.raises(UnfitMedia) as caught:
-        fitted_message(Message(role="user", parts=(good, bad)), CLAUDE)
+    with pytest.raises(UnsupportedMedia) as caught:
+        normalize_message_media(Message(role="user", parts=(good, bad)), CLAUDE)
     assert str(caught.value) == (
         "content[1] of the user message: the image (image/png) cannot be sent: its bytes are no "
         "image/png: they begin with 41 42"
     )
-    with pytest.raises(UnfitMedia, match=r"^content\[0\].content\[1\] of the tool message"):
-        fitted_message(message(Text(text="x"), bad), CLAUDE)
+    with pytest.raises(UnsupportedMedia, match=r"^content\[0\].content\[1\] of the tool message"):
+        normalize_message_media(message(Text(text="x"), bad), CLAUDE)
 
 
 def test_what_a_model_said_is_left_alone():
     said = Message(role="assistant", parts=(image(b"AB"),), origin="openai_responses")
-    assert fitted_message(said, CLAUDE) is said
+    assert normalize_message_media(said, CLAUDE) is said
 
 
 def test_a_sentence_may_stand_for_what_cannot_be_sent():
     good = image(png())
-    made = softened_message(message(good, image(b"AB")), CLAUDE)
+    made = replace_unsupported_media(message(good, image(b"AB")), CLAUDE)
     assert made.results[0].content == (
         good,
         Text(
@@ -181,9 +181,9 @@ def test_a_sentence_may_stand_for_what_cannot_be_sent():
         ),
     )
     whole = message(good, Media(kind="document", mime="application/pdf", data=PDF_TEXT))
-    assert softened_message(whole, CLAUDE) is whole
+    assert replace_unsupported_media(whole, CLAUDE) is whole
 
 
 def test_a_picture_whose_pixels_are_broken_is_left_to_the_provider():
     """Only headers are read; whoever refuses such a message is dealt with when it happens."""
-    assert fitted(image(BROKEN_INSIDE), CLAUDE) == image(BROKEN_INSIDE)
+    assert normalize_media(image(BROKEN_INSIDE), CLAUDE) == image(BROKEN_INSIDE)

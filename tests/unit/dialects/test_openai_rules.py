@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from trimtab.dialects import dialect
+from trimtab.dialects import get_dialect
 
 USER = {"role": "user", "content": "hi"}
 
@@ -352,10 +352,15 @@ BOTH = [("openai_chat", CHAT, case) for case in CHAT] + [
 @pytest.mark.parametrize(("name", "cases", "case"), BOTH, ids=[f"{b[0]}: {b[2]}" for b in BOTH])
 def test_a_request_is_refused_and_its_repaired_twin_passes_where(name, cases, case):
     words, refused, repaired = cases[case]
-    found = dialect(name).check(refused)
+    found = get_dialect(name).find_request_errors(refused)
     assert any(words in each for each in found), found
-    assert dialect(name).check(repaired) == []
+    assert get_dialect(name).find_request_errors(repaired) == []
 
 
 def test_items_of_unknown_types_are_accepted():
-    assert dialect("openai_responses").check(responses(USER, {"type": "of_tomorrow"})) == []
+    assert (
+        get_dialect("openai_responses").find_request_errors(
+            responses(USER, {"type": "of_tomorrow"})
+        )
+        == []
+    )

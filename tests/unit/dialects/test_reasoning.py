@@ -3,16 +3,16 @@
 import pytest
 
 from tests.unit.dialects.rounds import prompt
-from trimtab.dialects import dialect
-from trimtab.dialects.openai_responses_rules import reasons
+from trimtab.dialects import get_dialect
+from trimtab.dialects.openai_responses.rules import is_reasoning_model
 
-responses = dialect("openai_responses")
+responses = get_dialect("openai_responses")
 ENCRYPTED = "reasoning.encrypted_content"
 OWN = "file_search_call.results"
 
 
 def included(model, renderer=3, **params):
-    return responses.request(
+    return responses.build_request_kwargs(
         prompt(responses, [], model=model, renderer=renderer, params=params)
     ).get("include")
 
@@ -41,7 +41,7 @@ def included(model, renderer=3, **params):
     ],
 )
 def test_a_name_tells_whether_a_model_reasons(model, known):
-    assert reasons(model) is known
+    assert is_reasoning_model(model) is known
 
 
 def test_a_model_that_does_not_reason_is_not_asked_for_reasoning():

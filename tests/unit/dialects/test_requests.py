@@ -3,11 +3,19 @@ import copy
 import pytest
 
 from tests.unit.dialects.rounds import prompt, rendered
-from trimtab.core.message import Media, Message, Opaque, Text, ToolCall, ToolResult, text_message
-from trimtab.core.prompt import Block
-from trimtab.dialects import DIALECTS, dialect
+from trimtab.dialects import DIALECT_NAMES, get_dialect
+from trimtab.log.message import (
+    Media,
+    Message,
+    OpaqueBlock,
+    Text,
+    ToolCall,
+    ToolResult,
+    make_text_message,
+)
+from trimtab.prompt.render import PromptBlock
 
-anthropic, chat, responses = map(dialect, DIALECTS)
+anthropic, chat, responses = map(get_dialect, DIALECT_NAMES)
 EPHEMERAL = {"type": "ephemeral"}
 BREAKPOINT = {"mode": "explicit"}
 TOOL = {"name": "f", "input_schema": {"type": "object"}}
@@ -15,7 +23,7 @@ TOOL = {"name": "f", "input_schema": {"type": "object"}}
 
 def talk(spoken, *texts):
     roles = ("user", "assistant")
-    return rendered(spoken, [text_message(roles[i % 2], t) for i, t in enumerate(texts)])
+    return rendered(spoken, [make_text_message(roles[i % 2], t) for i, t in enumerate(texts)])
 
 
 def marked(request):
@@ -29,11 +37,11 @@ def marked(request):
 
 
 def test_an_anthropic_request_is_whole():
-    said = anthropic.request(
+    said = anthropic.build_request_kwargs(
         prompt(
             anthropic,
             talk(anthropic, "one", "two", "three"),
-            system=anthropic.read_system("be brief"),
+            system=anthropic.parse_system_prompt("be brief"),
             tools=[TOOL],
             params={"temperature": 0.5, "messages": "mine"},
             stream=True,
@@ -62,12 +70,12 @@ def test_an_anthropic_request_is_whole():
 
 
 def test_a_chat_request_is_whole():
-    said = chat.request(
+    said = chat.build_request_kwargs(
         prompt(
             chat,
             talk(chat, "one", "two"),
-            system=chat.read_system("be brief"),
-            tools=chat.write_tools([TOOL]),
+            system=chat.parse_system_prompt("be brief"),
+            tools=chat.render_tools([TOOL]),
             params={"max_tokens": 5, "messages": "mine", "seed": 1},
             stream=True,
             volatile="it is noon",
@@ -92,11 +100,11 @@ def test_a_chat_request_is_whole():
 
 
 def test_a_responses_request_is_whole():
-    said = responses.request(
+    said = responses.build_request_kwargs(
         prompt(
             responses,
             talk(responses, "one", "two"),
-            system=responses.read_system("be brief"),
+            system=responses.parse_system_prompt("be brief"),
             model="o3",
             params={"include": ["file_search_call.results"], "input": "mine"},
             marks=(-1, 0),
@@ -113,28 +121,28 @@ def test_a_responses_request_is_whole():
 
 
 def test_a_system_prompt_of_several_messages_leads_the_input():
-    system = responses.read_system(
+    system = responses.parse_system_prompt(
         [
             {"role": "developer", "content": "be brief"},
             {"role": "system", "content": "be kind"},
         ]
     )
-    said = responses.request(prompt(responses, talk(responses, "one"), system=system))
+    said = responses.build_request_kwargs(prompt(responses, talk(responses, "one"), system=system))
     assert "instructions" not in said
     assert [item["role"] for item in said["input"]] == ["developer", "system", "user"]
 
 
 def test_a_conversation_that_an_assistant_begins_gets_a_user_first():
-    blocks = anthropic.blocks([text_message("assistant", "hello")])
-    said = anthropic.request(prompt(anthropic, blocks))
+    blocks = anthropic.render_blocks([make_text_message("assistant", "hello")])
+    said = anthropic.build_request_kwargs(prompt(anthropic, blocks))
     first = {"role": "user", "content": [{"type": "text", "text": "(conversation start)"}]}
     assert said["messages"][0] == first
-    assert anthropic.check(said) == []
+    assert anthropic.find_request_errors(said) == []
 
 
 def test_a_reply_to_be_continued_loses_its_trailing_space():
     blocks = talk(anthropic, "say it", "so \n")
-    said = anthropic.request(prompt(anthropic, blocks))
+    said = anthropic.build_request_kwargs(prompt(anthropic, blocks))
     assert said["messages"][-1]["content"] == [{"type": "text", "text": "so"}]
     assert blocks[-1].body["text"] == "so \n"
 
@@ -142,11 +150,11 @@ def test_a_reply_to_be_continued_loses_its_trailing_space():
 def test_marks_are_put_on_copies_of_the_marked_blocks():
     blocks = talk(anthropic, "one", "two", "three")
     before = copy.deepcopy(blocks)
-    said = anthropic.request(
+    said = anthropic.build_request_kwargs(
         prompt(
             anthropic,
             blocks,
-            system=anthropic.read_system("be brief"),
+            system=anthropic.parse_system_prompt("be brief"),
             tools=[TOOL],
             marks=(-1, 0, 2),
             volatile="it is noon",
@@ -158,19 +166,21 @@ def test_marks_are_put_on_copies_of_the_marked_blocks():
 
 
 def test_without_a_system_prompt_the_head_s_mark_is_on_the_last_tool():
-    said = anthropic.request(prompt(anthropic, talk(anthropic, "one"), tools=[TOOL], marks=(-1,)))
+    said = anthropic.build_request_kwargs(
+        prompt(anthropic, talk(anthropic, "one"), tools=[TOOL], marks=(-1,))
+    )
     assert marked(said) == ["tool f"]
 
 
 def test_without_system_and_tools_the_head_s_mark_is_left_out():
-    said = anthropic.request(prompt(anthropic, talk(anthropic, "one"), marks=(-1, 7)))
+    said = anthropic.build_request_kwargs(prompt(anthropic, talk(anthropic, "one"), marks=(-1, 7)))
     assert marked(said) == []
 
 
 def test_a_mark_on_thinking_moves_to_the_block_before_it():
     thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
-    blocks = [*talk(anthropic, "one"), Block(role="assistant", body=thinking)]
-    said = anthropic.request(prompt(anthropic, blocks, marks=(1,)))
+    blocks = [*talk(anthropic, "one"), PromptBlock(role="assistant", body=thinking)]
+    said = anthropic.build_request_kwargs(prompt(anthropic, blocks, marks=(1,)))
     assert marked(said) == ["one"]
 
 
@@ -182,18 +192,20 @@ def test_the_latest_four_marks_stay_and_the_caller_s_own_count():
         "content": [{"type": "text", "text": "inner", "cache_control": EPHEMERAL}],
     }
     blocks = [
-        Block(role="user", body=own),
+        PromptBlock(role="user", body=own),
         *talk(anthropic, "one", "two", "three"),
-        Block(role="user", body=inner),
+        PromptBlock(role="user", body=inner),
     ]
-    system = anthropic.read_system([{"type": "text", "text": "s", "cache_control": EPHEMERAL}])
-    said = anthropic.request(prompt(anthropic, blocks, system=system, marks=(1, 2, 3)))
+    system = anthropic.parse_system_prompt(
+        [{"type": "text", "text": "s", "cache_control": EPHEMERAL}]
+    )
+    said = anthropic.build_request_kwargs(prompt(anthropic, blocks, system=system, marks=(1, 2, 3)))
     assert marked(said) == ["one", "two", "three"]
     assert said["messages"][-1]["content"][-1] == inner
-    assert not any("A maximum of 4 blocks" in each for each in anthropic.check(said))
+    assert not any("A maximum of 4 blocks" in each for each in anthropic.find_request_errors(said))
     assert own["cache_control"] == EPHEMERAL
     crowded = prompt(anthropic, [blocks[-1]] * 5, marks=())
-    stripped = anthropic.request(crowded)["messages"][0]["content"]
+    stripped = anthropic.build_request_kwargs(crowded)["messages"][0]["content"]
     assert stripped[0]["content"] == [{"type": "text", "text": "inner"}]
     assert stripped[1:] == [inner] * 4
 
@@ -209,28 +221,28 @@ def test_the_latest_four_marks_stay_and_the_caller_s_own_count():
 )
 def test_one_mark_is_the_standard_tools_where_others_are_selected_for_a_turn(marks, expected):
     tools = [{**TOOL, "name": name} for name in ("a", "b", "c", "d")]
-    said = anthropic.request(
+    said = anthropic.build_request_kwargs(
         prompt(
             anthropic,
             talk(anthropic, "one", "two", "three", "four"),
-            system=anthropic.read_system("s"),
+            system=anthropic.parse_system_prompt("s"),
             tools=tools,
-            selected=2,
+            selected_tools=2,
             marks=marks,
         )
     )
     assert marked(said) == expected
-    assert anthropic.check(said) == []
+    assert anthropic.find_request_errors(said) == []
 
 
 def test_without_standard_tools_none_of_the_selected_is_marked():
-    said = anthropic.request(
+    said = anthropic.build_request_kwargs(
         prompt(
             anthropic,
             talk(anthropic, "one"),
-            system=anthropic.read_system("s"),
+            system=anthropic.parse_system_prompt("s"),
             tools=[TOOL],
-            selected=1,
+            selected_tools=1,
             marks=(-1, 0),
         )
     )
@@ -239,13 +251,13 @@ def test_without_standard_tools_none_of_the_selected_is_marked():
 
 def test_the_callers_own_mark_on_the_standard_tools_is_the_one_that_is_kept():
     own = {**TOOL, "name": "a", "cache_control": {"type": "ephemeral", "ttl": "1h"}}
-    said = anthropic.request(
+    said = anthropic.build_request_kwargs(
         prompt(
             anthropic,
             talk(anthropic, "one", "two", "three", "four"),
-            system=anthropic.read_system("s"),
+            system=anthropic.parse_system_prompt("s"),
             tools=[own, TOOL],
-            selected=1,
+            selected_tools=1,
             marks=(-1, 0, 1, 2, 3),
         )
     )
@@ -256,8 +268,8 @@ def test_the_callers_own_mark_on_the_standard_tools_is_the_one_that_is_kept():
 def test_a_mark_before_one_of_an_hour_is_of_an_hour():
     hour = {"type": "ephemeral", "ttl": "1h"}
     own = {"type": "text", "text": "own", "cache_control": hour}
-    blocks = [*talk(anthropic, "one"), Block(role="user", body=own), *talk(anthropic, "two")]
-    said = anthropic.request(prompt(anthropic, blocks, marks=(0, 2)))
+    blocks = [*talk(anthropic, "one"), PromptBlock(role="user", body=own), *talk(anthropic, "two")]
+    said = anthropic.build_request_kwargs(prompt(anthropic, blocks, marks=(0, 2)))
     controls = [block.get("cache_control") for block in said["messages"][0]["content"]]
     assert controls == [hour, hour, EPHEMERAL]
 
@@ -266,14 +278,17 @@ def test_openai_gets_no_marks_where_the_model_is_not_known_to_take_them():
     for spoken in (chat, responses):
         for model in ("gpt-5.5", "gpt-4o", "gpt-5", "gpt-4.1-mini", "openai/gpt-5.6", "llama"):
             blocks = talk(spoken, "one", "two")
-            plain = spoken.request(prompt(spoken, blocks, model=model))
-            assert spoken.request(prompt(spoken, blocks, model=model, marks=(0, 1))) == plain
+            plain = spoken.build_request_kwargs(prompt(spoken, blocks, model=model))
+            assert (
+                spoken.build_request_kwargs(prompt(spoken, blocks, model=model, marks=(0, 1)))
+                == plain
+            )
 
 
 @pytest.mark.parametrize("model", ["gpt-5.6", "gpt-5.6-mini", "gpt-5.10", "gpt-6"])
 def test_openai_gets_breakpoints_from_gpt_5_6_on(model):
-    system = chat.read_system("be brief")
-    said = chat.request(
+    system = chat.parse_system_prompt("be brief")
+    said = chat.build_request_kwargs(
         prompt(chat, talk(chat, "1", "2"), model=model, system=system, marks=(-1, 1))
     )
     assert [message["content"] for message in said["messages"]] == [
@@ -283,8 +298,10 @@ def test_openai_gets_breakpoints_from_gpt_5_6_on(model):
     ]
     # An assistant's item cannot carry one: it moves to the user's before it.
     blocks = talk(responses, "1", "2")
-    system = responses.read_system("be brief")
-    said = responses.request(prompt(responses, blocks, model=model, system=system, marks=(-1, 1)))
+    system = responses.parse_system_prompt("be brief")
+    said = responses.build_request_kwargs(
+        prompt(responses, blocks, model=model, system=system, marks=(-1, 1))
+    )
     assert "instructions" not in said
     assert [item["content"] for item in said["input"]] == [
         [{"type": "input_text", "text": "be brief", "prompt_cache_breakpoint": BREAKPOINT}],
@@ -315,13 +332,13 @@ def round_of_two():
                 ),
             ),
         ),
-        text_message("user", "hurry"),
-        text_message("system", "notice"),
+        make_text_message("user", "hurry"),
+        make_text_message("system", "notice"),
     ]
 
 
 def test_a_round_made_by_hand_renders_to_anthropic():
-    blocks = anthropic.blocks(round_of_two())
+    blocks = anthropic.render_blocks(round_of_two())
     mapped = blocks[1].body["id"]
     assert mapped.startswith("call_")
     assert [(block.role, block.body) for block in blocks] == [
@@ -355,7 +372,7 @@ def test_a_round_made_by_hand_renders_to_anthropic():
 
 
 def test_a_round_made_by_hand_renders_to_chat():
-    assert [block.body for block in chat.blocks(round_of_two())] == [
+    assert [block.body for block in chat.render_blocks(round_of_two())] == [
         {
             "role": "assistant",
             "content": "I look.",
@@ -384,7 +401,7 @@ def test_a_round_made_by_hand_renders_to_chat():
 
 
 def test_a_round_made_by_hand_renders_to_responses():
-    assert [block.body for block in responses.blocks(round_of_two())] == [
+    assert [block.body for block in responses.render_blocks(round_of_two())] == [
         {"role": "assistant", "content": "I look."},
         {"type": "function_call", "call_id": "a:1", "name": "ns_read", "arguments": '{"p": "x"}'},
         {
@@ -411,54 +428,57 @@ def test_a_round_made_by_hand_renders_to_responses():
     ]
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", DIALECT_NAMES)
 def test_a_call_and_its_result_agree_on_an_id_that_no_wire_takes(name):
     long = "é" * 100
-    blocks = dialect(name).blocks(
+    blocks = get_dialect(name).render_blocks(
         [
             Message(role="assistant", parts=(ToolCall(id=long, name="f", arguments=""),)),
             Message(role="tool", parts=(ToolResult(call_id=long, content=()),)),
         ]
     )
-    spoken = dialect(name)
-    said = spoken.request(prompt(spoken, blocks))
-    assert spoken.check(said) == []
+    spoken = get_dialect(name)
+    said = spoken.build_request_kwargs(prompt(spoken, blocks))
+    assert spoken.find_request_errors(said) == []
     assert "é" not in str(said)
 
 
 def test_media_that_a_wire_cannot_carry_are_named():
     video = Message(role="user", parts=(Media(kind="video", url="https://example.org/v"),))
     for spoken in (anthropic, chat, responses):
-        assert "[video omitted: not supported here]" in str(spoken.blocks([video])[0].body)
+        assert "[video omitted: not supported here]" in str(spoken.render_blocks([video])[0].body)
 
 
 def test_an_assistant_left_with_nothing_says_so():
     thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
-    silent = anthropic.read({"role": "assistant", "content": [thinking]})
-    assert chat.blocks([silent])[0].body == {"role": "assistant", "content": "(no content)"}
-    assert responses.blocks([silent])[0].body["content"] == "(no content)"
-    empty = chat.read({"role": "assistant", "content": ""})
-    assert anthropic.blocks([empty])[0].body == {"type": "text", "text": "(no content)"}
+    silent = anthropic.parse_message({"role": "assistant", "content": [thinking]})
+    assert chat.render_blocks([silent])[0].body == {"role": "assistant", "content": "(no content)"}
+    assert responses.render_blocks([silent])[0].body["content"] == "(no content)"
+    empty = chat.parse_message({"role": "assistant", "content": ""})
+    assert anthropic.render_blocks([empty])[0].body == {"type": "text", "text": "(no content)"}
 
 
 def test_reasoning_that_led_to_nothing_is_not_sent():
     reasoning = {"type": "reasoning", "id": "rs_1", "summary": []}
-    message = responses.read(reasoning)
-    assert responses.write_history([message]) == [reasoning]
-    assert responses.blocks([message])[0].body == {"role": "assistant", "content": "(no content)"}
+    message = responses.parse_message(reasoning)
+    assert responses.serialize_history([message]) == [reasoning]
+    assert responses.render_blocks([message])[0].body == {
+        "role": "assistant",
+        "content": "(no content)",
+    }
 
 
 def test_assistant_messages_of_one_round_are_one_chat_message():
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     said = [
-        chat.read({"role": "assistant", "content": "first"}),
-        chat.read({"role": "assistant", "content": None, "tool_calls": [call]}),
-        chat.read({"role": "assistant", "content": [{"type": "text", "text": "then"}]}),
+        chat.parse_message({"role": "assistant", "content": "first"}),
+        chat.parse_message({"role": "assistant", "content": None, "tool_calls": [call]}),
+        chat.parse_message({"role": "assistant", "content": [{"type": "text", "text": "then"}]}),
     ]
-    assert [block.body for block in chat.blocks(said[:2])] == [
+    assert [block.body for block in chat.render_blocks(said[:2])] == [
         {"role": "assistant", "content": "first", "tool_calls": [call]}
     ]
-    assert chat.blocks(said)[0].body["content"] == [
+    assert chat.render_blocks(said)[0].body["content"] == [
         {"type": "text", "text": "first"},
         {"type": "text", "text": "then"},
     ]
@@ -466,27 +486,27 @@ def test_assistant_messages_of_one_round_are_one_chat_message():
 
 def test_a_system_message_among_anthropic_s_own_keeps_its_role():
     wire = {"role": "system", "content": "from now on"}
-    (block,) = anthropic.blocks([anthropic.read(wire)])
+    (block,) = anthropic.render_blocks([anthropic.parse_message(wire)])
     assert (block.role, block.body) == ("system", {"type": "text", "text": "from now on"})
 
 
 def test_a_plain_text_document_is_text_to_the_others():
     source = {"type": "text", "media_type": "text/plain", "data": "all of it"}
     wire = {"role": "user", "content": [{"type": "document", "source": source, "title": "t"}]}
-    message = anthropic.read(wire)
-    assert anthropic.blocks([message])[0].body == wire["content"][0]
-    assert chat.blocks([message])[0].body == {"role": "user", "content": "all of it"}
+    message = anthropic.parse_message(wire)
+    assert anthropic.render_blocks([message])[0].body == wire["content"][0]
+    assert chat.render_blocks([message])[0].body == {"role": "user", "content": "all of it"}
 
 
 def test_reasoning_of_a_chat_server_is_one_part_and_held_nowhere_else():
     wire = {"role": "assistant", "content": "x", "reasoning_content": "hm"}
-    message = chat.read(wire)
+    message = chat.parse_message(wire)
     assert message.extra is None
-    assert message.parts[0] == Opaque(data={"reasoning_content": "hm"}, thinking=True)
-    assert chat.blocks([message])[0].body == wire
+    assert message.parts[0] == OpaqueBlock(data={"reasoning_content": "hm"}, thinking=True)
+    assert chat.render_blocks([message])[0].body == wire
 
 
 def test_a_result_of_empty_texts_is_sent_without_content():
     empty = ToolResult(call_id="c", content=(Text(text=""), Text(text=" ")), plain=False)
-    (block,) = anthropic.blocks([Message(role="tool", parts=(empty,))])
+    (block,) = anthropic.render_blocks([Message(role="tool", parts=(empty,))])
     assert block.body == {"type": "tool_result", "tool_use_id": "c"}

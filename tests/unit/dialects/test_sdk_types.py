@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.lazy import anthropic, openai, pydantic
 from tests.strategies.wire import histories
 from tests.unit.dialects.rounds import prompt, rendered
-from trimtab.dialects import DIALECTS, dialect
+from trimtab.dialects import DIALECT_NAMES, get_dialect
 
 
 @functools.cache
@@ -51,24 +51,26 @@ def exhaust(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target"), [(a, b) for a in DIALECTS for b in DIALECTS if a != b]
+    ("source", "target"), [(a, b) for a in DIALECT_NAMES for b in DIALECT_NAMES if a != b]
 )
 @given(data=st.data())
 def test_a_history_from_elsewhere_fits_the_sdk_s_types(source, target, data):
-    messages = dialect(source).read_history(data.draw(histories[source]))
-    spoken = dialect(target)
+    messages = get_dialect(source).parse_history(data.draw(histories[source]))
+    spoken = get_dialect(target)
     blocks = rendered(spoken, messages)
-    request = spoken.request(prompt(spoken, blocks, model="gpt-5.6", marks=(-1, len(blocks) - 1)))
+    request = spoken.build_request_kwargs(
+        prompt(spoken, blocks, model="gpt-5.6", marks=(-1, len(blocks) - 1))
+    )
     sent = request["input" if target == "openai_responses" else "messages"]
     exhaust(messages_of(target).validate_python(sent))
 
 
-@pytest.mark.parametrize("target", DIALECTS)
+@pytest.mark.parametrize("target", DIALECT_NAMES)
 def test_a_tool_from_elsewhere_fits_the_sdk_s_types(target):
     given_tools = [
         {"name": "f", "input_schema": {"type": "object"}},
         {"type": "function", "function": {"name": "g"}},
         {"type": "function", "name": "h", "parameters": None, "strict": None},
     ]
-    for tool in dialect(target).write_tools(given_tools):
+    for tool in get_dialect(target).render_tools(given_tools):
         exhaust(tool_of(target).validate_python(tool))

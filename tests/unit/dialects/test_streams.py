@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.lazy import anthropic, openai, pydantic
-from trimtab.core.event import Usage
-from trimtab.dialects import dialect, to_wire
+from trimtab.dialects import get_dialect, to_plain_dict
+from trimtab.log.event import Usage
 
 ANTHROPIC_REPLY: dict[str, Any] = {
     "id": "msg_1",
@@ -198,10 +198,10 @@ RESPONSE: dict[str, Any] = {
 
 
 def gathered(name, events):
-    gathering = dialect(name).gather()
+    gathering = get_dialect(name).create_stream_accumulator()
     for event in events:
         gathering.feed(event)
-    return gathering.reply()
+    return gathering.reply_body()
 
 
 def test_an_anthropic_stream_gathers_to_the_unstreamed_reply():
@@ -210,10 +210,12 @@ def test_an_anthropic_stream_gathers_to_the_unstreamed_reply():
 
 def test_an_anthropic_stream_of_sdk_objects_gathers_to_the_sdk_s_own_reply():
     parse = pydantic.TypeAdapter(anthropic.types.RawMessageStreamEvent).validate_python
-    events = [to_wire(parse(event)) for event in anthropic_events() if event["type"] != "ping"]
+    events = [
+        to_plain_dict(parse(event)) for event in anthropic_events() if event["type"] != "ping"
+    ]
     assert gathered("anthropic", events) == ANTHROPIC_REPLY
     whole = anthropic.types.Message.model_validate(ANTHROPIC_REPLY)
-    assert to_wire(whole) == ANTHROPIC_REPLY
+    assert to_plain_dict(whole) == ANTHROPIC_REPLY
 
 
 def test_an_anthropic_reply_is_not_whole_before_its_stop():
@@ -241,25 +243,26 @@ def test_chat_chunks_gather_to_the_unstreamed_reply():
 def test_chat_chunks_of_sdk_objects_gather_to_the_sdk_s_own_reply():
     events = [*chat_chunks(), usage_chunk()]
     parsed = [
-        to_wire(openai.types.chat.ChatCompletionChunk.model_validate(event)) for event in events
+        to_plain_dict(openai.types.chat.ChatCompletionChunk.model_validate(event))
+        for event in events
     ]
     assert gathered("openai_chat", parsed) == CHAT_REPLY
-    assert to_wire(openai.types.chat.ChatCompletion.model_validate(CHAT_REPLY)) == CHAT_REPLY
+    assert to_plain_dict(openai.types.chat.ChatCompletion.model_validate(CHAT_REPLY)) == CHAT_REPLY
 
 
 def test_a_chat_reply_is_whole_at_its_finish_and_its_usage_comes_when_it_comes():
-    spoken = dialect("openai_chat")
-    gathering = spoken.gather()
+    spoken = get_dialect("openai_chat")
+    gathering = spoken.create_stream_accumulator()
     for event in chat_chunks():
-        assert gathering.reply() is None
+        assert gathering.reply_body() is None
         gathering.feed(event)
-    early = gathering.reply()
+    early = gathering.reply_body()
     assert early is not None
-    assert spoken.read_reply(early).usage is None
+    assert spoken.parse_reply(early).usage is None
     gathering.feed(usage_chunk())
-    late = gathering.reply()
+    late = gathering.reply_body()
     assert late is not None
-    assert spoken.read_reply(late).usage == Usage(
+    assert spoken.parse_reply(late).usage == Usage(
         input=100, output=7, cache_read=64, cache_write=30
     )
 
@@ -325,7 +328,7 @@ def test_calls_that_share_an_index_are_told_apart_by_id_and_name(pieces, calls):
     ]
     reply = gathered("openai_chat", events)
     assert reply is not None
-    made = dialect("openai_chat").read_reply(reply).message.calls
+    made = get_dialect("openai_chat").parse_reply(reply).message.calls
     assert [(call.id, call.name, call.arguments) for call in made] == [*calls, ("c9", "h", "{}")]
 
 
@@ -342,8 +345,8 @@ def test_a_response_is_gathered_from_its_last_event(kind):
 def test_a_response_of_sdk_objects_is_gathered():
     event = {"type": "response.completed", "response": RESPONSE, "sequence_number": 9}
     parsed = pydantic.TypeAdapter(openai.types.responses.ResponseStreamEvent).validate_python(event)
-    assert gathered("openai_responses", [to_wire(parsed)]) == RESPONSE
-    assert to_wire(openai.types.responses.Response.model_validate(RESPONSE)) == RESPONSE
+    assert gathered("openai_responses", [to_plain_dict(parsed)]) == RESPONSE
+    assert to_plain_dict(openai.types.responses.Response.model_validate(RESPONSE)) == RESPONSE
 
 
 def test_a_failed_response_is_no_reply():
@@ -361,7 +364,7 @@ def test_a_response_that_ends_bare_takes_the_items_that_were_sent_one_by_one():
 
 def test_usage_means_the_same_in_every_dialect():
     read = [
-        dialect(name).read_reply(wire).usage
+        get_dialect(name).parse_reply(wire).usage
         for name, wire in [
             ("anthropic", ANTHROPIC_REPLY),
             ("openai_chat", CHAT_REPLY),
@@ -377,28 +380,28 @@ def test_usage_means_the_same_in_every_dialect():
 
 def test_deepseek_s_cache_hits_are_read():
     reply = CHAT_REPLY | {"usage": {"prompt_tokens": 9, "prompt_cache_hit_tokens": 5}}
-    assert dialect("openai_chat").read_reply(reply).usage == Usage(input=9, cache_read=5)
+    assert get_dialect("openai_chat").parse_reply(reply).usage == Usage(input=9, cache_read=5)
 
 
 def test_a_reply_without_usage_has_none():
     for name, wire in [("anthropic", ANTHROPIC_REPLY), ("openai_responses", RESPONSE)]:
-        assert dialect(name).read_reply(wire | {"usage": None}).usage is None
+        assert get_dialect(name).parse_reply(wire | {"usage": None}).usage is None
 
 
 def test_a_reply_goes_back_to_its_provider_as_it_came():
-    anthropic, chat, responses = map(dialect, ("anthropic", "openai_chat", "openai_responses"))
-    said = anthropic.read_reply(ANTHROPIC_REPLY)
+    anthropic, chat, responses = map(get_dialect, ("anthropic", "openai_chat", "openai_responses"))
+    said = anthropic.parse_reply(ANTHROPIC_REPLY)
     assert (said.stop, said.id) == ("tool_use", "msg_1")
-    sent = anthropic.write_history([said.message])
+    sent = anthropic.serialize_history([said.message])
     assert sent == [{"role": "assistant", "content": ANTHROPIC_REPLY["content"]}]
-    said = chat.read_reply(CHAT_REPLY)
+    said = chat.parse_reply(CHAT_REPLY)
     assert (said.stop, said.id) == ("tool_calls", "chatcmpl-1")
     message = dict(CHAT_REPLY["choices"][0]["message"])
     del message["refusal"]  # a null, which says nothing
-    assert chat.write_history([said.message]) == [message]
-    said = responses.read_reply(RESPONSE)
+    assert chat.serialize_history([said.message]) == [message]
+    said = responses.parse_reply(RESPONSE)
     assert (said.stop, said.id) == ("completed", "resp_1")
-    assert responses.write_history([said.message]) == RESPONSE["output"]
+    assert responses.serialize_history([said.message]) == RESPONSE["output"]
 
 
 def test_a_reply_says_why_it_is_incomplete():
@@ -406,19 +409,19 @@ def test_a_reply_says_why_it_is_incomplete():
         "status": "incomplete",
         "incomplete_details": {"reason": "max_output_tokens"},
     }
-    assert dialect("openai_responses").read_reply(cut).stop == "max_output_tokens"
+    assert get_dialect("openai_responses").parse_reply(cut).stop == "max_output_tokens"
 
 
 def test_a_failed_response_cannot_be_read():
     failed = RESPONSE | {"status": "failed", "error": {"code": "x", "message": "too long"}}
     with pytest.raises(ValueError, match="too long"):
-        dialect("openai_responses").read_reply(failed)
+        get_dialect("openai_responses").parse_reply(failed)
 
 
 def test_several_choices_are_refused_with_what_to_do():
     two = CHAT_REPLY | {"choices": CHAT_REPLY["choices"] * 2}
     with pytest.raises(ValueError, match=r"2 choices.*n=1"):
-        dialect("openai_chat").read_reply(two)
+        get_dialect("openai_chat").parse_reply(two)
 
 
 def test_each_dialect_knows_its_own_replies_alone():
@@ -428,20 +431,20 @@ def test_each_dialect_knows_its_own_replies_alone():
         "openai_responses": RESPONSE,
     }
     for name in replies:
-        told = {other for other, wire in replies.items() if dialect(name).is_reply(wire)}
+        told = {other for other, wire in replies.items() if get_dialect(name).is_reply_body(wire)}
         assert told == {name}
-        assert not dialect(name).is_reply({"role": "assistant", "content": "hi"})
+        assert not get_dialect(name).is_reply_body({"role": "assistant", "content": "hi"})
 
 
 def test_a_call_that_the_provider_answered_itself_stays_opaque():
     call = {"type": "shell_call", "id": "sh_1", "call_id": "c9", "action": {"commands": ["ls"]}}
     output = {"type": "shell_call_output", "id": "so_1", "call_id": "c9", "output": []}
     reply = RESPONSE | {"output": [call, output, *RESPONSE["output"]]}
-    spoken = dialect("openai_responses")
-    said = spoken.read_reply(reply).message
+    spoken = get_dialect("openai_responses")
+    said = spoken.parse_reply(reply).message
     assert [each.id for each in said.calls] == ["c1"]
     assert said.results == ()
-    assert spoken.write_history([said]) == reply["output"]
+    assert spoken.serialize_history([said]) == reply["output"]
 
 
 def test_a_null_behind_the_usage_does_not_erase_it():

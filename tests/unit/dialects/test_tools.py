@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from trimtab import Context
-from trimtab.dialects import DIALECTS, dialect
+from trimtab.dialects import DIALECT_NAMES, get_dialect
 
 SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}}}
 FORMS = {
@@ -24,10 +24,10 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("source", DIALECTS)
-@pytest.mark.parametrize("target", DIALECTS)
+@pytest.mark.parametrize("source", DIALECT_NAMES)
+@pytest.mark.parametrize("target", DIALECT_NAMES)
 def test_a_tool_is_defined_in_any_dialect_s_form(source, target):
-    (written,) = dialect(target).write_tools([FORMS[source]])
+    (written,) = get_dialect(target).render_tools([FORMS[source]])
     function = written.get("function")
     if function is not None and source == "openai_responses" != target:
         assert function.pop("strict") is False
@@ -42,9 +42,9 @@ FORM_OF_NONE = {
 
 
 @pytest.mark.parametrize("source", FORM_OF_NONE)
-@pytest.mark.parametrize("target", DIALECTS)
+@pytest.mark.parametrize("target", DIALECT_NAMES)
 def test_a_tool_may_be_defined_in_a_form_that_is_no_dialect_s(source, target):
-    assert dialect(target).write_tools([FORM_OF_NONE[source]]) == [FORMS[target]]
+    assert get_dialect(target).render_tools([FORM_OF_NONE[source]]) == [FORMS[target]]
 
 
 NO_TOOLS: dict[str, Any] = {
@@ -66,17 +66,19 @@ def test_a_tool_may_be_an_object_of_an_sdk():
         name: str
         inputSchema: dict[str, Any]  # noqa: N815 - as MCP spells it
 
-    (written,) = dialect("anthropic").write_tools([cast("Any", Defined(name="f", inputSchema={}))])
+    (written,) = get_dialect("anthropic").render_tools(
+        [cast("Any", Defined(name="f", inputSchema={}))]
+    )
     assert written == {"name": "f", "input_schema": {}}
     with pytest.raises(ValueError, match=r"tools\[0\] is ModelMetaclass; a tool is"):
-        dialect("anthropic").write_tools([cast("Any", Defined)])
+        get_dialect("anthropic").render_tools([cast("Any", Defined)])
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", DIALECT_NAMES)
 @pytest.mark.parametrize("why", NO_TOOLS)
 def test_what_is_no_tool_is_refused_with_what_one_looks_like(name, why):
     with pytest.raises(ValueError, match=why):
-        dialect(name).write_tools([FORMS["openai_chat"], NO_TOOLS[why]])
+        get_dialect(name).render_tools([FORMS["openai_chat"], NO_TOOLS[why]])
 
 
 HOSTED: dict[str, list[dict[str, Any]]] = {
@@ -98,25 +100,25 @@ HOSTED: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", DIALECTS)
+@pytest.mark.parametrize("name", DIALECT_NAMES)
 def test_a_provider_s_own_tools_are_passed_on(name):
-    assert dialect(name).write_tools(HOSTED[name]) == HOSTED[name]
+    assert get_dialect(name).render_tools(HOSTED[name]) == HOSTED[name]
 
 
 @pytest.mark.parametrize("source", ["anthropic", "openai_responses"])
-@pytest.mark.parametrize("target", DIALECTS)
+@pytest.mark.parametrize("target", DIALECT_NAMES)
 def test_a_provider_s_own_tool_is_refused_for_another(source, target):
     if source == target:
         return
     for wire in HOSTED[source]:
         told = f"{wire['type']!r} is one that a provider runs itself: {source} has it, {target}"
         with pytest.raises(ValueError, match=told):
-            dialect(target).write_tools([wire])
+            get_dialect(target).render_tools([wire])
 
 
 def test_a_tool_of_unknown_type_is_for_the_provider_to_judge():
     hosted = {"type": "of_tomorrow"}
-    assert all(dialect(name).write_tools([hosted]) == [hosted] for name in DIALECTS)
+    assert all(get_dialect(name).render_tools([hosted]) == [hosted] for name in DIALECT_NAMES)
 
 
 def test_a_custom_tool_changes_form_between_openai_s_dialects():
@@ -124,9 +126,9 @@ def test_a_custom_tool_changes_form_between_openai_s_dialects():
     nested = {"name": "f", "format": {"type": "grammar", "grammar": grammar}}
     chat = {"type": "custom", "custom": nested}
     flat = {"type": "custom", "name": "f", "format": {"type": "grammar", **grammar}}
-    assert dialect("openai_responses").write_tools([chat]) == [flat]
-    assert dialect("openai_chat").write_tools([flat]) == [chat]
-    (tool,) = dialect("anthropic").write_tools([flat])
+    assert get_dialect("openai_responses").render_tools([chat]) == [flat]
+    assert get_dialect("openai_chat").render_tools([flat]) == [chat]
+    (tool,) = get_dialect("anthropic").render_tools([flat])
     assert tool["input_schema"]["required"] == ["arguments"]
 
 

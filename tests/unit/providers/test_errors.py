@@ -7,14 +7,18 @@ import pytest
 
 from tests.unit.providers.other_wordings import MALFORMED, OTHERS
 from tests.unit.providers.wordings import CHAT, CLAUDE, OVERFLOWS, anthropic
-from trimtab.providers.errors import read_error, read_event, read_stop
-from trimtab.providers.provider import Failure, ProviderError
+from trimtab.providers.base import ProviderError, ProviderFailure
+from trimtab.providers.error_parser import (
+    parse_error_event,
+    parse_error_response,
+    parse_stop_failure,
+)
 
 
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_an_overflow_is_read_with_the_numbers_it_names(name):
     status, body, limit, given, requested = OVERFLOWS[name]
-    failure = read_error(status, body, headers={})
+    failure = parse_error_response(status, body, headers={})
     assert failure.kind == "overflow"
     assert (failure.limit, failure.input, failure.requested) == (limit, given, requested)
     assert failure.status == status
@@ -24,19 +28,19 @@ def test_an_overflow_is_read_with_the_numbers_it_names(name):
 def test_an_overflow_is_read_from_the_body_as_text_too(name):
     status, body, *_ = OVERFLOWS[name]
     if isinstance(body, dict | list):
-        assert read_error(status, json.dumps(body)) == read_error(status, body)
+        assert parse_error_response(status, json.dumps(body)) == parse_error_response(status, body)
 
 
 @pytest.mark.parametrize("name", OVERFLOWS)
 def test_no_overflow_is_read_from_a_429(name):
-    failure = read_error(429, OVERFLOWS[name][1])
+    failure = parse_error_response(429, OVERFLOWS[name][1])
     assert (failure.kind, failure.limit) == ("rate_limit", None)
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_is_not_an_overflow_is_not_read_as_one(name):
     kind, status, body = OTHERS[name]
-    failure = read_error(status, body)
+    failure = parse_error_response(status, body)
     assert failure.kind == kind
     assert (failure.limit, failure.input, failure.requested) == (None, None, None)
 
@@ -44,45 +48,45 @@ def test_what_is_not_an_overflow_is_not_read_as_one(name):
 @pytest.mark.parametrize("name", MALFORMED)
 def test_a_malformed_history_is_read_as_such(name):
     status, body = MALFORMED[name]
-    assert read_error(status, body).kind == "malformed"
+    assert parse_error_response(status, body).kind == "malformed"
 
 
 def test_the_message_is_the_text_that_told_the_kind():
     body = OVERFLOWS["OpenRouter: nested"][1]
-    assert read_error(400, body).message == CLAUDE
+    assert parse_error_response(400, body).message == CLAUDE
 
 
 def test_a_page_of_html_is_shortened_in_the_message():
-    message = read_error(502, "<html>" + "word \n" * 10_000).message
+    message = parse_error_response(502, "<html>" + "word \n" * 10_000).message
     assert len(message) == 1_001
     assert "\n" not in message
 
 
 def test_an_error_without_a_body_says_its_status():
-    assert read_error(500, None).message == "HTTP 500 without a body"
-    assert read_error(None, {}).message == "an error without words"
+    assert parse_error_response(500, None).message == "HTTP 500 without a body"
+    assert parse_error_response(None, {}).message == "an error without words"
 
 
 def test_an_overflow_that_names_a_limit_it_does_not_exceed_teaches_none():
     body = "This model's maximum context length is 900000 tokens. However, you requested 10 tokens"
-    assert read_error(400, body).limit is None
+    assert parse_error_response(400, body).limit is None
 
 
 def test_the_input_is_what_the_total_leaves_of_the_output():
     body = "maximum context length is 4,096 tokens, you requested 5,000 tokens (900 in the output)"
-    assert read_error(400, body).input == 4_100
+    assert parse_error_response(400, body).input == 4_100
 
 
 def test_a_body_nested_without_end_is_read_to_a_depth():
     body = CHAT
     for _ in range(60):
         body = {"error": body}
-    assert read_error(400, body).kind == "rejected"
+    assert parse_error_response(400, body).kind == "rejected"
 
 
 def test_where_the_fault_is_stands_in_the_message():
     body = {"error": {"message": "Invalid image.", "param": "messages[3].content[1]"}}
-    assert read_error(400, body).message == "Invalid image. (messages[3].content[1])"
+    assert parse_error_response(400, body).message == "Invalid image. (messages[3].content[1])"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +123,7 @@ def test_where_the_fault_is_stands_in_the_message():
     ],
 )
 def test_a_stop_because_the_window_is_full_is_an_overflow(reply, given):
-    failure = read_stop(reply)
+    failure = parse_stop_failure(reply)
     assert failure is not None
     assert (failure.kind, failure.input, failure.limit) == ("overflow", given, None)
 
@@ -164,7 +168,7 @@ def test_a_stop_because_the_window_is_full_is_an_overflow(reply, given):
     ],
 )
 def test_a_full_window_is_as_large_as_what_was_read_and_written(reply, window):
-    failure = read_stop(reply)
+    failure = parse_stop_failure(reply)
     assert failure is not None
     assert failure.limit == window
 
@@ -183,7 +187,7 @@ def test_a_full_window_is_as_large_as_what_was_read_and_written(reply, window):
     ],
 )
 def test_any_other_stop_is_no_failure(reply):
-    assert read_stop(reply) is None
+    assert parse_stop_failure(reply) is None
 
 
 OVER = {"code": "context_length_exceeded", "message": "Your input exceeds the context window"}
@@ -209,10 +213,10 @@ OVER = {"code": "context_length_exceeded", "message": "Your input exceeds the co
     ],
 )
 def test_an_event_that_is_an_error_is_a_failure_without_a_status(event, kind):
-    failure = read_event(event)
+    failure = parse_error_event(event)
     assert failure is not None
     assert (failure.kind, failure.status) == (kind, None)
-    assert read_stop(event) == failure
+    assert parse_stop_failure(event) == failure
 
 
 @pytest.mark.parametrize(
@@ -226,11 +230,11 @@ def test_an_event_that_is_an_error_is_a_failure_without_a_status(event, kind):
     ],
 )
 def test_any_other_event_is_none(event):
-    assert read_event(event) is None
+    assert parse_error_event(event) is None
 
 
 def test_a_failure_says_its_kind_and_status_as_an_error():
-    failure = Failure(kind="overflow", message="too long", status=400)
+    failure = ProviderFailure(kind="overflow", message="too long", status=400)
     assert str(ProviderError(failure)) == "overflow (HTTP 400): too long"
 
 
@@ -239,5 +243,5 @@ def test_a_failure_says_its_kind_and_status_as_an_error():
 )
 def test_a_long_text_of_anything_is_read_in_no_time(filling):
     begun = time.process_time()
-    read_error(400, filling * 200_000)
+    parse_error_response(400, filling * 200_000)
     assert time.process_time() - begun < 1.0

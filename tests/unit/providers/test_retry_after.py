@@ -1,7 +1,6 @@
 import pytest
 
-from trimtab.providers.errors import read_error
-from trimtab.providers.retry_after import retry_after
+from trimtab.providers.error_parser import parse_error_response, parse_retry_after
 
 
 @pytest.mark.parametrize(
@@ -27,13 +26,13 @@ from trimtab.providers.retry_after import retry_after
     ],
 )
 def test_the_wait_is_read_from_seconds_milliseconds_and_dates(headers, seconds):
-    assert retry_after(headers) == seconds
+    assert parse_retry_after(headers) == seconds
 
 
 def test_a_date_without_the_servers_own_counts_from_our_clock(monkeypatch):
-    monkeypatch.setattr("trimtab.providers.retry_after.time.time", lambda: 1738317600.0)
-    assert retry_after({"retry-after": "Fri, 31 Jan 2025 10:00:30 GMT"}) == 30.0
+    monkeypatch.setattr("trimtab.providers.error_parser.time.time", lambda: 1738317600.0)
+    assert parse_retry_after({"retry-after": "Fri, 31 Jan 2025 10:00:30 GMT"}) == 30.0
 
 
 def test_a_failure_carries_the_wait():
-    assert read_error(429, "", headers={"retry-after": "7"}).retry_after == 7.0
+    assert parse_error_response(429, "", headers={"retry-after": "7"}).retry_after == 7.0

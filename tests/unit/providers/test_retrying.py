@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
-from trimtab.providers.provider import TRANSIENT, Failure, Kind, ProviderError
-from trimtab.providers.retrying import retrying
+from trimtab.providers.base import TRANSIENT_KINDS, FailureKind, ProviderError, ProviderFailure
+from trimtab.providers.retries import with_retries
 
 pytestmark = pytest.mark.anyio
 
@@ -15,8 +15,8 @@ TEXT = {"type": "content_block_delta", "delta": {"text": "a"}}
 STOP = {"type": "message_stop"}
 
 
-def failed(kind: Kind = "overloaded", after: float | None = None) -> ProviderError:
-    return ProviderError(Failure(kind=kind, message="no", retry_after=after))
+def failed(kind: FailureKind = "overloaded", after: float | None = None) -> ProviderError:
+    return ProviderError(ProviderFailure(kind=kind, message="no", retry_after=after))
 
 
 class Scripted:
@@ -59,7 +59,7 @@ async def gathered(provider):
 async def test_a_request_is_sent_again_until_it_is_answered():
     inner = Scripted([failed()], [failed("network")], [START, TEXT, STOP])
     waits = Waits()
-    provider = retrying(inner, sleep=waits, chance=lambda: 1.0)
+    provider = with_retries(inner, sleep=waits, random_fraction=lambda: 1.0)
     assert await gathered(provider) == [START, TEXT, STOP]
     assert inner.requests == [{"model": "m"}] * 3
     assert waits.seconds == [0.5, 1.0]
@@ -69,11 +69,11 @@ async def test_whoever_waits_hears_why_and_for_how_long():
     inner = Scripted([failed("rate_limit", 12.0)], [START, TEXT, STOP])
     heard: list[tuple[str, float]] = []
     await gathered(
-        retrying(
+        with_retries(
             inner,
             sleep=Waits(),
-            chance=lambda: 1.0,
-            waits=lambda failure, seconds: heard.append((failure.kind, seconds)),
+            random_fraction=lambda: 1.0,
+            on_wait=lambda failure, seconds: heard.append((failure.kind, seconds)),
         )
     )
     assert heard == [("rate_limit", 12.5)]
@@ -82,16 +82,16 @@ async def test_whoever_waits_hears_why_and_for_how_long():
 async def test_a_failure_that_stays_is_raised_after_the_last_attempt():
     inner, waits = Scripted(*[[failed()]] * 5), Waits()
     with pytest.raises(ProviderError) as caught:
-        await gathered(retrying(inner, sleep=waits, chance=lambda: 1.0))
+        await gathered(with_retries(inner, sleep=waits, random_fraction=lambda: 1.0))
     assert caught.value.__notes__ == ["this was attempt 5 of 5"]
     assert waits.seconds == [0.5, 1.0, 2.0, 4.0]
 
 
-@pytest.mark.parametrize("kind", get_args(Kind))
+@pytest.mark.parametrize("kind", get_args(FailureKind))
 async def test_only_what_may_pass_is_tried_again(kind):
     inner = Scripted([failed(kind)], [TEXT])
-    provider = retrying(inner, sleep=Waits())
-    if kind in TRANSIENT:
+    provider = with_retries(inner, sleep=Waits())
+    if kind in TRANSIENT_KINDS:
         assert await gathered(provider) == [TEXT]
     else:
         with pytest.raises(ProviderError):
@@ -101,24 +101,28 @@ async def test_only_what_may_pass_is_tried_again(kind):
 
 async def test_the_wait_is_a_random_part_of_the_step_and_never_above_the_longest():
     inner, waits = Scripted(*[[failed()]] * 9, [TEXT]), Waits()
-    await gathered(retrying(inner, attempts=10, longest=8.0, sleep=waits, chance=lambda: 0.5))
+    await gathered(
+        with_retries(
+            inner, max_attempts=10, max_wait_s=8.0, sleep=waits, random_fraction=lambda: 0.5
+        )
+    )
     assert waits.seconds == [0.25, 0.5, 1.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0]
 
 
 async def test_a_wait_that_the_provider_asks_for_is_honoured_up_to_the_longest():
     inner, waits = Scripted([failed(after=7.0)], [failed(after=900.0)], [TEXT]), Waits()
-    await gathered(retrying(inner, longest=60.0, sleep=waits, chance=lambda: 0.5))
+    await gathered(with_retries(inner, max_wait_s=60.0, sleep=waits, random_fraction=lambda: 0.5))
     assert waits.seconds == [7.25, 60.0]
 
 
 async def test_a_stream_that_breaks_before_its_first_content_is_tried_again():
     inner = Scripted([START, failed()], [START, TEXT, STOP])
-    assert await gathered(retrying(inner, sleep=Waits())) == [START, TEXT, STOP]
+    assert await gathered(with_retries(inner, sleep=Waits())) == [START, TEXT, STOP]
 
 
 async def test_a_stream_that_breaks_after_its_first_content_is_not():
     inner = Scripted([START, TEXT, failed()], [START, TEXT, STOP])
-    events = retrying(inner, sleep=Waits()).send({})
+    events = with_retries(inner, sleep=Waits()).send({})
     assert [await anext(events), await anext(events)] == [START, TEXT]
     with pytest.raises(ProviderError):
         await anext(events)
@@ -146,25 +150,25 @@ async def test_a_stream_that_breaks_after_its_first_content_is_not():
 )
 async def test_events_without_content_do_not_count_in_any_dialect(early, content):
     again = Scripted([*early, failed()], [*early, content])
-    assert await gathered(retrying(again, sleep=Waits())) == [*early, content]
+    assert await gathered(with_retries(again, sleep=Waits())) == [*early, content]
     broken = Scripted([*early, content, failed()], [content])
     with pytest.raises(ProviderError):
-        await gathered(retrying(broken, sleep=Waits()))
+        await gathered(with_retries(broken, sleep=Waits()))
 
 
 async def test_a_stream_of_nothing_but_a_start_is_passed_on():
-    assert await gathered(retrying(Scripted([START]), sleep=Waits())) == [START]
+    assert await gathered(with_retries(Scripted([START]), sleep=Waits())) == [START]
 
 
 async def test_a_whole_reply_is_passed_on_as_it_is():
     reply = {"type": "message", "content": []}
-    assert await gathered(retrying(Scripted([reply]), sleep=Waits())) == [reply]
+    assert await gathered(with_retries(Scripted([reply]), sleep=Waits())) == [reply]
 
 
 async def test_an_error_that_is_no_failure_of_the_provider_passes_through():
     inner = Scripted([TypeError("a wrong argument")])
     with pytest.raises(TypeError):
-        await gathered(retrying(inner, sleep=Waits()))
+        await gathered(with_retries(inner, sleep=Waits()))
     assert len(inner.requests) == 1
 
 
@@ -176,7 +180,7 @@ async def test_cancelling_ends_a_wait_at_once():
         await asyncio.Event().wait()
 
     inner = Scripted([failed()], [TEXT])
-    task = asyncio.create_task(gathered(retrying(inner, sleep=forever)))
+    task = asyncio.create_task(gathered(with_retries(inner, sleep=forever)))
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -187,13 +191,13 @@ async def test_cancelling_ends_a_wait_at_once():
 async def test_a_cancelled_call_is_not_tried_again():
     inner = Scripted([asyncio.CancelledError()], [TEXT])
     with pytest.raises(asyncio.CancelledError):
-        await gathered(retrying(inner, sleep=Waits()))
+        await gathered(with_retries(inner, sleep=Waits()))
     assert len(inner.requests) == 1
 
 
 async def test_a_stream_that_is_left_is_closed():
     inner = Scripted([START, TEXT, STOP])
-    events = retrying(inner, sleep=Waits()).send({})
+    events = with_retries(inner, sleep=Waits()).send({})
     assert await anext(events) == START
     await events.aclose()  # pyright: ignore[reportAttributeAccessIssue] - a generator behind the protocol
     assert inner.left == 1
@@ -201,7 +205,7 @@ async def test_a_stream_that_is_left_is_closed():
 
 async def test_it_stands_for_the_provider_in_all_else():
     inner = Scripted()
-    provider = retrying(inner)
+    provider = with_retries(inner)
     assert provider.dialect == "anthropic"
     await provider.close()
     assert inner.closed
@@ -209,4 +213,4 @@ async def test_it_stands_for_the_provider_in_all_else():
 
 def test_no_attempt_at_all_is_refused():
     with pytest.raises(ValueError, match="attempts is 0"):
-        retrying(Scripted(), attempts=0)
+        with_retries(Scripted(), max_attempts=0)

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from trimtab.dialects import read_history
-from trimtab.replay.conversation import Conversation
+from trimtab.dialects import parse_any_history
+from trimtab.replay.conversations import RecordedConversation
 
 
 def call(number: int, arguments: dict[str, Any], text: str = "") -> dict[str, Any]:
@@ -36,6 +36,6 @@ def record(name: str, rounds: int, **options: int) -> dict[str, Any]:
     return {"id": name, "source": "made/up", "messages": wires(rounds, **options)}
 
 
-def conversation(name: str, rounds: int, **options: int) -> Conversation:
-    system, messages = read_history(wires(rounds, **options), "openai_chat")
-    return Conversation(id=name, source="made/up", system=system, messages=tuple(messages))
+def conversation(name: str, rounds: int, **options: int) -> RecordedConversation:
+    system, messages = parse_any_history(wires(rounds, **options), "openai_chat")
+    return RecordedConversation(id=name, source="made/up", system=system, messages=tuple(messages))

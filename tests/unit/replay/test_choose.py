@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from tests.unit.replay.talk import conversation
-from trimtab.replay.choose import choose, halves
+from trimtab.replay.conversations import assign_corpus_halves, select_conversations
 
 
 def several(count: int):
@@ -10,7 +10,7 @@ def several(count: int):
 
 def test_the_halves_are_disjoint_and_together_all():
     found = several(20)
-    even, odd = (choose(found, half=half) for half in ("even", "odd"))
+    even, odd = (select_conversations(found, half=half) for half in ("even", "odd"))
     assert even
     assert odd
     assert sorted(c.id for c in (*even, *odd)) == sorted(c.id for c in found)
@@ -18,12 +18,12 @@ def test_the_halves_are_disjoint_and_together_all():
 
 def test_the_half_of_an_id_does_not_depend_on_the_others():
     found = several(20)
-    assert halves(found[5:]) == halves(found)[5:]
+    assert assign_corpus_halves(found[5:]) == assign_corpus_halves(found)[5:]
 
 
 def test_conversations_that_share_call_ids_stay_together():
     found = [conversation(f"c{i}", 1, first=7) for i in range(20)]
-    assert len(set(halves(found))) == 1
+    assert len(set(assign_corpus_halves(found))) == 1
 
 
 def test_counters_are_no_shared_ids():
@@ -33,16 +33,16 @@ def test_counters_are_no_shared_ids():
         parts = tuple(replace(part, id="call_0") for part in asked.calls)
         return replace(whole, messages=(whole.messages[0], replace(asked, parts=parts)))
 
-    assert set(halves([short(f"c{i}") for i in range(20)])) == {"even", "odd"}
+    assert set(assign_corpus_halves([short(f"c{i}") for i in range(20)])) == {"even", "odd"}
 
 
 def test_short_conversations_are_left_out():
     found = [conversation("short", 1), conversation("long", 4, first=50)]
-    assert [c.id for c in choose(found, min_calls=3)] == ["long"]
+    assert [c.id for c in select_conversations(found, min_calls=3)] == ["long"]
 
 
 def test_a_limit_takes_the_same_conversations_whatever_their_order():
     found = several(10)
-    chosen = {c.id for c in choose(found, limit=3)}
+    chosen = {c.id for c in select_conversations(found, limit=3)}
     assert len(chosen) == 3
-    assert {c.id for c in choose(found[::-1], limit=3)} == chosen
+    assert {c.id for c in select_conversations(found[::-1], limit=3)} == chosen

@@ -9,11 +9,11 @@ import pytest
 
 from tests.unit.replay.talk import record, wires
 from trimtab import Context
-from trimtab.core.event import Usage
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.readers import Unreadable, read
+from trimtab.log.event import Usage
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.readers import UnreadableRecording, read_recordings
 from trimtab.session import Session
-from trimtab.session.portable import export
+from trimtab.stores.export import export_session
 from trimtab.testing import MemoryStore
 
 
@@ -22,8 +22,8 @@ def write(path: Path, *lines: Any) -> Path:
     return path
 
 
-def only(path: Path) -> Conversation:
-    (found,) = read(path)
+def only(path: Path) -> RecordedConversation:
+    (found,) = read_recordings(path)
     return found
 
 
@@ -108,8 +108,10 @@ class TestLogs:
         path = tmp_path / "one.jsonl"
         broken = '{"v":1,"seq":2,"at":0,"kind":"nonsense"}\n'
         path.write_text("\n".join(lines) + "\n" + broken, encoding="utf-8")
-        with pytest.raises(Unreadable, match=r"one\.jsonl, line 2: expected an event of a log$"):
-            list(read(path))
+        with pytest.raises(
+            UnreadableRecording, match=r"one\.jsonl, line 2: expected an event of a log$"
+        ):
+            list(read_recordings(path))
 
 
 class TestExports:
@@ -124,7 +126,7 @@ class TestExports:
                 {"role": "assistant", "content": "Hi"},
             ):
                 await talk.add(said)
-            return [line async for line in export(store, "default/helper/first")]
+            return [line async for line in export_session(store, "default/helper/first")]
 
         return asyncio.run(lines())
 
@@ -162,8 +164,8 @@ class TestExports:
     def test_an_export_that_is_not_whole_says_so(self, tmp_path, change, why):
         path = tmp_path / "x.jsonl"
         path.write_text("\n".join(change(self.exported())), encoding="utf-8")
-        with pytest.raises(Unreadable, match=r"x\.jsonl, " + why):
-            list(read(path))
+        with pytest.raises(UnreadableRecording, match=r"x\.jsonl, " + why):
+            list(read_recordings(path))
 
 
 class TestRecords:
@@ -172,8 +174,8 @@ class TestRecords:
         plain = write(tmp_path / "x.jsonl", *lines)
         packed = tmp_path / "y.jsonl.gz"
         packed.write_bytes(gzip.compress(plain.read_bytes()))
-        assert list(read(packed)) == list(read(plain))
-        assert [(c.id, c.source, c.calls) for c in read(plain)] == [
+        assert list(read_recordings(packed)) == list(read_recordings(plain))
+        assert [(c.id, c.source, c.calls) for c in read_recordings(plain)] == [
             ("a", "made/up", 3),
             ("b", "made/up", 4),
         ]
@@ -291,8 +293,8 @@ class TestClaudeCode:
 
     def test_a_line_without_content_is_named(self, tmp_path):
         path = write(tmp_path / "a.jsonl", claude("user", "x", 1), {"type": "user", "message": {}})
-        with pytest.raises(Unreadable, match=r"a\.jsonl, line 2: expected a `message`"):
-            list(read(path))
+        with pytest.raises(UnreadableRecording, match=r"a\.jsonl, line 2: expected a `message`"):
+            list(read_recordings(path))
 
 
 class TestCodex:
@@ -339,8 +341,10 @@ class TestCodex:
     def test_items_that_are_none_are_said_without_words_of_python(self, tmp_path):
         item = codex("response_item", 1, type="message", role="bard", content="x")
         path = write(tmp_path / "r.jsonl", item)
-        with pytest.raises(Unreadable, match=r"line 1: expected Responses items: role 'bard' is"):
-            list(read(path))
+        with pytest.raises(
+            UnreadableRecording, match=r"line 1: expected Responses items: role 'bard' is"
+        ):
+            list(read_recordings(path))
 
 
 class TestAnything:
@@ -350,8 +354,8 @@ class TestAnything:
         write(tmp_path / "a.jsonl", record("a", 1))
         (tmp_path / "c.txt").write_text("not looked into")
         (tmp_path / "d.json").write_text('{"name": "package"}')
-        told: list[Unreadable] = []
-        assert [one.id for one in read(tmp_path, told.append)] == ["a", "b"]
+        told: list[UnreadableRecording] = []
+        assert [one.id for one in read_recordings(tmp_path, told.append)] == ["a", "b"]
         assert [error.path.name for error in told] == ["d.json"]
 
     @pytest.mark.parametrize(
@@ -379,5 +383,5 @@ class TestAnything:
     def test_what_cannot_be_read_says_where_and_what_was_expected(self, tmp_path, text, said):
         path = tmp_path / "x.jsonl"
         path.write_text(text, encoding="utf-8")
-        with pytest.raises(Unreadable, match=r"x\.jsonl, " + said):
-            list(read(path))
+        with pytest.raises(UnreadableRecording, match=r"x\.jsonl, " + said):
+            list(read_recordings(path))

@@ -1,11 +1,11 @@
 from tests.unit.replay.talk import call, result
-from trimtab.dialects import read_history
-from trimtab.replay.references import Need, needs, quoted
+from trimtab.dialects import parse_any_history
+from trimtab.replay.references import EarlierReference, find_earlier_references, find_quoted_strings
 
 
 def found(*wires):
-    _, messages = read_history(list(wires), "openai_chat")
-    return needs(tuple(messages))
+    _, messages = parse_any_history(list(wires), "openai_chat")
+    return find_earlier_references(tuple(messages))
 
 
 def test_a_reference_is_what_an_earlier_message_holds():
@@ -13,7 +13,9 @@ def test_a_reference_is_what_an_earlier_message_holds():
         {"role": "user", "content": "See main_module.py, please."},
         call(1, {"path": "main_module.py", "other": "never_said.py"}),
     )
-    assert got == {1: [Need(text="main_module.py", sources=(0,), far=False, tool_only=False)]}
+    assert got == {
+        1: [EarlierReference(text="main_module.py", sources=(0,), far=False, tool_only=False)]
+    }
 
 
 def test_plain_words_are_no_references():
@@ -34,7 +36,7 @@ def test_what_only_results_held_is_tool_only():
 
 
 def test_far_is_more_than_ten_messages_after_the_last_mention():
-    def need(between: int) -> Need:
+    def need(between: int) -> EarlierReference:
         filler = [{"role": "user", "content": "well"}] * between
         return found(
             {"role": "user", "content": "the_thing_1"}, *filler, call(1, {"q": "the_thing_1"})
@@ -54,4 +56,4 @@ def test_a_quoted_string_counts_with_its_spaces():
 
 def test_quoted_strings_have_4_to_80_characters_on_one_line():
     text = "'abc' 'abcd' \"" + "x" * 80 + '" "' + "y" * 81 + '" `a\nbcde`'
-    assert quoted(text) == {"abcd", "x" * 80}
+    assert find_quoted_strings(text) == {"abcd", "x" * 80}

@@ -4,31 +4,30 @@ import pytest
 
 from tests.lazy import lazy
 from tests.unit.replay.talk import conversation
-from trimtab.replay.many import run_all
-from trimtab.replay.providers import providers_for
-from trimtab.replay.run import Setup
-from trimtab.replay.study import Study, study_of
+from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.runner import ReplaySetup, replay_all
+from trimtab.replay.study import ReplayStudy, build_study
 
 plots, report = lazy("trimtab.replay.plots"), lazy("trimtab.replay.report")
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture(scope="module")
-def study() -> Study:
-    providers = providers_for("claude-sonnet-4-5")
+def study() -> ReplayStudy:
+    providers = list_billed_providers("claude-sonnet-4-5")
     several = [conversation(f"<c{i}>", 12 + i, first=40 * i) for i in range(2)]
     setups = [
-        Setup(name="full", options={"policy": "full"}),
-        Setup(name="layered", options={"policy": "layered"}),
-        Setup(name="layered:naive", options={"policy": "layered"}, naive_marks=True),
+        ReplaySetup(name="full", options={"policy": "full"}),
+        ReplaySetup(name="layered", options={"policy": "layered"}),
+        ReplaySetup(name="layered:naive", options={"policy": "layered"}, naive_marks=True),
     ]
-    runs = run_all(several, setups, {p.name: p.rules for p in providers}, jobs=1)
-    return study_of(several, setups, runs, providers)
+    runs = replay_all(several, setups, {p.name: p.rules for p in providers}, jobs=1)
+    return build_study(several, setups, runs, providers)
 
 
 @pytest.fixture(scope="module")
 def page(study) -> str:
-    return report.html(study)
+    return report.render_html_report(study)
 
 
 def test_a_report_asks_for_nothing_outside_itself(page):
@@ -67,18 +66,18 @@ def test_every_colour_of_a_picture_can_change_with_the_theme(page):
     themes = re.findall(r":root \{(.*?)\}", page, re.DOTALL)
     assert len(themes) == 2
     for theme in themes:
-        assert set(plots.COLOURS) <= set(re.findall(r"--(\w+):", theme))
+        assert set(plots.COLOURS_BY_CSS_NAME) <= set(re.findall(r"--(\w+):", theme))
 
 
 def test_pictures_are_written_as_png(study, tmp_path):
-    paths = list(plots.write_png(study, tmp_path / "new"))
+    paths = list(plots.write_png_files(study, tmp_path / "new"))
     names = ["cost_recall", "context_full", "context_layered", "cumulative"]
     assert [path.stem for path in paths] == names
     assert all(path.read_bytes().startswith(PNG) for path in paths)
 
 
 def test_the_front_holds_what_nothing_beats_in_both():
-    assert plots.pareto([(3, 0.9), (1, 0.5), (2, 0.4), (4, 0.9), (5, 1.0)]) == [
+    assert plots.find_pareto_front([(3, 0.9), (1, 0.5), (2, 0.4), (4, 0.9), (5, 1.0)]) == [
         (1, 0.5),
         (3, 0.9),
         (5, 1.0),

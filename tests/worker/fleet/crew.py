@@ -18,18 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from tests.worker.served import agent, letter
-from trimtab.core.event import Said
-from trimtab.core.message import Text
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import Text
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.postgres.worker_pool import WorkerPool, WorkerPoolTimings
+from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool
 from trimtab.stores.postgres import PostgresStore
 from trimtab.testing import ScriptedProvider
-from trimtab.worker.fleet import Fleet, Pace
-from trimtab.worker.letters import Outbound
-from trimtab.worker.live import LocalLive
-from trimtab.worker.postgres.mail import PostgresMail
-from trimtab.worker.service import Service
 
-PACE = Pace(beat=0.2, silence=1.5, poll=0.2, patience=5, again=0.2)
+PACE = WorkerPoolTimings(
+    heartbeat_s=0.2, takeover_after_s=1.5, poll_s=0.2, shutdown_grace_s=5, restart_delay_s=0.2
+)
 PATIENCE = 30.0
 
 
@@ -63,9 +65,9 @@ class Holding:
 class Member:
     """A part of the fleet in this process."""
 
-    service: Service
-    mail: PostgresMail
-    fleet: Fleet
+    service: AgentService
+    mail: PostgresQueue
+    fleet: WorkerPool
     task: asyncio.Task[None]
 
     async def say(self, text: str, *, key: str = "", session: str = "default/helper/one") -> bool:
@@ -76,23 +78,23 @@ class Member:
         return [
             part.text
             async for event in self.service.store.events(session)
-            if isinstance(event.body, Said)
+            if isinstance(event.body, MessageAdded)
             for part in event.body.message.parts
             if isinstance(part, Text)
         ]
 
-    async def sent(self) -> list[Outbound]:
+    async def sent(self) -> list[OutboundMessage]:
         """The replies that are to leave, all of them, as if each had arrived."""
-        found: list[Outbound] = []
-        while replies := await self.mail.outgoing(["phone"], limit=100, lease=60):
+        found: list[OutboundMessage] = []
+        while replies := await self.mail.lease_replies(["phone"], limit=100, lease_s=60):
             for reply in replies:
                 found.append(reply)
-                await self.mail.delivered(reply.number)
+                await self.mail.mark_delivered(reply.number)
         return found
 
     async def quiet(self) -> None:
         """Until no letter waits and no job is left."""
-        manager = self.mail.queue.app.job_manager
+        manager = self.mail.job_queue.app.job_manager
 
         async def done() -> bool:
             return not await self.mail.depth() and not [*await manager.list_jobs_async()]
@@ -108,17 +110,19 @@ async def member(
     name: str = "one",
     script: Sequence[Any] = (),
     tools: Sequence[Tool] = (),
-    pace: Pace = PACE,
+    pace: WorkerPoolTimings = PACE,
     fleet: Mapping[str, Any] | None = None,
     run: bool = True,
     provider: Any = None,
     **session: Any,
 ) -> AsyncGenerator[Member]:
     """A member that works for the length of the block."""
-    store, mail = await PostgresStore.connect(conninfo), await PostgresMail.connect(conninfo)
+    store, mail = await PostgresStore.connect(conninfo), await PostgresQueue.connect(conninfo)
     answering = agent(provider or Holding(name, folder, script), store, tools=tools, **session)
-    service = Service(agents={"helper": answering}, store=store, mail=mail, live=LocalLive())
-    made = Fleet(service, mail, pace=pace, **(fleet or {}))
+    service = AgentService(
+        agents={"helper": answering}, store=store, queue=mail, event_bus=LocalEventBus()
+    )
+    made = WorkerPool(service, mail, timings=pace, **(fleet or {}))
     task = asyncio.create_task(made.run() if run else asyncio.sleep(0))
     try:
         yield Member(service=service, mail=mail, fleet=made, task=task)

@@ -10,8 +10,8 @@ import pytest
 
 from tests.stores.places import SERVER
 from tests.stores.places import database as fresh
-from trimtab.stores.store import Store
-from trimtab.worker.mail import Mail
+from trimtab.server.queue.protocol import MessageQueue
+from trimtab.stores.base import Store
 
 WIPE = """
 DELETE FROM trimtab.events; DELETE FROM trimtab.sessions; DELETE FROM trimtab.snapshots;
@@ -26,12 +26,12 @@ class Postgres:
     conninfo: str
     name: str = "postgres"
 
-    async def open(self) -> tuple[Store, Mail]:
+    async def open(self) -> tuple[Store, MessageQueue]:
+        from trimtab.server.queue.postgres import PostgresQueue
         from trimtab.stores.postgres import PostgresStore
-        from trimtab.worker.postgres.mail import PostgresMail
 
         store = await PostgresStore.connect(self.conninfo)
-        return store, await PostgresMail.connect(self.conninfo)
+        return store, await PostgresQueue.connect(self.conninfo)
 
 
 def made() -> Generator[str]:
@@ -48,18 +48,18 @@ def made() -> Generator[str]:
 
 
 async def migrate(conninfo: str) -> None:
-    from trimtab.stores.postgres.migrations import migrate as migrate_store
-    from trimtab.worker.postgres.schema import migrate_queue
+    from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
+    from trimtab.stores.postgres.migrations import apply_pending_migrations as migrate_store
 
     await migrate_store(conninfo)
-    await migrate_queue(conninfo)
+    await migrate_job_queue(conninfo)
 
 
 async def wipe(conninfo: str) -> None:
     """Rows one by one: truncating so many tables takes longer than all of a test."""
     from psycopg import AsyncConnection
 
-    from trimtab.worker.postgres.queue import with_queue
+    from trimtab.server.postgres.job_queue import add_job_queue_options
 
-    async with await AsyncConnection.connect(with_queue(conninfo)) as connection:
+    async with await AsyncConnection.connect(add_job_queue_options(conninfo)) as connection:
         await connection.execute(WIPE)

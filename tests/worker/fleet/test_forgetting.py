@@ -7,9 +7,9 @@ import pytest
 from tests.session.leftovers import places_of
 from tests.stores.places import Postgres
 from tests.worker.fleet.crew import asked, member, until
-from trimtab.providers.provider import Failure
+from trimtab.providers.base import ProviderFailure
+from trimtab.server import store_admin
 from trimtab.stores.postgres import PostgresStore
-from trimtab.worker import desk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -30,8 +30,8 @@ async def test_a_turn_that_another_process_runs_writes_nothing_of_what_is_erased
     ):
         await working.say(f"hold {WORD}", key="a")
         await until(lambda: asked(tmp_path))
-        done = await other.service.erase(ONE, "m2", why="asked for")
-        assert done.said == (f"hold {WORD}",)
+        done = await other.service.erase_message(ONE, "m2", why="asked for")
+        assert done.user_texts == (f"hold {WORD}",)
         assert await found(conninfo, other.service.store) == []
         (tmp_path / "go").touch()
         await other.quiet()
@@ -51,7 +51,7 @@ async def test_a_turn_that_another_process_runs_leaves_nothing_of_what_is_delete
     ):
         await working.say(f"hold {WORD}", key="a")
         await until(lambda: asked(tmp_path))
-        await other.service.delete(ONE)
+        await other.service.delete_session(ONE)
         assert await found(conninfo, other.service.store) == []
         (tmp_path / "go").touch()
         await other.quiet()
@@ -60,23 +60,23 @@ async def test_a_turn_that_another_process_runs_leaves_nothing_of_what_is_delete
 
 
 async def test_dead_letters_and_replies_that_wait_say_nothing_of_what_is_erased(conninfo, tmp_path):
-    script = [f"You are {WORD}.", Failure(kind="auth", message=f"{WORD} is refused")]
+    script = [f"You are {WORD}.", ProviderFailure(kind="auth", message=f"{WORD} is refused")]
     async with member(conninfo, tmp_path, script=script) as working:
         await working.say(f"I am {WORD}", key="a")
         await working.quiet()
         await working.say(f"I am {WORD}", key="a", session=TWO)
-        await until(working.mail.dead)
+        await until(working.mail.list_dead_letters)
         tables = await found(conninfo, working.service.store)
         assert {"trimtab.inbox", "trimtab.outbox", "trimtab.dead"} < {*tables}
         store = await PostgresStore.connect(conninfo)
         for session in (ONE, TWO):
             last = await store.position(session)
             # As the command line does, beside the processes that serve.
-            await desk.erase(conninfo, store, session, f"m2-m{last}")
+            await store_admin.erase_stored_message(conninfo, store, session, f"m2-m{last}")
         assert await found(conninfo, store) == []
-        assert [one.why for one in await working.mail.dead()] == [
+        assert [one.why for one in await working.mail.list_dead_letters()] == [
             "ProviderError: the details were erased with a message"
         ]
-        await desk.delete(conninfo, store, TWO)
-        assert await working.mail.dead() == []
+        await store_admin.delete_stored_session(conninfo, store, TWO)
+        assert await working.mail.list_dead_letters() == []
         await store.close()

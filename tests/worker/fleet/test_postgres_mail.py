@@ -5,19 +5,24 @@ import asyncio
 from tests.worker.fleet.crew import until
 from tests.worker.mails import S, claimed, letter, reply
 from tests.worker.test_mail import *  # noqa: F403 - the whole suite
-from trimtab.worker.postgres import mail as mails
+from trimtab.server.queue import postgres as mails
 
 
 async def test_giving_up_waits_for_whoever_removes_the_letter(mail):
     await mail.post(letter("a"))
     (found,) = await mail.pending(S)
-    async with mail.lend() as connection:
+    async with mail.borrow_connection() as connection:
         async with connection.transaction():
             await connection.execute("DELETE FROM trimtab.inbox")
-            giving = asyncio.create_task(mail.give_up(found, None, "broken", [reply("sorry")]))
+            giving = asyncio.create_task(
+                mail.dead_letter_session(found, None, "broken", [reply("sorry")])
+            )
             await until(lambda: waits(connection))
         assert not await giving
-    assert (await mail.dead(), await mail.outgoing(["phone"], limit=1, lease=1)) == ([], [])
+    assert (
+        await mail.list_dead_letters(),
+        await mail.lease_replies(["phone"], limit=1, lease_s=1),
+    ) == ([], [])
 
 
 async def waits(connection):
@@ -28,14 +33,14 @@ async def waits(connection):
 async def test_all_that_has_left_long_ago_is_cleared_away_however_much_it_is(
     mail, store, monkeypatch
 ):
-    monkeypatch.setattr(mails, "SWEPT", 2)
-    monkeypatch.setattr(mails, "KEPT", {"sent": 0.0})
+    monkeypatch.setattr(mails, "CLEANUP_BATCH_ROWS", 2)
+    monkeypatch.setattr(mails, "REPLY_RETENTION_S", {"sent": 0.0})
     epoch = await claimed(store)
-    await mail.finish(S, epoch, [], [reply(f"r{n}") for n in range(5)])
+    await mail.finish_turn(S, epoch, [], [reply(f"r{n}") for n in range(5)])
     for _ in range(5):
-        (found,) = await mail.outgoing(["phone"], limit=1, lease=60)
-        await mail.delivered(found.number)
-    await mail.tidy()
-    async with mail.lend() as connection:
+        (found,) = await mail.lease_replies(["phone"], limit=1, lease_s=60)
+        await mail.mark_delivered(found.number)
+    await mail.delete_expired_replies()
+    async with mail.borrow_connection() as connection:
         rows = await (await connection.execute("SELECT FROM trimtab.outbox")).fetchall()
     assert rows == []

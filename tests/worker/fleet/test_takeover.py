@@ -13,9 +13,9 @@ from benchmarks.crash.cluster import cluster, programs
 from tests.worker.fleet import databases
 from tests.worker.fleet.crew import PACE, asked, member, other, until
 from tests.worker.fleet.network import passing, room
-from trimtab.core.event import Turn
-from trimtab.stores.errors import StoreUnavailable
-from trimtab.worker.postgres.queue import Due
+from trimtab.errors import StoreUnavailable
+from trimtab.log.event import TurnStateChange
+from trimtab.server.postgres.job_queue import JobPayload
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,7 @@ ONE = "default/helper/one"
 
 
 async def jobs(one):
-    return [*await one.mail.queue.app.job_manager.list_jobs_async()]
+    return [*await one.mail.job_queue.app.job_manager.list_jobs_async()]
 
 
 @pytest.mark.process
@@ -93,7 +93,7 @@ async def cut_off(idle, rooms, folder):
     claims = [
         event.body.epoch
         async for event in idle.service.store.events(ONE)
-        if isinstance(event.body, Turn) and event.body.state == "claimed"
+        if isinstance(event.body, TurnStateChange) and event.body.state == "claimed"
     ]
     assert claims == [1, 2, 3]
     assert len(await idle.sent()) == 2
@@ -104,20 +104,20 @@ async def test_a_turn_that_was_taken_over_is_broken_off_before_it_asks_again(con
         await one.say("hold on")
         await until(lambda: asked(tmp_path))
         (job,) = await jobs(one)
-        assert await one.mail.take_over(job.id, job.worker_id, Due(session=ONE, taken=1))
+        assert await one.mail.take_over_job(job.id, job.worker_id, JobPayload(session=ONE, taken=1))
         await until(lambda: len(asked(tmp_path)) == 2)
-        assert one.fleet.broken_off == 1
+        assert one.fleet.cancelled_jobs == 1
         (tmp_path / "go").touch()
         await one.quiet()
         assert await one.texts() == ["hold on", "I am one."]
 
 
 async def test_a_process_that_nobody_hears_of_breaks_off_its_turns(conninfo, tmp_path, monkeypatch):
-    async with member(conninfo, tmp_path, pace=replace(PACE, alone=0.5)) as one:
+    async with member(conninfo, tmp_path, pace=replace(PACE, self_cancel_after_s=0.5)) as one:
         await one.say("hold on")
         await until(lambda: asked(tmp_path))
-        monkeypatch.setattr(one.mail.queue.app.job_manager, "update_heartbeat", never)
-        await until(lambda: one.fleet.broken_off)
+        monkeypatch.setattr(one.mail.job_queue.app.job_manager, "update_heartbeat", never)
+        await until(lambda: one.fleet.cancelled_jobs)
         (tmp_path / "go").touch()
         await one.quiet()
         assert await one.texts() == ["hold on", "I am one."]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.stores import places as stores
 from tests.worker.schedules.places import Files, Postgres
-from trimtab.worker.postgres.schema import migrate_queue
+from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def template():
 @pytest.fixture(scope="session")
 def queued(template):
     with stores.database(template) as conninfo:
-        asyncio.run(migrate_queue(conninfo))
+        asyncio.run(migrate_job_queue(conninfo))
         yield conninfo
 
 

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.queue.messages import InboundMessage, ReplyRoute
+from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.schedules.files import FileScheduleStore
+from trimtab.server.schedules.postgres import PostgresScheduleStore
+from trimtab.server.schedules.schedule import Schedule
+from trimtab.server.schedules.store import ScheduleStore
+from trimtab.server.schedules.triggers import find_next_due_time, parse_cron_trigger, parse_trigger
 from trimtab.stores.files import FileStore
-from trimtab.worker.files import FileMail
-from trimtab.worker.letters import Inbound, Route
-from trimtab.worker.mail import Mail
-from trimtab.worker.postgres.mail import PostgresMail
-from trimtab.worker.schedules.files import FileSchedules
-from trimtab.worker.schedules.postgres import PostgresSchedules
-from trimtab.worker.schedules.schedule import Schedule
-from trimtab.worker.schedules.schedules import Schedules
-from trimtab.worker.schedules.when import by_cron, due, following
 
 ZURICH = "Europe/Zurich"
-CHAT = Route(door="telegram", address={"chat": 123456})
+CHAT = ReplyRoute(channel="telegram", address={"chat": 123456})
 AGENTS = ("helper",)
 
 
@@ -33,14 +33,17 @@ class Place:
     """Schedules with the mail that their letters go to, as long as they are open."""
 
     def __init__(self) -> None:
-        self.mail: Mail | None = None
+        self.mail: MessageQueue | None = None
         self.refused: set[str] = set()
         """Sessions whose letters are not taken."""
 
-    async def letters(self) -> list[Inbound]:
+    async def letters(self) -> list[InboundMessage]:
         """What was posted, in order."""
         assert self.mail is not None
-        found = [await self.mail.pending(one, limit=9999) for one in await self.mail.waiting()]
+        found = [
+            await self.mail.pending(one, limit=9999)
+            for one in await self.mail.list_waiting_sessions()
+        ]
         return sorted((one for letters in found for one in letters), key=lambda one: one.number)
 
     async def keys(self) -> list[str]:
@@ -49,7 +52,7 @@ class Place:
     async def unknown(self, _session: str, _key: str) -> None:
         """No log has any key."""
 
-    def check(self, letter: Inbound) -> None:
+    def check(self, letter: InboundMessage) -> None:
         if letter.session in self.refused:
             raise Refuses(letter.session)
 
@@ -60,15 +63,15 @@ class Files(Place):
         self.root = root
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Schedules]:
+    async def open(self) -> AsyncGenerator[ScheduleStore]:
         store = FileStore(self.root, fsync=False)
-        mail = self.mail = await FileMail.open(store, fsync=False)
+        mail = self.mail = await FileQueue.open(store, fsync=False)
 
-        async def post(letter: Inbound) -> bool:
+        async def post(letter: InboundMessage) -> bool:
             self.check(letter)
             return await mail.post(letter)
 
-        opened = await FileSchedules.open(
+        opened = await FileScheduleStore.open(
             self.root, post=post, find_key=store.find_key, fsync=False
         )
         try:
@@ -85,14 +88,14 @@ class Postgres(Place):
         self.conninfo = conninfo
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[Schedules]:
-        mail = self.mail = await PostgresMail.connect(self.conninfo)
+    async def open(self) -> AsyncGenerator[ScheduleStore]:
+        mail = self.mail = await PostgresQueue.connect(self.conninfo)
 
-        async def post(letter: Inbound, connection: Any) -> bool:
+        async def post(letter: InboundMessage, connection: Any) -> bool:
             self.check(letter)
-            return await mail.post_within(letter, connection)
+            return await mail.post_in_transaction(letter, connection)
 
-        opened = PostgresSchedules(mail.lend, post)
+        opened = PostgresScheduleStore(mail.borrow_connection, post)
         try:
             yield opened
         finally:
@@ -108,24 +111,28 @@ def schedule(
     name: str = "morning", when: str = "0 8 * * *", *, now: float, **given: Any
 ) -> Schedule:
     zone = given.pop("zone", ZURICH)
-    made = due(when, now, zone) if "-" in when.split(maxsplit=1)[0] else by_cron(when, zone)
+    made = (
+        parse_trigger(when, now, zone)
+        if "-" in when.split(maxsplit=1)[0]
+        else parse_cron_trigger(when, zone)
+    )
     usual: dict[str, Any] = {
         "id": f"default/helper/{name}",
         "session": "default/helper/telegram:123456",
         "says": "What is new?",
-        "when": made,
+        "trigger": made,
         "origin": "file",
         "created_at": now,
-        "next_run_at": made.at or following(made, now),
+        "next_run_at": made.at or find_next_due_time(made, now),
         "route": CHAT,
     }
     return Schedule(**usual | given)
 
 
-async def run(schedules: Schedules, now: float) -> int:
+async def run(schedules: ScheduleStore, now: float) -> int:
     """Run all that is due; returns how many schedules were."""
     count = 0
-    while await schedules.run_next(now, AGENTS) is not None:
+    while await schedules.run_next_due(now, AGENTS) is not None:
         count += 1
     return count
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.worker.schedules.places import AGENTS, Files, Postgres, run
-from trimtab.worker.letters import Inbound
+from trimtab.server.queue.messages import InboundMessage
 
 
 def tell(word: object) -> None:
@@ -27,11 +27,11 @@ def stop(word: str) -> None:
 
 async def killed_before_the_letter(where: str, now: float) -> None:
     class Stopping(Postgres):
-        def check(self, letter: Inbound) -> None:
+        def check(self, letter: InboundMessage) -> None:
             stop("claimed")
 
     async with Stopping(where).open() as schedules:
-        await schedules.run_next(now, AGENTS)
+        await schedules.run_next_due(now, AGENTS)
 
 
 async def killed_behind_the_letter(where: str, now: float) -> None:
@@ -44,7 +44,7 @@ async def killed_behind_the_letter(where: str, now: float) -> None:
 
         # What was posted is kept; that it ran is not yet.
         told._write = never
-        await schedules.run_next(now, AGENTS)
+        await schedules.run_next_due(now, AGENTS)
 
 
 async def race(where: str, now: float) -> None:

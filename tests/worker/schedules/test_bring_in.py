@@ -3,9 +3,12 @@
 import pytest
 
 from tests.worker.schedules.places import AGENTS, at, run, schedule, times
-from trimtab.agent.doors import Schedule as Block
-from trimtab.worker.letters import Route
-from trimtab.worker.schedules.bring_in import bring_in, from_file
+from trimtab.agent.config.spec import ScheduleSpec as Block
+from trimtab.server.queue.messages import ReplyRoute
+from trimtab.server.schedules.config_sync import (
+    build_schedule_from_config,
+    sync_schedules_from_config,
+)
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")
@@ -17,10 +20,14 @@ def blocks(**given):
 
 
 async def test_what_the_file_has_is_added_changed_and_removed(kept):
-    await bring_in(kept, "helper", blocks(a=DAILY, b=DAILY), now=NOON)
-    await kept.add(schedule("telegram:123456/1", origin="tool", now=NOON), most=5)
-    await kept.keep(schedule("x", session="default/stranger/x", id="default/stranger/x", now=NOON))
-    await bring_in(kept, "helper", blocks(b={**DAILY, "says": "And now?"}, c=DAILY), now=NOON + 1)
+    await sync_schedules_from_config(kept, "helper", blocks(a=DAILY, b=DAILY), now=NOON)
+    await kept.add(schedule("telegram:123456/1", origin="tool", now=NOON), limit=5)
+    await kept.upsert(
+        schedule("x", session="default/stranger/x", id="default/stranger/x", now=NOON)
+    )
+    await sync_schedules_from_config(
+        kept, "helper", blocks(b={**DAILY, "says": "And now?"}, c=DAILY), now=NOON + 1
+    )
     found = {one.id: one for one in await kept.find()}
     assert sorted(found) == [
         "default/helper/b",
@@ -32,19 +39,23 @@ async def test_what_the_file_has_is_added_changed_and_removed(kept):
 
 
 async def test_what_was_missed_while_nothing_was_served_is_made_up_for(kept, place):
-    await bring_in(kept, "helper", blocks(a=DAILY), now=NOON)
+    await sync_schedules_from_config(kept, "helper", blocks(a=DAILY), now=NOON)
     again = at("2026-11-16 09:30")
-    await bring_in(kept, "helper", blocks(a=DAILY), now=again)
+    await sync_schedules_from_config(kept, "helper", blocks(a=DAILY), now=again)
     await run(kept, again)
     assert times(await place.keys()) == ["11-16 08:00+0100"]
 
 
 async def test_a_date_that_is_over_when_it_is_first_seen_is_judged_as_missed(kept, place):
     once = {"says": "Hello.", "at": "2026-11-15 11:00", "timezone": "Europe/Zurich"}
-    await bring_in(kept, "helper", blocks(a=once, b={**once, "late": 60}), now=NOON)
+    await sync_schedules_from_config(
+        kept, "helper", blocks(a=once, b={**once, "late": 60}), now=NOON
+    )
     await run(kept, NOON)
     assert [key.split("/")[3] for key in await place.keys()] == ["a"]
-    await bring_in(kept, "helper", blocks(a=once, b={**once, "late": 60}), now=NOON + 60)
+    await sync_schedules_from_config(
+        kept, "helper", blocks(a=once, b={**once, "late": 60}), now=NOON + 60
+    )
     assert await kept.next_due(AGENTS) is None
 
 
@@ -56,27 +67,27 @@ async def test_a_date_that_is_over_when_it_is_first_seen_is_judged_as_missed(kep
         (
             {"to": "telegram:123456"},
             "telegram:123456",
-            Route(door="telegram", address={"chat": 123456}),
+            ReplyRoute(channel="telegram", address={"chat": 123456}),
         ),
         (
             {"to": "telegram:-1001234:7"},
             "telegram:-1001234:7",
-            Route(door="telegram", address={"chat": -1001234, "topic": 7}),
+            ReplyRoute(channel="telegram", address={"chat": -1001234, "topic": 7}),
         ),
         (
             {"to": "telegram:5", "session": "diary"},
             "diary",
-            Route(door="telegram", address={"chat": 5}),
+            ReplyRoute(channel="telegram", address={"chat": 5}),
         ),
         (
             {"to": "discord:987654"},
             "discord:987654",
-            Route(door="discord", address={"channel": 987654}),
+            ReplyRoute(channel="discord", address={"channel": 987654}),
         ),
     ],
 )
 async def test_a_result_belongs_into_the_session_of_the_chat_that_gets_it(given, session, route):
-    made = from_file("helper", "a", Block(**DAILY, **given), now=NOON)
+    made = build_schedule_from_config("helper", "a", Block(**DAILY, **given), now=NOON)
     assert (made.session, made.route) == (f"default/helper/{session}", route)
 
 
@@ -92,8 +103,8 @@ async def test_a_result_belongs_into_the_session_of_the_chat_that_gets_it(given,
     ],
 )
 async def test_what_cannot_be_read_changes_nothing_and_is_named(kept, given, why):
-    await bring_in(kept, "helper", blocks(a=DAILY), now=NOON)
+    await sync_schedules_from_config(kept, "helper", blocks(a=DAILY), now=NOON)
     with pytest.raises(ValueError, match=r"schedules\.b: ") as refused:
-        await bring_in(kept, "helper", blocks(b={**DAILY, **given}), now=NOON)
+        await sync_schedules_from_config(kept, "helper", blocks(b={**DAILY, **given}), now=NOON)
     assert why in str(refused.value)
     assert [one.name for one in await kept.find()] == ["a"]

@@ -25,10 +25,10 @@ def opened(place, verb):
 @pytest.fixture
 def store(place):
     async def fill(schedules):
-        await schedules.keep(schedule(when="0 * * * *", now=NOON, missed="skip"))
+        await schedules.upsert(schedule(when="0 * * * *", now=NOON, missed="skip"))
         await run(schedules, NOON + 3 * 3600 + 7)
         tea = {"id": TOOL, "says": "Tea, please.", "origin": "tool"}
-        await schedules.add(schedule(when="2124-11-15 13:00", now=NOON, **tea), most=5)
+        await schedules.add(schedule(when="2124-11-15 13:00", now=NOON, **tea), limit=5)
 
     opened(place, fill)
     return str(place.root) if isinstance(place, Files) else place.conninfo
@@ -64,7 +64,7 @@ def test_all_is_listed_with_when_it_is_due_and_who_gets_it(store):
 
 def test_a_result_that_goes_nowhere_else_is_found_by_the_whole_id_of_its_session(store, place):
     tick = schedule("tick", session="default/helper/schedule:tick", now=NOON, route=None)
-    opened(place, lambda schedules: schedules.keep(tick))
+    opened(place, lambda schedules: schedules.upsert(tick))
     (row,) = [line for line in lines(asked("list", store=store)) if line.startswith("tick ")]
     assert " session default/helper/schedule:tick What is new?" in row
 
@@ -101,7 +101,7 @@ def test_a_schedule_is_run_by_hand(store, place):
     )
 
     async def look(schedules):
-        return await place.keys(), (await schedules.runs())[0]
+        return await place.keys(), (await schedules.list_runs())[0]
 
     keys, newest = opened(place, look)
     assert len(keys) == 2
@@ -124,7 +124,7 @@ def test_a_name_that_nobody_has_is_answered_with_those_there_are(store):
 
 def test_a_name_that_two_have_is_asked_about(store, place):
     other = schedule(id="default/other/morning", session="default/other/x", now=NOON)
-    opened(place, lambda schedules: schedules.keep(other))
+    opened(place, lambda schedules: schedules.upsert(other))
     done = asked("pause", "morning", store=store)
     assert (
         "2 schedules are called morning: say which, default/helper/morning and "

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from tests.worker.schedules.places import AGENTS, Files, at, run, schedule
-from trimtab.stores.errors import StoreUnavailable
-from trimtab.worker.schedules import desk as desks
-from trimtab.worker.schedules.asked import Asked, ask
-from trimtab.worker.schedules.desk import desk
+from trimtab.errors import StoreUnavailable
+from trimtab.server.schedules import admin as desks
+from trimtab.server.schedules.admin import open_schedule_admin
+from trimtab.server.schedules.commands import ScheduleCommand, submit_schedule_command
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")
@@ -21,45 +21,45 @@ def where(place):
 
 
 def asked(verb, name=MORNING, when=NOON):
-    return Asked(verb=verb, schedule=name, at=when)
+    return ScheduleCommand(verb=verb, schedule=name, at=when)
 
 
 @pytest.fixture
 async def alone(place):
     """Schedules that nobody runs."""
     async with place.open() as schedules:
-        await schedules.keep(schedule(when="* * * * *", now=NOON))
+        await schedules.upsert(schedule(when="* * * * *", now=NOON))
         await run(schedules, NOON + 60)
     return place
 
 
 async def test_all_is_seen_and_done_where_nobody_serves(alone):
-    async with desk(where(alone)) as mine:
-        assert [one.id for one in await mine.find()] == [MORNING]
-        assert [one.due for one in await mine.runs(MORNING, 10)] == [NOON + 60]
-        assert await mine.do(asked("pause"))
-        assert (await mine.find())[0].paused
-        assert await mine.do(asked("resume"))
-        assert not (await mine.find())[0].paused
-        assert await mine.do(asked("run-now", when=NOON + 90))
-        assert [one.due for one in await mine.runs(None, 10)] == [NOON + 90, NOON + 60]
-        assert await mine.do(asked("remove"))
-        assert not await mine.do(asked("remove"))
+    async with open_schedule_admin(where(alone)) as mine:
+        assert [one.id for one in await mine.list_schedules()] == [MORNING]
+        assert [one.due for one in await mine.list_runs(MORNING, 10)] == [NOON + 60]
+        assert await mine.execute(asked("pause"))
+        assert (await mine.list_schedules())[0].paused
+        assert await mine.execute(asked("resume"))
+        assert not (await mine.list_schedules())[0].paused
+        assert await mine.execute(asked("run-now", when=NOON + 90))
+        assert [one.due for one in await mine.list_runs(None, 10)] == [NOON + 90, NOON + 60]
+        assert await mine.execute(asked("remove"))
+        assert not await mine.execute(asked("remove"))
     async with alone.open():
         assert len(await alone.keys()) == 2
 
 
 async def test_the_process_that_runs_them_does_what_it_is_asked(alone):
-    async with alone.open() as serving, desk(where(alone)) as mine:
+    async with alone.open() as serving, open_schedule_admin(where(alone)) as mine:
         for verb in ("pause", "run-now"):
-            doing = asyncio.create_task(mine.do(asked(verb, when=NOON + 90)))
+            doing = asyncio.create_task(mine.execute(asked(verb, when=NOON + 90)))
             async with asyncio.timeout(10):
                 while not doing.done():
-                    await serving.run_next(NOON, AGENTS)
+                    await serving.run_next_due(NOON, AGENTS)
             assert await doing
         (found,) = await serving.find()
         assert found.paused
-        assert [one.due for one in await mine.runs(None, 1)] == [NOON + 90]
+        assert [one.due for one in await mine.list_runs(None, 1)] == [NOON + 90]
         assert len(await alone.keys()) == 2
 
 
@@ -70,23 +70,25 @@ def folder(tmp_path):
 
 async def test_what_a_crash_leaves_asked_is_done_once(folder):
     async with folder.open() as serving:
-        await serving.keep(schedule(now=NOON))
+        await serving.upsert(schedule(now=NOON))
         for _ in range(2):
-            ask(folder.root / ".schedules", asked("run-now"))
-            await serving.run_next(NOON, AGENTS)
-        assert len(await serving.runs()) == len(await folder.keys()) == 1
+            submit_schedule_command(folder.root / ".schedules", asked("run-now"))
+            await serving.run_next_due(NOON, AGENTS)
+        assert len(await serving.list_runs()) == len(await folder.keys()) == 1
 
 
 async def test_what_cannot_be_done_holds_up_nobody_and_stays_asked(folder):
     async with folder.open() as serving:
-        await serving.keep(schedule(when="* * * * *", now=NOON))
-        await serving.keep(schedule("full", session="default/helper/full", now=NOON))
+        await serving.upsert(schedule(when="* * * * *", now=NOON))
+        await serving.upsert(schedule("full", session="default/helper/full", now=NOON))
         folder.refused.add("default/helper/full")
-        path = ask(folder.root / ".schedules", asked("run-now", "default/helper/full"))
-        assert await serving.run_next(NOON + 60, AGENTS) is not None
+        path = submit_schedule_command(
+            folder.root / ".schedules", asked("run-now", "default/helper/full")
+        )
+        assert await serving.run_next_due(NOON + 60, AGENTS) is not None
         assert path.exists()
         folder.refused.clear()
-        await serving.run_next(NOON + 60, AGENTS)
+        await serving.run_next_due(NOON + 60, AGENTS)
         assert not path.exists()
 
 
@@ -96,14 +98,14 @@ async def test_nonsense_among_what_is_asked_is_put_away(folder):
         aside.mkdir()
         for number, text in enumerate(("{", "[]", json.dumps({"verb": "dance"}), "{}")):
             (aside / f"{number}.json").write_text(text)
-        assert await serving.run_next(NOON, AGENTS) is None
+        assert await serving.run_next_due(NOON, AGENTS) is None
         assert list(aside.iterdir()) == []
 
 
 async def test_a_process_that_does_not_listen_is_named_and_asked_no_more(folder, monkeypatch):
-    monkeypatch.setattr(desks, "PATIENCE", 0.0)
-    async with folder.open() as serving, desk(str(folder.root)) as mine:
-        await serving.keep(schedule(now=NOON))
+    monkeypatch.setattr(desks, "COMMAND_TIMEOUT_S", 0.0)
+    async with folder.open() as serving, open_schedule_admin(str(folder.root)) as mine:
+        await serving.upsert(schedule(now=NOON))
         with pytest.raises(StoreUnavailable, match=r"process that holds .*\.schedules has not"):
-            await mine.do(asked("pause"))
+            await mine.execute(asked("pause"))
         assert list((folder.root / ".schedules/asked").iterdir()) == []

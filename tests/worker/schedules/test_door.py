@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.worker.schedules.places import AGENTS, CHAT, at, schedule
-from trimtab.stores.errors import StoreUnavailable
-from trimtab.worker.delivery import Never
-from trimtab.worker.letters import Outbound
-from trimtab.worker.schedules.door import ScheduleDoor
+from trimtab.errors import StoreUnavailable
+from trimtab.server.delivery import Undeliverable
+from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.schedules.runner import ScheduleRunner
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")
@@ -34,15 +34,15 @@ async def until(holds):
 
 
 async def test_what_is_added_meanwhile_is_run_when_it_is_due(kept, place):
-    door = ScheduleDoor(kept, AGENTS, look=600)
+    door = ScheduleRunner(kept, AGENTS, poll_s=600)
     async with running(door):
         soon = float(int(time.time()) + 1)
-        await kept.keep(schedule(when="* * * * *", now=soon, next_run_at=soon))
+        await kept.upsert(schedule(when="* * * * *", now=soon, next_run_at=soon))
         door.wake()
         await until(place.keys)
     (letter,) = await place.letters()
     assert letter.message.text == "What is new?"
-    assert (letter.session, letter.route.door) == ("default/helper/telegram:123456", "telegram")
+    assert (letter.session, letter.route.channel) == ("default/helper/telegram:123456", "telegram")
     assert letter.at >= soon
 
 
@@ -54,28 +54,28 @@ class Counted:
         self.asked = 0
         self.failures = failures
 
-    async def run_next(self, *args, **how):
+    async def run_next_due(self, *args, **how):
         self.asked += 1
         if self.asked <= self.failures:
             raise StoreUnavailable("not now")
-        return await self._kept.run_next(*args, **how)
+        return await self._kept.run_next_due(*args, **how)
 
     async def next_due(self, *args, **how):
         return await self._kept.next_due(*args, **how)
 
 
 async def test_it_looks_when_something_is_due_and_not_all_the_time(kept):
-    await kept.keep(schedule(now=NOON))
+    await kept.upsert(schedule(now=NOON))
     counted: Any = Counted(kept, 0)
-    far = ScheduleDoor(counted, AGENTS, clock=lambda: NOON)
-    assert await far.once() == 15.0
-    near = ScheduleDoor(counted, AGENTS, clock=lambda: at("2026-11-16 07:59:57"))
-    assert await near.once() == 3.0
+    far = ScheduleRunner(counted, AGENTS, clock=lambda: NOON)
+    assert await far.run_due() == 15.0
+    near = ScheduleRunner(counted, AGENTS, clock=lambda: at("2026-11-16 07:59:57"))
+    assert await near.run_due() == 3.0
 
     async def looked(times):
         return counted.asked == 2 + times
 
-    async with running(ScheduleDoor(counted, AGENTS, clock=lambda: NOON, look=600)) as door:
+    async with running(ScheduleRunner(counted, AGENTS, clock=lambda: NOON, poll_s=600)) as door:
         await until(lambda: looked(1))
         door.wake()
         await until(lambda: looked(2))
@@ -86,9 +86,9 @@ async def test_it_looks_when_something_is_due_and_not_all_the_time(kept):
 
 
 async def test_a_store_that_is_away_does_not_end_it(kept, place):
-    await kept.keep(schedule(when="* * * * *", now=NOON))
+    await kept.upsert(schedule(when="* * * * *", now=NOON))
     away: Any = Counted(kept, 2)
-    door = ScheduleDoor(away, AGENTS, clock=lambda: NOON + 60, look=0.01)
+    door = ScheduleRunner(away, AGENTS, clock=lambda: NOON + 60, poll_s=0.01)
     async with running(door):
         await until(place.keys)
 
@@ -100,7 +100,7 @@ class Deaf:
         self.asked = asyncio.Event()
         self.lost = False
 
-    async def run_next(self, *args, **how):
+    async def run_next_due(self, *args, **how):
         self.asked.set()
         if self.lost:
             return
@@ -115,7 +115,7 @@ class Deaf:
 
 async def test_it_ends_when_it_is_asked_to_though_the_cancellation_was_lost():
     deaf: Any = Deaf()
-    task = asyncio.create_task(ScheduleDoor(deaf, AGENTS, look=0.01).run())
+    task = asyncio.create_task(ScheduleRunner(deaf, AGENTS, poll_s=0.01).run())
     await deaf.asked.wait()
     task.cancel()
     async with asyncio.timeout(10):
@@ -124,8 +124,8 @@ async def test_it_ends_when_it_is_asked_to_though_the_cancellation_was_lost():
 
 
 async def test_nothing_is_delivered_to_a_clock(kept):
-    door = ScheduleDoor(kept, AGENTS)
-    reply = Outbound(session="s", seq=1, text="x", route=CHAT, key="k")
-    with pytest.raises(Never):
+    door = ScheduleRunner(kept, AGENTS)
+    reply = OutboundMessage(session="s", seq=1, text="x", route=CHAT, key="k")
+    with pytest.raises(Undeliverable):
         await door.deliver(reply)
     assert (door.name, door.routes) == ("schedule", ())

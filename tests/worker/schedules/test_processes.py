@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tests.worker.schedules.places import AGENTS, Files, Postgres, Refuses, at, run, schedule
-from trimtab.worker.schedules.schedules import CannotRun
+from trimtab.server.schedules.store import ScheduleRunFailed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 NOON = at("2026-11-15 12:00")
@@ -36,7 +36,7 @@ async def test_two_processes_on_one_database_run_each_once(database):
     names = [f"s{n}" for n in range(6)]
     async with place.open() as schedules:
         for name in names:
-            await schedules.keep(schedule(name, when="* * * * *", now=NOON, missed="all"))
+            await schedules.upsert(schedule(name, when="* * * * *", now=NOON, missed="all"))
     with racer("race", database) as one, racer("race", database) as other:
         for _, out in (one, other):
             assert out.readline() == "ready\n"
@@ -45,7 +45,7 @@ async def test_two_processes_on_one_database_run_each_once(database):
             into.flush()
         counts = [int(out.readline()) for _, out in (one, other)]
     async with place.open() as schedules:
-        keys, runs = await place.keys(), await schedules.runs(limit=9999)
+        keys, runs = await place.keys(), await schedules.list_runs(limit=9999)
     assert len(keys) == len(set(keys)) == len(names) * 20
     assert Counter((line.schedule, line.due) for line in runs).most_common(1)[0][1] == 1
     assert len(runs) == len(names) * 20
@@ -68,40 +68,40 @@ async def test_a_run_is_a_letter_and_a_job_in_one_transaction_or_neither(databas
 
     place = SecondLetterRefused(database)
     async with place.open() as schedules:
-        await schedules.keep(schedule(when="* * * * *", now=NOON - 120, missed="all"))
-        with pytest.raises(CannotRun):
-            await schedules.run_next(NOON, AGENTS)
-        assert (await place.keys(), jobs(), await schedules.runs()) == ([], 0, [])
+        await schedules.upsert(schedule(when="* * * * *", now=NOON - 120, missed="all"))
+        with pytest.raises(ScheduleRunFailed):
+            await schedules.run_next_due(NOON, AGENTS)
+        assert (await place.keys(), jobs(), await schedules.list_runs()) == ([], 0, [])
         assert await schedules.next_due(AGENTS) == NOON - 60
         assert await run(schedules, NOON) == 1
         # One job for the session, whatever number of letters it has.
-        assert (len(await place.keys()), jobs(), len(await schedules.runs())) == (2, 1, 2)
+        assert (len(await place.keys()), jobs(), len(await schedules.list_runs())) == (2, 1, 2)
 
 
 async def test_a_process_killed_between_claim_and_letter_leaves_the_run_to_others(database):
     place = Postgres(database)
     async with place.open() as schedules:
-        await schedules.keep(schedule(when="* * * * *", now=NOON - 60))
+        await schedules.upsert(schedule(when="* * * * *", now=NOON - 60))
         with racer("claimed", database) as (_, out):
             assert out.readline() == "claimed\n"
             # It is that one's: nobody waits for it.
             assert await run(schedules, NOON) == 0
         deadline = 100
-        while await schedules.run_next(NOON, AGENTS) is None:
+        while await schedules.run_next_due(NOON, AGENTS) is None:
             deadline -= 1
             assert deadline, "the run of a dead process was never free"
         assert len(await place.keys()) == 1
-        assert len(await schedules.runs()) == 1
+        assert len(await schedules.list_runs()) == 1
 
 
 async def test_a_process_killed_behind_the_letter_does_not_make_it_two(tmp_path):
     place = Files(tmp_path)
     async with place.open() as schedules:
-        await schedules.keep(schedule(when="* * * * *", now=NOON - 60))
+        await schedules.upsert(schedule(when="* * * * *", now=NOON - 60))
     with racer("posted", tmp_path) as (_, out):
         assert out.readline() == "posted\n"
     async with place.open() as schedules:
         assert len(await place.keys()) == 1
         assert await run(schedules, NOON + 1) == 1
         assert len(await place.keys()) == 1
-        assert len(await schedules.runs()) == 1
+        assert len(await schedules.list_runs()) == 1

@@ -6,36 +6,41 @@ from dataclasses import replace
 import pytest
 
 from tests.worker.schedules.places import AGENTS, CHAT, ZURICH, at, run, schedule, times
-from trimtab.worker.schedules.door import ScheduleDoor
-from trimtab.worker.schedules.schedule import Run
-from trimtab.worker.schedules.schedules import DONE, RUNS, CannotRun, TooMany
-from trimtab.worker.schedules.when import by_cron
+from trimtab.server.schedules.runner import ScheduleRunner
+from trimtab.server.schedules.schedule import ScheduleRun
+from trimtab.server.schedules.store import (
+    FINISHED_RETENTION_S,
+    MAX_RUN_LOG_ENTRIES,
+    ScheduleRunFailed,
+    TooManySchedules,
+)
+from trimtab.server.schedules.triggers import parse_cron_trigger
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")
 
 
 async def test_a_run_that_is_due_becomes_one_letter_and_the_next_time_is_set(kept, place):
-    await kept.keep(schedule(when="*/10 * * * *", now=NOON))
+    await kept.upsert(schedule(when="*/10 * * * *", now=NOON))
     assert await kept.next_due(AGENTS) == NOON + 600
     assert await run(kept, NOON + 599) == 0
     assert await run(kept, NOON + 600.5) == 1
     assert await run(kept, NOON + 601) == 0
     assert await place.keys() == [f"schedule/default/helper/morning/{int(NOON + 600)}"]
     assert await kept.next_due(AGENTS) == NOON + 1200
-    assert await kept.runs() == [
-        Run(schedule="default/helper/morning", due=NOON + 600, at=NOON + 600.5)
+    assert await kept.list_runs() == [
+        ScheduleRun(schedule="default/helper/morning", due=NOON + 600, at=NOON + 600.5)
     ]
 
 
 async def test_what_is_due_once_runs_once_and_is_done(kept, place):
-    await kept.keep(schedule(when="2026-11-15 12:30", now=NOON))
+    await kept.upsert(schedule(when="2026-11-15 12:30", now=NOON))
     assert await run(kept, NOON + 1800) == 1
     assert await run(kept, NOON + 9e6) == 0
     assert times(await place.keys()) == ["11-15 12:30+0100"]
     assert await kept.next_due(AGENTS) is None
     # The file still has it when the agent is started again.
-    await kept.keep(schedule(when="2026-11-15 12:30", now=NOON + 9e6))
+    await kept.upsert(schedule(when="2026-11-15 12:30", now=NOON + 9e6))
     assert await run(kept, NOON + 9e6) == 0
 
 
@@ -52,7 +57,7 @@ async def test_what_is_due_once_runs_once_and_is_done(kept, place):
     ],
 )
 async def test_an_outage_is_made_up_for_as_the_policy_says(kept, place, missed, late, ran):
-    await kept.keep(schedule(when="*/30 * * * *", now=NOON, missed=missed, late=late))
+    await kept.upsert(schedule(when="*/30 * * * *", now=NOON, missed=missed, late=late))
     back = NOON + 2.25 * 3600
     await run(kept, back)
     assert [one[6:11] for one in times(await place.keys())] == ran
@@ -64,25 +69,25 @@ async def test_an_outage_is_made_up_for_as_the_policy_says(kept, place, missed, 
 
 @pytest.mark.parametrize("missed", ["skip", "once", "all"])
 async def test_a_run_within_a_minute_is_on_time_whatever_the_policy(kept, place, missed):
-    await kept.keep(schedule(now=NOON, missed=missed, late=0))
+    await kept.upsert(schedule(now=NOON, missed=missed, late=0))
     await run(kept, at("2026-11-16 08:00:59"))
     assert times(await place.keys()) == ["11-16 08:00+0100"]
 
 
 async def test_the_run_log_says_what_was_skipped_and_why(kept):
-    await kept.keep(schedule(when="0 * * * *", now=NOON, missed="skip"))
+    await kept.upsert(schedule(when="0 * * * *", now=NOON, missed="skip"))
     await run(kept, NOON + 3 * 3600 + 30)
-    assert [(one.due, one.until, one.why) for one in await kept.runs()] == [
+    assert [(one.due, one.until, one.why) for one in await kept.list_runs()] == [
         (NOON + 3 * 3600, None, ""),
         (NOON + 3600, NOON + 3 * 3600, "missed, and `missed` is `skip`"),
     ]
-    await kept.keep(schedule(when="0 * * * *", now=NOON, missed="once", late=600))
+    await kept.upsert(schedule(when="0 * * * *", now=NOON, missed="once", late=600))
     await run(kept, NOON + 5 * 3600 + 1200)
-    assert (await kept.runs(limit=1))[0].why == "missed for more than 600 seconds"
+    assert (await kept.list_runs(limit=1))[0].why == "missed for more than 600 seconds"
 
 
 async def test_a_clock_that_is_set_back_runs_nothing_twice(kept, place):
-    await kept.keep(schedule(when="*/30 * * * *", now=NOON))
+    await kept.upsert(schedule(when="*/30 * * * *", now=NOON))
     await run(kept, NOON + 3601)
     for minute in range(-60, 31):
         await run(kept, NOON + 3600 + minute * 60)
@@ -90,7 +95,7 @@ async def test_a_clock_that_is_set_back_runs_nothing_twice(kept, place):
 
 
 async def test_a_clock_that_is_set_forward_is_an_outage_and_back_again_no_second_one(kept, place):
-    await kept.keep(schedule(when="*/30 * * * *", now=NOON, missed="all"))
+    await kept.upsert(schedule(when="*/30 * * * *", now=NOON, missed="all"))
     await run(kept, NOON + 2 * 3600)
     await run(kept, NOON + 60)
     await run(kept, NOON + 2 * 3600 + 60)
@@ -117,20 +122,20 @@ async def test_a_clock_that_is_set_forward_is_an_outage_and_back_again_no_second
 )
 async def test_clocks_that_change_at_night_are_met(kept, place, cron, day, ran):
     start, end = at(f"{day} 00:30"), at(f"{day} 04:30")
-    await kept.keep(schedule(when=cron, now=start))
+    await kept.upsert(schedule(when=cron, now=start))
     for second in range(int(start), int(end), 300):
         await run(kept, second + 1.0)
     assert [one[6:] for one in times(await place.keys())] == ran
 
 
 async def test_a_schedule_that_stays_due_at_the_same_times_keeps_its_place(kept, place):
-    await kept.keep(schedule(now=NOON))
+    await kept.upsert(schedule(now=NOON))
     later = at("2026-11-16 09:30")
-    await kept.keep(schedule(now=later, says="And now?"))
+    await kept.upsert(schedule(now=later, says="And now?"))
     found = await kept.get("default/helper/morning")
     assert (found.says, found.next_run_at) == ("And now?", at("2026-11-16 08:00"))
     assert found.created_at == NOON
-    await kept.keep(schedule(when="0 10 * * *", now=later))
+    await kept.upsert(schedule(when="0 10 * * *", now=later))
     assert await run(kept, later) == 0
     assert await kept.next_due(AGENTS) == at("2026-11-16 10:00")
 
@@ -140,43 +145,45 @@ async def test_a_tool_adds_once_and_no_more_than_allowed(kept):
         schedule(f"telegram:123456/{n}", "2026-11-15 13:00", origin="tool", now=NOON)
         for n in range(3)
     ]
-    assert await kept.add(made[0], most=2) == made[0]
+    assert await kept.add(made[0], limit=2) == made[0]
     changed = replace(made[0], says="Otherwise.")
-    assert await kept.add(changed, most=2) == made[0]
-    await kept.add(made[1], most=2)
-    with pytest.raises(TooMany, match="has 2 schedules and may not have more"):
-        await kept.add(made[2], most=2)
+    assert await kept.add(changed, limit=2) == made[0]
+    await kept.add(made[1], limit=2)
+    with pytest.raises(TooManySchedules, match="has 2 schedules and may not have more"):
+        await kept.add(made[2], limit=2)
     # Those that are done do not count, and are known for a while.
     await run(kept, NOON + 3600)
-    await kept.add(made[2], most=2)
-    assert (await kept.add(changed, most=2)).next_run_at is None
-    later = schedule("telegram:123456/9", "2027-01-15 13:00", origin="tool", now=NOON + 2 * DONE)
-    await kept.add(later, most=2)
+    await kept.add(made[2], limit=2)
+    assert (await kept.add(changed, limit=2)).next_run_at is None
+    later = schedule(
+        "telegram:123456/9", "2027-01-15 13:00", origin="tool", now=NOON + 2 * FINISHED_RETENTION_S
+    )
+    await kept.add(later, limit=2)
     assert await kept.get(made[0].id) is None
 
 
 async def test_many_who_add_at_once_stay_within_the_limit(kept):
     made = [schedule(f"telegram:123456/{n}", origin="tool", now=NOON) for n in range(6)]
-    done = await asyncio.gather(*(kept.add(one, most=3) for one in made), return_exceptions=True)
-    assert sum(isinstance(one, TooMany) for one in done) == 3
+    done = await asyncio.gather(*(kept.add(one, limit=3) for one in made), return_exceptions=True)
+    assert sum(isinstance(one, TooManySchedules) for one in done) == 3
     assert len(await kept.find(session=made[0].session)) == 3
 
 
 async def test_what_is_removed_does_not_run_and_leaves_no_log(kept, place):
-    await kept.keep(schedule(when="* * * * *", now=NOON))
+    await kept.upsert(schedule(when="* * * * *", now=NOON))
     await run(kept, NOON + 60)
     assert await kept.remove("default/helper/morning")
     assert not await kept.remove("default/helper/morning")
     assert await run(kept, NOON + 120) == 0
-    assert await kept.runs() == []
+    assert await kept.list_runs() == []
 
 
 async def test_with_a_session_go_the_schedules_that_were_made_in_it(kept):
     mine, other = "default/helper/telegram:123456", "default/helper/other"
-    await kept.keep(schedule(now=NOON))
-    await kept.add(schedule("telegram:123456/1", origin="tool", now=NOON), most=5)
-    await kept.add(schedule("other/1", origin="tool", session=other, now=NOON), most=5)
-    await kept.forget(mine)
+    await kept.upsert(schedule(now=NOON))
+    await kept.add(schedule("telegram:123456/1", origin="tool", now=NOON), limit=5)
+    await kept.add(schedule("other/1", origin="tool", session=other, now=NOON), limit=5)
+    await kept.forget_session(mine)
     assert [one.id for one in await kept.find()] == [
         "default/helper/morning",
         "default/helper/other/1",
@@ -185,56 +192,56 @@ async def test_with_a_session_go_the_schedules_that_were_made_in_it(kept):
 
 async def test_agents_that_are_not_served_here_are_left_alone(kept):
     foreign = schedule("x", when="* * * * *", session="default/stranger/x", now=NOON)
-    await kept.keep(foreign)
+    await kept.upsert(foreign)
     assert await kept.next_due(AGENTS) is None
     assert await run(kept, NOON + 60) == 0
     assert await kept.next_due(["stranger"]) == NOON + 60
 
 
 async def test_what_cannot_be_posted_stays_due_and_holds_up_nobody(kept, place):
-    await kept.keep(schedule("a", when="* * * * *", session="default/helper/full", now=NOON))
-    await kept.keep(schedule("b", when="* * * * *", now=NOON))
+    await kept.upsert(schedule("a", when="* * * * *", session="default/helper/full", now=NOON))
+    await kept.upsert(schedule("b", when="* * * * *", now=NOON))
     place.refused.add("default/helper/full")
-    with pytest.raises(CannotRun, match="default/helper/a is due and cannot be run"):
-        await kept.run_next(NOON + 60, AGENTS)
-    door = ScheduleDoor(kept, AGENTS, clock=lambda: NOON + 60)
-    await door.once()
+    with pytest.raises(ScheduleRunFailed, match="default/helper/a is due and cannot be run"):
+        await kept.run_next_due(NOON + 60, AGENTS)
+    door = ScheduleRunner(kept, AGENTS, clock=lambda: NOON + 60)
+    await door.run_due()
     assert [key.split("/")[3] for key in await place.keys()] == ["b"]
     place.refused.clear()
-    await door.once()
+    await door.run_due()
     assert [key.split("/")[3] for key in await place.keys()] == ["b", "a"]
 
 
 async def test_the_run_log_is_bounded(kept, place):
-    await kept.keep(schedule(when="* * * * *", now=NOON, missed="all"))
-    await run(kept, NOON + (2 * RUNS + 50) * 60)
-    assert len(set(await place.keys())) == 2 * RUNS + 50
-    runs = await kept.runs(schedule="default/helper/morning", limit=9999)
-    assert len(runs) == RUNS
-    assert runs[0].due == NOON + (2 * RUNS + 50) * 60
+    await kept.upsert(schedule(when="* * * * *", now=NOON, missed="all"))
+    await run(kept, NOON + (2 * MAX_RUN_LOG_ENTRIES + 50) * 60)
+    assert len(set(await place.keys())) == 2 * MAX_RUN_LOG_ENTRIES + 50
+    runs = await kept.list_runs(schedule_id="default/helper/morning", limit=9999)
+    assert len(runs) == MAX_RUN_LOG_ENTRIES
+    assert runs[0].due == NOON + (2 * MAX_RUN_LOG_ENTRIES + 50) * 60
 
 
 async def test_all_of_it_is_there_when_it_is_opened_again(place):
     strange = schedule(now=NOON, says="a\u0000b\ud800\nc", missed="all", late=7)
     async with place.open() as first:
-        await first.keep(strange)
-        await first.keep(schedule("b", when="* * * * *", now=NOON))
+        await first.upsert(strange)
+        await first.upsert(schedule("b", when="* * * * *", now=NOON))
         await run(first, NOON + 60)
-        before = (await first.find(), await first.runs())
+        before = (await first.find(), await first.list_runs())
     async with place.open() as second:
-        assert (await second.find(), await second.runs()) == before
+        assert (await second.find(), await second.list_runs()) == before
         found = await second.get(strange.id)
         assert found == strange
-        assert (found.route, found.when) == (CHAT, by_cron("0 8 * * *", ZURICH))
+        assert (found.route, found.trigger) == (CHAT, parse_cron_trigger("0 8 * * *", ZURICH))
 
 
 async def test_what_is_paused_neither_runs_nor_misses_anything(kept, place):
-    await kept.keep(schedule(when="*/30 * * * *", now=NOON, missed="all"))
+    await kept.upsert(schedule(when="*/30 * * * *", now=NOON, missed="all"))
     assert await kept.pause("default/helper/morning")
     assert await kept.next_due(AGENTS) is None
     assert await run(kept, NOON + 2 * 3600) == 0
     # The file says nothing of it, and may even have changed.
-    await kept.keep(schedule(when="*/20 * * * *", now=NOON, missed="all"))
+    await kept.upsert(schedule(when="*/20 * * * *", now=NOON, missed="all"))
     assert await run(kept, NOON + 2 * 3600) == 0
     assert await kept.resume("default/helper/morning", NOON + 2 * 3600 + 1)
     assert await run(kept, NOON + 2 * 3600 + 1200) == 1
@@ -244,7 +251,7 @@ async def test_what_is_paused_neither_runs_nor_misses_anything(kept, place):
 
 
 async def test_what_is_due_once_and_was_paused_is_still_due(kept, place):
-    await kept.keep(schedule(when="2026-11-15 12:30", now=NOON))
+    await kept.upsert(schedule(when="2026-11-15 12:30", now=NOON))
     await kept.pause("default/helper/morning")
     assert await run(kept, NOON + 3600) == 0
     await kept.resume("default/helper/morning", NOON + 3600)
@@ -253,13 +260,13 @@ async def test_what_is_due_once_and_was_paused_is_still_due(kept, place):
 
 
 async def test_what_is_run_by_hand_runs_besides(kept, place):
-    await kept.keep(schedule(now=NOON))
+    await kept.upsert(schedule(now=NOON))
     await kept.pause("default/helper/morning")
     assert await kept.run_now("default/helper/morning", NOON + 60.5)
     assert not await kept.run_now("default/helper/other", NOON + 60.5)
     (letter,) = await place.letters()
     assert (letter.message.text, letter.route) == ("What is new?", CHAT)
-    (line,) = await kept.runs()
+    (line,) = await kept.list_runs()
     assert (line.due, line.at, line.why) == (NOON + 60.5, NOON + 60.5, "")
     found = await kept.get("default/helper/morning")
     assert (found.paused, found.next_run_at) == (True, at("2026-11-16 08:00"))

@@ -7,11 +7,11 @@ import pytest
 
 from tests.worker.schedules.places import AGENTS, at
 from tests.worker.served import PHONE, SESSION, served
-from trimtab.session.tools import Failed, Invocation
-from trimtab.testing.answer import Call
-from trimtab.worker.schedules.door import ScheduleDoor
-from trimtab.worker.schedules.files import FileSchedules
-from trimtab.worker.schedules.tools import number_of, schedule_tools
+from trimtab.server.schedules.files import FileScheduleStore
+from trimtab.server.schedules.runner import ScheduleRunner
+from trimtab.server.schedules.tools import build_schedule_tools, derive_schedule_number
+from trimtab.session.tools import ToolError, ToolInvocation
+from trimtab.testing.replies import ScriptedCall
 
 pytestmark = pytest.mark.anyio
 NOON = at("2026-11-15 12:00")
@@ -28,22 +28,22 @@ class Life:
 
     async def open(self, root):
         service = self.house.service
-        self.schedules = await FileSchedules.open(
+        self.schedules = await FileScheduleStore.open(
             root, post=service.post, find_key=service.store.find_key, fsync=False
         )
-        made = schedule_tools(
-            self.schedules, service.mail, clock=lambda: self.now, wake=self._woken, most=3
+        made = build_schedule_tools(
+            self.schedules, service.queue, clock=lambda: self.now, on_added=self._woken, limit=3
         )
         self.tools = {tool.name: tool for tool in made}
         service.agents["helper"].tools = made
-        self.door = ScheduleDoor(self.schedules, AGENTS, clock=lambda: self.now)
+        self.door = ScheduleRunner(self.schedules, AGENTS, clock=lambda: self.now)
         return self
 
     def _woken(self):
         self.woken += 1
 
     async def call(self, name, key="k", session=SESSION, **arguments):
-        asked = Invocation(name=name, arguments=arguments, key=key, session=session)
+        asked = ToolInvocation(name=name, arguments=arguments, key=key, session=session)
         return await self.tools[name].run(asked)
 
 
@@ -56,16 +56,16 @@ async def life(tmp_path):
 
 async def test_what_is_asked_for_later_is_answered_later_in_the_chat_that_asked(tmp_path):
     life = await Life(
-        Call(name="schedule_task", arguments=TASK), "I will.", "Your tea is ready."
+        ScriptedCall(name="schedule_task", arguments=TASK), "I will.", "Your tea is ready."
     ).open(tmp_path)
     house = life.house
     await house.say("Tell me when the tea is ready, in 20 minutes.", key="a")
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert [reply.text for reply in await house.sent()] == ["I will."]
     assert life.woken == 1
     life.now += 1200
-    await life.door.once()
-    await house.turns.idle()
+    await life.door.run_due()
+    await house.turns.wait_until_idle()
     (reply,) = await house.sent()
     assert (reply.text, reply.route, reply.session) == ("Your tea is ready.", PHONE, SESSION)
     assert (await house.texts())[-2:] == [
@@ -80,13 +80,14 @@ async def test_what_is_asked_for_later_is_answered_later_in_the_chat_that_asked(
 
 
 async def test_the_result_says_when_it_is_due_and_what_time_it_is(life):
-    number = number_of("k")
+    number = derive_schedule_number("k")
     assert await life.call("schedule_task", **TASK) == (
         f"Scheduled as {number}: due 2026-11-15 12:20 Europe/Zurich. Now it is 2026-11-15 12:00 "
         "Europe/Zurich. The result goes into this session."
     )
     assert await life.call("schedule_task", "l", when="0 8 * * mon", says="Plan my week.") == (
-        f"Scheduled as {number_of('l')}: due 2026-11-16 08:00 UTC, then again by cron 0 8 * * mon. "
+        f"Scheduled as {derive_schedule_number('l')}: due 2026-11-16 08:00 UTC, then again by "
+        "cron 0 8 * * mon. "
         "Now it is 2026-11-15 11:00 UTC. The result goes into this session."
     )
     listed = await life.call("list_schedules")
@@ -100,9 +101,10 @@ async def test_a_call_that_is_made_again_makes_one_schedule(life):
     assert (await life.call("schedule_task", **TASK)).split(".")[0] == first.split(".")[0]
     assert len(await life.schedules.find()) == 1
     life.now += 1200
-    await life.door.once()
+    await life.door.run_due()
     assert (
-        await life.call("schedule_task", **TASK) == f"{number_of('k')} was scheduled and has run."
+        await life.call("schedule_task", **TASK)
+        == f"{derive_schedule_number('k')} was scheduled and has run."
     )
     assert await life.schedules.next_due(AGENTS) is None
 
@@ -110,7 +112,7 @@ async def test_a_call_that_is_made_again_makes_one_schedule(life):
 async def test_a_session_has_no_more_than_it_may(life):
     for n in range(3):
         await life.call("schedule_task", f"k{n}", **TASK)
-    with pytest.raises(Failed, match="has 3 schedules and may not have more"):
+    with pytest.raises(ToolError, match="has 3 schedules and may not have more"):
         await life.call("schedule_task", "more", **TASK)
     await life.call("schedule_task", "more", session="default/helper/other", **TASK)
 
@@ -119,22 +121,22 @@ async def test_one_session_neither_sees_nor_cancels_what_another_has(life):
     await life.call("schedule_task", **TASK)
     other = "default/helper/other"
     assert "Nothing is scheduled." in await life.call("list_schedules", session=other)
-    for given in (number_of("k"), f"../one/{number_of('k')}", "", 7):
-        with pytest.raises(Failed, match="there is no schedule"):
+    for given in (derive_schedule_number("k"), f"../one/{derive_schedule_number('k')}", "", 7):
+        with pytest.raises(ToolError, match="there is no schedule"):
             await life.call("cancel_schedule", session=other, id=given)
-    number = number_of("k")
+    number = derive_schedule_number("k")
     assert await life.call("cancel_schedule", id=number) == f"{number} is cancelled."
     assert await life.schedules.find() == []
 
 
 async def test_with_a_session_that_is_deleted_goes_what_was_scheduled_in_it(tmp_path):
-    life = await Life(Call(name="schedule_task", arguments=TASK), "I will.").open(tmp_path)
+    life = await Life(ScriptedCall(name="schedule_task", arguments=TASK), "I will.").open(tmp_path)
     house = life.house
-    house.service.forgetting.append(life.schedules.forget)
+    house.service.delete_hooks.append(life.schedules.forget_session)
     await house.say("Tell me when the tea is ready, in 20 minutes.", key="a")
-    await house.turns.idle()
+    await house.turns.wait_until_idle()
     assert len(await life.schedules.find()) == 1
-    await house.service.delete(SESSION)
+    await house.service.delete_session(SESSION)
     assert await life.schedules.find() == []
     await life.schedules.close()
 
@@ -152,11 +154,11 @@ async def test_with_a_session_that_is_deleted_goes_what_was_scheduled_in_it(tmp_
     ],
 )
 async def test_what_cannot_be_scheduled_is_said_to_the_model(life, given, why):
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(ToolError) as failed:
         await life.call("schedule_task", **{**TASK, **given})
     assert why in failed.value.content
 
 
 async def test_nothing_is_scheduled_where_nobody_would_run_it(life):
-    with pytest.raises(Failed, match="not served"):
+    with pytest.raises(ToolError, match="not served"):
         await life.call("schedule_task", session="chat", **TASK)

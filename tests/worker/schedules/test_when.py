@@ -8,7 +8,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.worker.schedules import oracle
-from trimtab.worker.schedules.when import by_cron, due, following, newest, once
+from trimtab.server.schedules.triggers import (
+    find_last_due_time,
+    find_next_due_time,
+    parse_cron_trigger,
+    parse_one_time_trigger,
+    parse_trigger,
+)
 
 ZURICH = "Europe/Zurich"
 # Among them: changes at midnight, of half an hour, with odd offsets, and none.
@@ -72,17 +78,17 @@ def starts(draw, zone):
 def test_what_is_due_is_what_a_look_at_every_minute_finds(data, cron, zone):
     first = data.draw(starts(zone))
     try:
-        when = by_cron(cron, zone)
+        when = parse_cron_trigger(cron, zone)
     except ValueError:
         return  # the thirtieth of February
     end = first.timestamp() + HOURS * 3600
-    found, at = [], following(when, first.timestamp())
+    found, at = [], find_next_due_time(when, first.timestamp())
     while at is not None and at <= end:
         found.append(at)
-        at = following(when, at)
+        at = find_next_due_time(when, at)
     assert found == oracle.due(cron, zone, first, HOURS * 60)
     if found:
-        assert newest(when, found[0], end) == found[-1]
+        assert find_last_due_time(when, found[0], end) == found[-1]
 
 
 @settings(max_examples=60, deadline=None)
@@ -90,12 +96,12 @@ def test_what_is_due_is_what_a_look_at_every_minute_finds(data, cron, zone):
 def test_the_next_time_does_not_depend_on_when_it_is_asked(data, cron, zone, seconds):
     start = data.draw(starts(zone)).timestamp()
     try:
-        when = by_cron(cron, zone)
+        when = parse_cron_trigger(cron, zone)
     except ValueError:
         return
-    coming = following(when, start)
+    coming = find_next_due_time(when, start)
     if coming is not None and start + seconds < coming:
-        assert following(when, start + seconds) == coming
+        assert find_next_due_time(when, start + seconds) == coming
 
 
 @settings(deadline=None)
@@ -106,10 +112,10 @@ def test_the_next_time_does_not_depend_on_when_it_is_asked(data, cron, zone, sec
 @example("@reboot")
 def test_any_text_is_a_time_or_refused_by_name(text):
     try:
-        when = due(text, 1.8e9, ZURICH)
+        when = parse_trigger(text, 1.8e9, ZURICH)
     except ValueError:
         return
-    coming = following(when, 1.8e9)
+    coming = find_next_due_time(when, 1.8e9)
     assert coming is None or coming > 1.8e9
 
 
@@ -125,12 +131,12 @@ def test_any_text_is_a_time_or_refused_by_name(text):
     ],
 )
 def test_a_date_and_a_time_are_on_the_clock_of_their_zone(text, at):
-    assert once(text, ZURICH).at == oracle.utc(at).timestamp()
+    assert parse_one_time_trigger(text, ZURICH).at == oracle.utc(at).timestamp()
 
 
 def test_a_time_from_now_is_never_early():
-    assert due("in 20 minutes", 1000.25).at == 2201.0
-    assert due("In 1 hour", 1000.0).at == 4600.0
+    assert parse_trigger("in 20 minutes", 1000.25).at == 2201.0
+    assert parse_trigger("In 1 hour", 1000.0).at == 4600.0
 
 
 @pytest.mark.parametrize(
@@ -145,11 +151,11 @@ def test_a_time_from_now_is_never_early():
 )
 def test_what_is_no_time_is_refused_with_what_is(text, why):
     with pytest.raises(ValueError, match=r"looks like|as in") as refused:
-        due(text, 1.8e9)
+        parse_trigger(text, 1.8e9)
     assert why in str(refused.value)
 
 
 @pytest.mark.parametrize("zone", ["Europe/Zürich", "Europe", "../UTC", "", "a" * 500])
 def test_a_zone_that_does_not_exist_is_refused(zone):
     with pytest.raises(ValueError, match="there is no time zone"):
-        by_cron("0 8 * * *", zone)
+        parse_cron_trigger("0 8 * * *", zone)

@@ -1,71 +1,341 @@
-"""The tools of an MCP server, as tools of the agent."""
+"""A connection to an MCP server: one task owns it, calls come from others, and it may be lost.
+
+The tools of an MCP server, as tools of the agent.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, cast
 
+import httpx2
+from mcp import Client, MCPError
 from mcp_types import (
+    CONNECTION_CLOSED,
+    REQUEST_TIMEOUT,
     AudioContent,
     BlobResourceContents,
     CallToolResult,
     ContentBlock,
     EmbeddedResource,
     ImageContent,
+    Implementation,
     ResourceLink,
     TextContent,
 )
 from mcp_types import Tool as Offered
 
-from trimtab.agent.permissions import Gate, rendered, rules_of
-from trimtab.agent.spec import McpTool
-from trimtab.agent.tools.mcp_server import Server
-from trimtab.agent.tools.output import cut
-from trimtab.agent.tools.unusable import ToolUnusable
-from trimtab.core.message import Media, Text
-from trimtab.session.tools import Content, Failed, Invocation, Tool
+from trimtab.agent.config.spec import McpToolSpec
+from trimtab.agent.environment import build_tool_environment
+from trimtab.agent.tools.command import find_program
+from trimtab.agent.tools.errors import UnusableToolError
+from trimtab.agent.tools.mcp_transport import McpServerState, open_mcp_http, open_mcp_stdio
+from trimtab.agent.tools.output import keep_head_and_tail
+from trimtab.agent.tools.permissions.rules import (
+    PermissionGate,
+    build_permission_rules,
+    format_arguments_for_patterns,
+)
+from trimtab.agent.tools.shell import resolve_working_folder
+from trimtab.log.message import Media, Text
+from trimtab.session.tools import Tool, ToolContent, ToolError, ToolInvocation
 
-LONGEST_NAME = 64
+# What it logs would come to the terminal where nobody has set up logging.
+for _name in ("mcp", "client"):
+    logging.getLogger(_name).addHandler(logging.NullHandler())
+
+MCP_START_TIMEOUT_S = 30.0
+"""Seconds that a server has to answer for the first time."""
+MCP_CLOSE_TIMEOUT_S = 6.0
+"""Seconds that a connection has to end; a program is killed after 4."""
+SESSION_EXPIRED_MESSAGES = ("Session terminated",)
+"""What the client says of a server that has forgotten it, as after a restart."""
+MAX_TOOL_PAGES = 100
+"""Pages of tools that a server may have."""
+
+
+@dataclass(slots=True, kw_only=True)
+class McpConnection:
+    """A connection that was made."""
+
+    client: Client
+    """The client, owned by the task."""
+    offered: list[Offered]
+    """What the server can do."""
+    owner: asyncio.Task[None]
+    """Done when the connection is over."""
+    stop: asyncio.Event
+    """Set to end it."""
+    state: McpServerState
+    """Of the server's process, if it has one."""
+    is_lost: bool = False
+    """Whether a call found it broken."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_lost or self.owner.done() or self.state.has_exited
+
+    async def close(self, wait_s: float = MCP_CLOSE_TIMEOUT_S) -> None:
+        self.stop.set()
+        await _wait_until_ended(self.owner, wait_s)
+
+
+class McpServer:
+    """An MCP server of `agent.yaml`."""
+
+    def __init__(
+        self, name: str, spec: McpToolSpec, folder: Path, environ: Mapping[str, str]
+    ) -> None:
+        if (spec.command is None) == (spec.url is None):
+            raise UnusableToolError(name, "give either command or url, and not both")
+        self.name = name
+        self._spec = spec
+        self._env = build_tool_environment(spec.env, environ)
+        self._cwd = resolve_working_folder(name, spec.cwd, folder)
+        self._link: McpConnection | None = None
+        self._linking = asyncio.Lock()
+        self._argv: tuple[str, ...] = ()
+        if spec.command is not None:
+            program = find_program(name, spec.command[0], self._cwd, self._env)
+            self._argv = (program, *spec.command[1:])
+
+    async def list_tools(self) -> list[Offered]:
+        """What the server can do; raises ToolUnusable if it does not come up."""
+        return (await self._get_connection()).offered
+
+    async def call_tool(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """One call; raises Failed with what to tell the model."""
+        try:
+            link = await self._get_connection()
+        except UnusableToolError as error:
+            raise ToolError(
+                f"the server was lost, and could not be started again: {error}"
+            ) from error
+        calling = asyncio.ensure_future(
+            link.client.call_tool(tool, dict(arguments), read_timeout_seconds=self._spec.timeout)
+        )
+        try:
+            # A connection may break without a word to those who wait.
+            await asyncio.wait((calling, link.owner), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not calling.done():
+                calling.cancel()
+                await asyncio.wait((calling,))
+        if calling.cancelled():
+            raise ToolError(await self._close_lost_connection(link))
+        try:
+            return calling.result()
+        except MCPError as error:
+            if error.code == REQUEST_TIMEOUT:
+                said = f"{self.name} did not answer within {self._spec.timeout:g} seconds"
+                raise ToolError(said) from None
+            if (
+                error.code == CONNECTION_CLOSED
+                or error.message in SESSION_EXPIRED_MESSAGES
+                or link.is_over
+            ):
+                raise ToolError(await self._close_lost_connection(link, error)) from None
+            raise ToolError(f"the server refused the call: {error.message}") from None
+        except (OSError, httpx2.HTTPError) as error:
+            raise ToolError(await self._close_lost_connection(link, error)) from None
+
+    async def close(self) -> None:
+        if self._link is not None:
+            await self._link.close()
+
+    async def _close_lost_connection(
+        self, link: McpConnection, error: BaseException | None = None
+    ) -> str:
+        link.is_lost = True
+        # Only the end tells the cause. A server that is gone does not answer a goodbye either.
+        await link.close(MCP_CLOSE_TIMEOUT_S if self._spec.url is None else 1.0)
+        why = link.state.describe_exit() or describe_exception(
+            unwrap_exception_group(link.state.error) or error
+        )
+        again = "connects to it again" if self._spec.command is None else "starts it again"
+        return (
+            f"the server {self.name} was lost in the middle of the call{why and f' ({why})'}; "
+            f"whether the call had an effect is not known. The next call {again}."
+            f"{link.state.describe_last_stderr()}"
+        )
+
+    async def _get_connection(self) -> McpConnection:
+        async with self._linking:
+            if self._link is not None and self._link.is_over:
+                await self._link.close()
+                self._link = None
+            if self._link is None:
+                self._link = await self._connect()
+            return self._link
+
+    async def _connect(self) -> McpConnection:
+        life, stop = McpServerState(), asyncio.Event()
+        ready: asyncio.Future[tuple[Client, list[Offered]]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        owner = asyncio.create_task(
+            self._run_connection(ready, stop, life), name=f"mcp {self.name}"
+        )
+        try:
+            async with asyncio.timeout(MCP_START_TIMEOUT_S):
+                await asyncio.wait((ready, owner), return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            await _abandon(owner)
+            raise UnusableToolError(
+                self.name,
+                f"{self._where} did not answer as an MCP server within {MCP_START_TIMEOUT_S:g} "
+                "seconds; "
+                f"{self._fix}."
+                f"{life.describe_last_stderr()}",
+            ) from None
+        except BaseException:
+            await _abandon(owner)
+            raise
+        if not ready.done():
+            why = ", ".join(
+                filter(
+                    None,
+                    (describe_exception(unwrap_exception_group(life.error)), life.describe_exit()),
+                )
+            )
+            verb = "start" if self._spec.url is None else "answer"
+            raise UnusableToolError(
+                self.name,
+                f"{self._where} did not {verb} as an MCP server: {why}; {self._fix}."
+                f"{life.describe_last_stderr()}",
+            ) from life.error
+        client, offered = ready.result()
+        return McpConnection(client=client, offered=offered, owner=owner, stop=stop, state=life)
+
+    @property
+    def _where(self) -> str:
+        return self._spec.url or " ".join(self._spec.command or ())
+
+    @property
+    def _fix(self) -> str:
+        if self._spec.url is None:
+            return "run the command by hand to see what it needs"
+        return "see that the server runs, and check `url`"
+
+    async def _run_connection(
+        self,
+        ready: asyncio.Future[tuple[Client, list[Offered]]],
+        stop: asyncio.Event,
+        life: McpServerState,
+    ) -> None:
+        """The whole life of one connection, in one task: its scopes end where they began."""
+        info = Implementation(name="trimtab", version=version("trimtab"))
+        try:
+            async with (
+                self._transport(life) as transport,
+                Client(transport, client_info=info, cache=None) as client,
+            ):
+                offered = await _list_all_tools(client)
+                if not ready.done():
+                    ready.set_result((client, offered))
+                await stop.wait()
+        except Exception as error:  # noqa: BLE001 - it is told by whoever misses the connection
+            life.error = error
+
+    @asynccontextmanager
+    async def _transport(self, life: McpServerState) -> AsyncGenerator[Any]:
+        if self._spec.url is None:
+            yield open_mcp_stdio(self._argv, cwd=self._cwd, env=self._env, state=life)
+            return
+        async with open_mcp_http(
+            self._spec.url, self._spec.headers, self._spec.timeout + MCP_START_TIMEOUT_S
+        ) as made:
+            yield made
+
+
+async def _list_all_tools(client: Client) -> list[Offered]:
+    out: list[Offered] = []
+    cursor = None
+    for _ in range(MAX_TOOL_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        out += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return out
+
+
+async def _abandon(owner: asyncio.Task[None]) -> None:
+    owner.cancel()
+    await _wait_until_ended(owner, MCP_CLOSE_TIMEOUT_S)
+
+
+async def _wait_until_ended(owner: asyncio.Task[None], wait_s: float) -> None:
+    """Wait for it, and not for ever: a goodbye over HTTP may never be answered."""
+    for _ in range(3):
+        done, _ = await asyncio.wait((owner,), timeout=wait_s)
+        if done:
+            return
+        owner.cancel()
+
+
+def unwrap_exception_group(error: BaseException | None) -> BaseException | None:
+    """What is at the bottom of a group of errors: groups are how tasks say one thing."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
+
+
+def describe_exception(error: BaseException | None) -> str:
+    return "" if error is None else str(error) or type(error).__name__
+
+
+MAX_MCP_TOOL_NAME_CHARS = 64
 """Characters that every provider allows in the name of a tool."""
 
-LARGEST_PICTURE = 8_000_000
+MAX_PICTURE_BASE64_CHARS = 8_000_000
 """Characters of base64 that a picture may have whatever the tool's cap is."""
 
 
-def mcp_tools(server: Server, spec: McpTool, offered: Sequence[Offered], gate: Gate) -> list[Tool]:
+def make_mcp_tools(
+    server: McpServer, spec: McpToolSpec, offered: Sequence[Offered], gate: PermissionGate
+) -> list[Tool]:
     """Those of the server's tools that the model gets."""
     there = {each.name: each for each in offered}
     wanted = list(there) if spec.only is None else list(spec.only)
     if missing := [name for name in wanted if name not in there]:
-        raise ToolUnusable(
+        raise UnusableToolError(
             server.name,
             f"only names {missing[0]!r}, and the server has {', '.join(there) or 'no tools'}",
         )
-    names = names_of(server.name, wanted)
-    return [_tool(names[each], there[each], server, spec, gate) for each in wanted]
+    names = assign_mcp_tool_names(server.name, wanted)
+    return [_make_mcp_tool(names[each], there[each], server, spec, gate) for each in wanted]
 
 
-def names_of(server: str, tools: Iterable[str]) -> dict[str, str]:
+def assign_mcp_tool_names(server_name: str, tool_names: Iterable[str]) -> dict[str, str]:
     """By a tool's own name, the one that the model uses: allowed by all providers, and unique."""
     out: dict[str, str] = {}
-    for tool in tools:
-        name = re.sub(r"[^a-zA-Z0-9_-]", "_", f"{server}__{tool}")
-        if len(name) > LONGEST_NAME or name in out.values():
+    for tool in tool_names:
+        name = re.sub(r"[^a-zA-Z0-9_-]", "_", f"{server_name}__{tool}")
+        if len(name) > MAX_MCP_TOOL_NAME_CHARS or name in out.values():
             mark = sha256(tool.encode()).hexdigest()[:8]
-            name = f"{name[: LONGEST_NAME - 9]}_{mark}"
+            name = f"{name[: MAX_MCP_TOOL_NAME_CHARS - 9]}_{mark}"
         out[tool] = name
     return out
 
 
-def _tool(name: str, offered: Offered, server: Server, spec: McpTool, gate: Gate) -> Tool:
-    async def run(asked: Invocation) -> list[Content]:
-        result = await server.call(offered.name, asked.arguments)
-        content = content_of(result, spec.max_output_bytes)
+def _make_mcp_tool(
+    name: str, offered: Offered, server: McpServer, spec: McpToolSpec, gate: PermissionGate
+) -> Tool:
+    async def run(asked: ToolInvocation) -> list[ToolContent]:
+        result = await server.call_tool(offered.name, asked.arguments)
+        content = convert_mcp_result(result, spec.max_output_bytes)
         if result.is_error:
-            raise Failed(content)
+            raise ToolError(content)
         return content
 
     return Tool(
@@ -78,52 +348,53 @@ def _tool(name: str, offered: Offered, server: Server, spec: McpTool, gate: Gate
         on_interrupt=spec.on_interrupt,
         # A server that was lost may have to start first, and the client has the time limit itself.
         timeout=spec.timeout + 60,
-        permit=gate.permit(
-            rules_of(spec), lambda asked: f"{name} {rendered(asked.arguments)}".rstrip()
+        check_permission=gate.make_permission_check(
+            build_permission_rules(spec),
+            lambda asked: f"{name} {format_arguments_for_patterns(asked.arguments)}".rstrip(),
         ),
     )
 
 
-def content_of(result: CallToolResult, limit: int) -> list[Content]:
+def convert_mcp_result(result: CallToolResult, max_bytes: int) -> list[ToolContent]:
     """A result in our parts: texts and pictures as they are, the rest in words."""
-    out: list[Content] = [_part(block, limit) for block in result.content]
+    out: list[ToolContent] = [_convert_block(block, max_bytes) for block in result.content]
     if not out and result.structured_content is not None:
-        out = [Text(text=cut(_json(result.structured_content), limit))]
+        out = [Text(text=keep_head_and_tail(_to_json_text(result.structured_content), max_bytes))]
     return out or [Text(text="[no output]")]
 
 
-def _part(block: ContentBlock, limit: int) -> Content:
+def _convert_block(block: ContentBlock, max_bytes: int) -> ToolContent:
     match block:
         case TextContent():
-            return Text(text=cut(block.text, limit) or "[an empty text]")
+            return Text(text=keep_head_and_tail(block.text, max_bytes) or "[an empty text]")
         case ImageContent():
-            return _media("image", block.mime_type, block.data, limit)
+            return _convert_media("image", block.mime_type, block.data, max_bytes)
         case AudioContent():
-            return _media("audio", block.mime_type, block.data, limit)
+            return _convert_media("audio", block.mime_type, block.data, max_bytes)
         case ResourceLink():
             about = ", ".join(filter(None, (block.title, block.description, block.mime_type)))
             return Text(text=f"[link to {block.name}: {block.uri}{about and f' ({about})'}]")
         case EmbeddedResource():
-            return _resource(block, limit)
+            return _convert_resource(block, max_bytes)
 
 
-def _resource(block: EmbeddedResource, limit: int) -> Content:
+def _convert_resource(block: EmbeddedResource, max_bytes: int) -> ToolContent:
     held = block.resource
     if isinstance(held, BlobResourceContents):
         if (held.mime_type or "").startswith("image/"):
-            return _media("image", held.mime_type, held.blob, limit)
+            return _convert_media("image", held.mime_type, held.blob, max_bytes)
         size = f"{len(held.blob) * 3 // 4:,} bytes"
         return Text(text=f"[{held.uri}: {held.mime_type or 'binary data'}, {size}, not shown]")
-    return Text(text=f"[{held.uri}]\n{cut(held.text, limit)}")
+    return Text(text=f"[{held.uri}]\n{keep_head_and_tail(held.text, max_bytes)}")
 
 
-def _media(kind: Any, mime: str | None, data: str, limit: int) -> Content:
+def _convert_media(kind: Any, mime: str | None, data: str, max_bytes: int) -> ToolContent:
     # A picture is not read by its bytes; only what no provider would take is left out.
-    most = max(limit, LARGEST_PICTURE)
+    most = max(max_bytes, MAX_PICTURE_BASE64_CHARS)
     if kind != "image" or len(data) > most:
         return Text(text=f"[{kind}, {mime}, {len(data) * 3 // 4:,} bytes, not shown]")
     return Media(kind=kind, mime=mime, data=data)
 
 
-def _json(value: Mapping[str, Any] | Any) -> str:
+def _to_json_text(value: Mapping[str, Any] | Any) -> str:
     return json.dumps(value, ensure_ascii=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import re
 
-KINDS = (
+BINARY_SIGNATURES = (
     (b"\x89PNG", "a PNG image"),
     (b"\xff\xd8\xff", "a JPEG image"),
     (b"GIF8", "a GIF image"),
@@ -23,7 +23,7 @@ KINDS = (
     (b"\xfe\xff", "UTF-16 text"),
 )
 """By their first bytes, what most binary files are."""
-UNREADABLE = 0.1
+MAX_UNREADABLE_SHARE = 0.1
 """Share of characters that no text has, above which an output is binary."""
 
 _ESCAPES = re.compile(
@@ -35,20 +35,20 @@ _OVERSTRUCK = re.compile(r"[^\n]\x08")
 _CONTROLS = re.compile(r"[\x01-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
-class Kept:
+class HeadTailBuffer:
     """The first and the last bytes of a stream, and how many there were."""
 
-    __slots__ = ("_half", "_head", "_tail", "total")
+    __slots__ = ("_half", "_head", "_tail", "total_bytes")
 
-    def __init__(self, limit: int) -> None:
-        self._half = max(1, limit // 2)
+    def __init__(self, max_bytes: int) -> None:
+        self._half = max(1, max_bytes // 2)
         self._head = bytearray()
         self._tail = bytearray()
-        self.total = 0
+        self.total_bytes = 0
         """Bytes that came."""
 
     def add(self, chunk: bytes) -> None:
-        self.total += len(chunk)
+        self.total_bytes += len(chunk)
         if room := self._half - len(self._head):
             self._head += chunk[:room]
             chunk = chunk[room:]
@@ -66,38 +66,43 @@ class Kept:
         return bytes(self._tail[-self._half :])
 
     @property
-    def left_out(self) -> int:
+    def omitted_bytes(self) -> int:
         """Bytes in neither."""
-        return self.total - len(self._head) - min(len(self._tail), self._half)
+        return self.total_bytes - len(self._head) - min(len(self._tail), self._half)
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """As a person would read it in a terminal, or what it is if it is no text."""
-        if not self.left_out:
+        if not self.omitted_bytes:
             head, tail = (self.head + self.tail).decode("utf-8", "replace"), ""
         else:
             # A character that was cut in two is none.
             head = codecs.getincrementaldecoder("utf-8")("replace").decode(self.head)
             tail = self.tail.lstrip(bytes(range(0x80, 0xC0))).decode("utf-8", "replace")
-        if kind := binary_kind(self.head, head + tail):
-            return f"[binary output, {self.total:,} bytes, {kind}: not shown]"
-        if not self.left_out:
-            return plain(head)
-        left_out = f"[… {self.left_out:,} bytes left out …]"
-        return f"{plain(head).rstrip()}\n{left_out}\n{plain(tail).lstrip()}"
+        if kind := describe_binary_kind(self.head, head + tail):
+            return f"[binary output, {self.total_bytes:,} bytes, {kind}: not shown]"
+        if not self.omitted_bytes:
+            return strip_terminal_codes(head)
+        left_out = f"[… {self.omitted_bytes:,} bytes left out …]"
+        return (
+            f"{strip_terminal_codes(head).rstrip()}\n{left_out}\n"
+            f"{strip_terminal_codes(tail).lstrip()}"
+        )
 
 
-def binary_kind(data: bytes, text: str) -> str | None:
+def describe_binary_kind(first_bytes: bytes, text: str) -> str | None:
     """What kind of binary data it seems to be, by its first bytes or by what it is as text; None
     where it is text."""
-    for magic, kind in KINDS:
-        if data.startswith(magic):
+    for magic, kind in BINARY_SIGNATURES:
+        if first_bytes.startswith(magic):
             return f"it seems to be {kind}"
     # Escapes and backspaces are what terminals read; a NUL now and then ends names in lists.
     odd = sum(map(text.count, "\ufffd\0")) + len(_CONTROLS.findall(_without_escapes(text)))
-    return "of no kind that its first bytes tell" if odd > len(text) * UNREADABLE else None
+    return (
+        "of no kind that its first bytes tell" if odd > len(text) * MAX_UNREADABLE_SHARE else None
+    )
 
 
-def plain(text: str) -> str:
+def strip_terminal_codes(text: str) -> str:
     """Text without colours, without what a progress bar drew over, without control characters."""
     text = _without_escapes(text).replace("\r\n", "\n").replace("\0", "\n")
     if "\r" in text:
@@ -105,14 +110,14 @@ def plain(text: str) -> str:
     return _CONTROLS.sub("", text)
 
 
-def cut(text: str, limit: int) -> str:
+def keep_head_and_tail(text: str, max_bytes: int) -> str:
     """A text of at most about so many bytes: head and tail, and what is left out is counted."""
     data = text.encode("utf-8", "replace")
-    if len(data) <= limit:
+    if len(data) <= max_bytes:
         return text
-    kept = Kept(limit)
+    kept = HeadTailBuffer(max_bytes)
     kept.add(data)
-    return kept.text()
+    return kept.to_text()
 
 
 def _without_escapes(text: str) -> str:

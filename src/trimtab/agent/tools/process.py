@@ -11,52 +11,52 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from trimtab.agent.tools.output import Kept
-from trimtab.session.tools import Failed
+from trimtab.agent.tools.output import HeadTailBuffer
+from trimtab.session.tools import ToolError
 
-GRACE = 2.0
+TERMINATION_GRACE_S = 2.0
 """Seconds between asking a program to end and ending it."""
-LINGER = 0.2
+OUTPUT_LINGER_S = 0.2
 """Seconds for which a program that has ended may have somebody else finish its output."""
-FLOOD = 1_000
+MAX_OUTPUT_FACTOR = 1_000
 """How many times the bytes that are kept a program may print before it is stopped."""
-CHUNK = 1 << 16
+PIPE_READ_BYTES = 1 << 16
 """Bytes that are read at a time."""
-TICK = 0.01
+GROUP_POLL_INTERVAL_S = 0.01
 """Seconds between two looks at whether a group is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ProcessResult:
     """What became of a program."""
 
-    text: str
+    output: str
     """What it printed, errors and all, in order; what is too long is left out in the middle."""
-    status: int
+    exit_status: int
     """Its exit status; negative is the signal that ended it."""
-    stopped: str | None
+    stop_reason: str | None
     """Why it was stopped, if it was."""
-    left_behind: bool
+    left_processes_running: bool
     """Whether it left processes running, which were ended."""
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """All of it in words, the exit status last."""
-        lines = [self.text.rstrip("\n")] if self.text.strip() else []
-        if self.left_behind and not self.stopped:
+        lines = [self.output.rstrip("\n")] if self.output.strip() else []
+        if self.left_processes_running and not self.stop_reason:
             lines.append("[what it left running in the background was ended with the call]")
-        if self.stopped:
-            lines.append(f"[{self.stopped}]")
-        elif self.status < 0:
-            lines.append(f"[ended by signal {_signal_name(-self.status)}]")
-        elif self.status:
-            lines.append(f"[exit status {self.status}]")
+        if self.stop_reason:
+            lines.append(f"[{self.stop_reason}]")
+        elif self.exit_status < 0:
+            lines.append(f"[ended by signal {_signal_name(-self.exit_status)}]")
+        elif self.exit_status:
+            lines.append(f"[exit status {self.exit_status}]")
         return "\n".join(lines) or "[no output]"
 
-    def result(self) -> str:
+    def to_tool_result(self) -> str:
         """The same for the model; raises Failed with it where it had to be stopped."""
-        if self.stopped:
-            raise Failed(self.told())
-        return self.told()
+        if self.stop_reason:
+            raise ToolError(self.describe())
+        return self.describe()
 
 
 async def run_process(
@@ -66,13 +66,13 @@ async def run_process(
     env: Mapping[str, str],
     timeout: float,  # noqa: ASYNC109 - what is printed until then is part of the result
     max_output_bytes: int,
-) -> Ran:
+) -> ProcessResult:
     """Start it, read what it prints, and see to it that nothing of it is left."""
     ours, its = os.pipe()
     loop = asyncio.get_running_loop()
     try:
         transport, protocol = await loop.subprocess_exec(
-            lambda: SubprocessStreamProtocol(limit=CHUNK, loop=loop),
+            lambda: SubprocessStreamProtocol(limit=PIPE_READ_BYTES, loop=loop),
             *argv,
             cwd=cwd,
             env=dict(env),
@@ -87,17 +87,19 @@ async def run_process(
     finally:
         os.close(its)
     process = Process(transport, protocol, loop)
-    output = _Output(ours, max_output_bytes)
+    output = _OutputPipe(ours, max_output_bytes)
     try:
-        return await _watched(process, output, timeout)
+        return await _watch_process(process, output, timeout)
     except BaseException:
         # The call was cancelled; when that happens once more meanwhile, there is no grace.
         try:
-            await end_group(process)
+            await terminate_process_group(process)
         finally:
-            if kill_group(process):
+            if kill_process_group(process):
                 # It ends at once, and must be fetched before the event loop is gone.
-                await asyncio.wait((asyncio.ensure_future(process.wait()),), timeout=GRACE)
+                await asyncio.wait(
+                    (asyncio.ensure_future(process.wait()),), timeout=TERMINATION_GRACE_S
+                )
         raise
     finally:
         output.close()
@@ -105,46 +107,47 @@ async def run_process(
         transport.close()
 
 
-async def _watched(process: Process, output: _Output, seconds: float) -> Ran:
+async def _watch_process(process: Process, output: _OutputPipe, timeout_s: float) -> ProcessResult:
     ended = asyncio.ensure_future(process.wait())
     try:
         await asyncio.wait(
-            (ended, output.flooded), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            (ended, output.flooded), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
         )
         stopped = None
         if not ended.done():
             stopped = (
-                f"stopped: it had printed {output.kept.total:,} bytes and went on; write to a file "
+                f"stopped: it had printed {output.kept.total_bytes:,} bytes and went on; write "
+                "to a file "
                 "and look at parts of it"
                 if output.flooded.done()
-                else f"stopped: it had not ended after {seconds:g} seconds (`timeout` in "
+                else f"stopped: it had not ended after {timeout_s:g} seconds (`timeout` in "
                 "agent.yaml)"
             )
-            await end_group(process)
-        await asyncio.wait((output.closed,), timeout=LINGER)
-        left_behind = _signal(process, 0)
+            await terminate_process_group(process)
+        await asyncio.wait((output.closed,), timeout=OUTPUT_LINGER_S)
+        left_behind = _signal_group(process, 0)
         if left_behind:
-            await end_group(process, grace=LINGER)
+            await terminate_process_group(process, grace_s=OUTPUT_LINGER_S)
         output.drain()
         status = process.returncode
-        return Ran(
-            text=output.kept.text(),
-            status=0 if status is None else status,
-            stopped=stopped,
-            left_behind=left_behind,
+        return ProcessResult(
+            output=output.kept.to_text(),
+            exit_status=0 if status is None else status,
+            stop_reason=stopped,
+            left_processes_running=left_behind,
         )
     finally:
         ended.cancel()
 
 
-class _Output:
+class _OutputPipe:
     """The reading end of a pipe: what comes is counted, and mostly thrown away."""
 
     def __init__(self, fd: int, limit: int) -> None:
         self._fd = fd
         self._loop = asyncio.get_running_loop()
-        self._most = limit * FLOOD
-        self.kept = Kept(limit)
+        self._most = limit * MAX_OUTPUT_FACTOR
+        self.kept = HeadTailBuffer(limit)
         self.closed: asyncio.Future[None] = self._loop.create_future()
         """Done when nobody can write to it any more."""
         self.flooded: asyncio.Future[None] = self._loop.create_future()
@@ -155,7 +158,7 @@ class _Output:
     def _read(self) -> bool:
         """Take what is there; False when that was nothing."""
         try:
-            chunk = os.read(self._fd, CHUNK)
+            chunk = os.read(self._fd, PIPE_READ_BYTES)
         except BlockingIOError:
             return False
         if not chunk:
@@ -164,7 +167,7 @@ class _Output:
                 self.closed.set_result(None)
             return False
         self.kept.add(chunk)
-        if self.kept.total > self._most and not self.flooded.done():
+        if self.kept.total_bytes > self._most and not self.flooded.done():
             # Whoever prints on has to wait from here: nobody reads.
             self._loop.remove_reader(self._fd)
             self.flooded.set_result(None)
@@ -172,8 +175,8 @@ class _Output:
 
     def drain(self) -> None:
         """What is in the pipe now; somebody who got away and prints on is not waited for."""
-        most = self.kept.total + 16 * CHUNK
-        while not self.closed.done() and self.kept.total < most and self._read():
+        most = self.kept.total_bytes + 16 * PIPE_READ_BYTES
+        while not self.closed.done() and self.kept.total_bytes < most and self._read():
             pass
 
     def close(self) -> None:
@@ -183,29 +186,29 @@ class _Output:
             each.cancel()
 
 
-async def end_group(process: Process, grace: float = GRACE) -> None:
+async def terminate_process_group(process: Process, grace_s: float = TERMINATION_GRACE_S) -> None:
     """Ask the whole group to end, and end what has not after a while."""
-    if not _signal(process, signal.SIGTERM):
+    if not _signal_group(process, signal.SIGTERM):
         return
-    for _ in range(int(grace / TICK)):
+    for _ in range(int(grace_s / GROUP_POLL_INTERVAL_S)):
         # There is nothing to wait on for a group: a child is waited for, its children are not.
-        if not _signal(process, 0):
+        if not _signal_group(process, 0):
             return
-        await asyncio.sleep(TICK)
-    kill_group(process)
-    for _ in range(int(GRACE / TICK)):
+        await asyncio.sleep(GROUP_POLL_INTERVAL_S)
+    kill_process_group(process)
+    for _ in range(int(TERMINATION_GRACE_S / GROUP_POLL_INTERVAL_S)):
         # Not wait(): it waits for all who hold a pipe to it as well.
         if process.returncode is not None:
             return
-        await asyncio.sleep(TICK)
+        await asyncio.sleep(GROUP_POLL_INTERVAL_S)
 
 
-def kill_group(process: Process) -> bool:
+def kill_process_group(process: Process) -> bool:
     """End the whole group at once; False where nobody was left in it."""
-    return _signal(process, signal.SIGKILL)
+    return _signal_group(process, signal.SIGKILL)
 
 
-def _signal(process: Process, number: int) -> bool:
+def _signal_group(process: Process, number: int) -> bool:
     """Send it to the group; False where nobody is left in it."""
     with suppress(ProcessLookupError):
         try:

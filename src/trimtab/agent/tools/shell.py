@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trimtab.agent.permissions import Gate, rules_of
-from trimtab.agent.spec import ShellTool
-from trimtab.agent.tools.environment import environment
-from trimtab.agent.tools.process import GRACE, run_process
-from trimtab.agent.tools.unusable import ToolUnusable
-from trimtab.session.tools import Failed, Invocation, Tool
+from trimtab.agent.config.spec import ShellToolSpec
+from trimtab.agent.environment import build_tool_environment
+from trimtab.agent.tools.errors import UnusableToolError
+from trimtab.agent.tools.permissions.rules import PermissionGate, build_permission_rules
+from trimtab.agent.tools.process import TERMINATION_GRACE_S, run_process
+from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
-DESCRIPTION = (
+SHELL_TOOL_DESCRIPTION = (
     "Run a command with {shell} and get what it prints, stdout and stderr together. Each command "
     "starts anew in the same folder: variables and `cd` do not last. There is no terminal and no "
     "input, so nothing may ask questions. It is stopped after {timeout:g} seconds, and what it "
@@ -22,24 +22,26 @@ DESCRIPTION = (
 )
 
 
-def shell_tool(
-    name: str, spec: ShellTool, folder: Path, gate: Gate, environ: Mapping[str, str]
+def make_shell_tool(
+    name: str, spec: ShellToolSpec, folder: Path, gate: PermissionGate, environ: Mapping[str, str]
 ) -> Tool:
     """The tool as the model gets it."""
-    env = environment(spec.env, environ)
+    env = build_tool_environment(spec.env, environ)
     shell = shutil.which("bash", path=env.get("PATH")) or "/bin/sh"
-    cwd = working_folder(name, spec.cwd, folder)
-    described = spec.description or DESCRIPTION.format(shell=Path(shell).name, timeout=spec.timeout)
+    cwd = resolve_working_folder(name, spec.cwd, folder)
+    described = spec.description or SHELL_TOOL_DESCRIPTION.format(
+        shell=Path(shell).name, timeout=spec.timeout
+    )
 
-    async def run(asked: Invocation) -> str:
+    async def run(asked: ToolInvocation) -> str:
         ran = await run_process(
-            (shell, "-c", "--", command_of(asked.arguments)),
+            (shell, "-c", "--", require_shell_command(asked.arguments)),
             cwd=cwd,
             env=env,
             timeout=spec.timeout,
             max_output_bytes=spec.max_output_bytes,
         )
-        return ran.result()
+        return ran.to_tool_result()
 
     parameters = {"command": {"type": "string", "description": "The command."}}
     return Tool(
@@ -54,24 +56,28 @@ def shell_tool(
         },
         run=run,
         on_interrupt=spec.on_interrupt,
-        timeout=spec.timeout + 5 * GRACE,
-        permit=gate.permit(rules_of(spec), lambda asked: command_of(asked.arguments)),
+        timeout=spec.timeout + 5 * TERMINATION_GRACE_S,
+        check_permission=gate.make_permission_check(
+            build_permission_rules(spec), lambda asked: require_shell_command(asked.arguments)
+        ),
     )
 
 
-def command_of(arguments: Mapping[str, Any]) -> str:
+def require_shell_command(arguments: Mapping[str, Any]) -> str:
     """What the model wrote, if it is a command at all."""
     command = arguments.get("command")
     if not isinstance(command, str) or not command.strip():
-        raise Failed("the argument `command` is missing: a text with the command to run")
+        raise ToolError("the argument `command` is missing: a text with the command to run")
     if "\0" in command:
-        raise Failed("the command contains a NUL character, which no command can")
+        raise ToolError("the command contains a NUL character, which no command can")
     return command
 
 
-def working_folder(name: str, cwd: str, folder: Path) -> Path:
+def resolve_working_folder(tool_name: str, cwd: str, folder: Path) -> Path:
     """Where it runs; it must be there."""
     where = folder / Path(cwd).expanduser()
     if not where.is_dir():
-        raise ToolUnusable(name, f"cwd {cwd!r} is no folder ({where}); make it, or correct cwd")
+        raise UnusableToolError(
+            tool_name, f"cwd {cwd!r} is no folder ({where}); make it, or correct cwd"
+        )
     return where.resolve()

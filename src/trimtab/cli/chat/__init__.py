@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.beside import FILE
+from trimtab.cli.default_store import DEFAULT_AGENT_PATH
 
 
-def chat(
+def chat_command(
     question: Annotated[
         str | None,
         typer.Argument(help="Ask just this; the answer goes to standard output."),
     ] = None,
-    agent: Annotated[Path, typer.Option(help="The agent's file.")] = FILE,
-    go_on: Annotated[
+    agent: Annotated[Path, typer.Option(help="The agent's file.")] = DEFAULT_AGENT_PATH,
+    continue_newest: Annotated[
         bool,
         typer.Option("--continue", "-c", help="Go on with the newest session that is not served."),
     ] = False,
@@ -34,7 +34,13 @@ def chat(
     question. With --json each line of standard input is one.
     """
     # Whoever only asks for help does not wait for all of this.
-    from trimtab.cli.chat.opening import Wanted, start
+    from trimtab.cli.chat.startup import ChatArguments, run_chat
 
-    wanted = Wanted(question=question, file=agent, go_on=go_on, session=session, as_json=as_json)
-    raise typer.Exit(start(wanted))
+    wanted = ChatArguments(
+        question=question,
+        agent_file=agent,
+        continue_newest=continue_newest,
+        session_id=session,
+        as_json=as_json,
+    )
+    raise typer.Exit(run_chat(wanted))

@@ -21,53 +21,58 @@ from prompt_toolkit.key_binding.key_processor import KeyPress, KeyPressEvent
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import CompleteStyle
 
-from trimtab.cli.chat.history import forget_typed, history_file, make_history, only_writer
+from trimtab.cli.chat.input_history import (
+    create_history_file,
+    locate_history_file,
+    lock_history_file,
+    remove_history_lines,
+)
 from trimtab.redaction import Redact
 
-PROMPT = "> "
-GOES_ON = "  "
+INPUT_PROMPT = "> "
+CONTINUATION_PROMPT = "  "
 
 
-class Interrupted(Exception):
+class InputInterrupted(Exception):
     """Ctrl-C on an empty line."""
 
 
-class Left(Exception):
+class InputClosed(Exception):
     """Ctrl-D, or the terminal is gone."""
 
 
-class Keyboard:
+class KeyboardInput:
     """The terminal's other half."""
 
-    def __init__(self, words: Sequence[str], history: History | None = None) -> None:
+    def __init__(self, completions: Sequence[str], history: History | None = None) -> None:
         self._lines: PromptSession[str] = PromptSession(
             history=history or InMemoryHistory(),
             multiline=True,
-            key_bindings=_line_keys(),
-            prompt_continuation=GOES_ON,
-            completer=WordCompleter(list(words), sentence=True),
+            key_bindings=_bind_line_keys(),
+            prompt_continuation=CONTINUATION_PROMPT,
+            completer=WordCompleter(list(completions), sentence=True),
             complete_style=CompleteStyle.READLINE_LIKE,
             complete_while_typing=False,
             enable_history_search=False,
             mouse_support=False,
         )
 
-    def forget(self, said: Collection[str]) -> None:
+    def forget_lines(self, texts: Collection[str]) -> None:
         """Let lines that were typed not be offered again, nor be kept."""
         history = self._lines.history
-        if isinstance(history, Typed):
-            history.forget(said)
+        if isinstance(history, ErasableFileHistory):
+            history.forget_lines(texts)
 
-    async def line(self, draft: str = "") -> str:
+    async def read_line(self, draft: str = "") -> str:
         """The next message. Raises Interrupted and Left."""
         try:
-            return await self._lines.prompt_async(PROMPT, default=draft, handle_sigint=False)
+            return await self._lines.prompt_async(INPUT_PROMPT, default=draft, handle_sigint=False)
         except KeyboardInterrupt as error:
-            raise Interrupted from error
+            raise InputInterrupted from error
         except EOFError as error:
-            raise Left from error
+            raise InputClosed from error
 
-    def ahead(self) -> None:
+    def feed_typeahead(self) -> None:
         """Let what was typed before there was a line be typed into it, its Enter as Enter.
 
         The terminal has made a line feed of that, which would only begin a new line. To be called
@@ -84,14 +89,14 @@ class Keyboard:
         parser.flush()
         store_typeahead(self._lines.app.input, keys)
 
-    async def choose(self, question: str, answers: Mapping[str, str]) -> str | None:
+    async def read_choice(self, question: str, answers_by_key: Mapping[str, str]) -> str | None:
         """The word of the key that was pressed; None for Ctrl-C or Ctrl-D.
 
         What was typed before the question was seen answers nothing.
         """
         if sys.stdin.isatty():
             termios.tcflush(sys.stdin, termios.TCIFLUSH)
-        keys: PromptSession[str] = PromptSession(key_bindings=_answer_keys(answers))
+        keys: PromptSession[str] = PromptSession(key_bindings=_bind_answer_keys(answers_by_key))
         clear_typeahead(keys.app.input)
         try:
             return await keys.prompt_async(f"{question} ", handle_sigint=False)
@@ -99,7 +104,7 @@ class Keyboard:
             return None
 
 
-class Typed(FileHistory):
+class ErasableFileHistory(FileHistory):
     """What was typed before, in a file that its owner alone can read and whose lines can go."""
 
     def __init__(self, path: Path, redact: Redact | None = None) -> None:
@@ -112,28 +117,28 @@ class Typed(FileHistory):
         super().append_string(string if self._redact is None else self._redact(string))
 
     def store_string(self, string: str) -> None:
-        with only_writer(self._path):
+        with lock_history_file(self._path):
             super().store_string(string)
 
-    def forget(self, said: Collection[str]) -> None:
+    def forget_lines(self, texts: Collection[str]) -> None:
         """Take lines out of the file and out of memory."""
-        wanted = {text.strip() for text in said}
+        wanted = {text.strip() for text in texts}
         self._loaded_strings = [one for one in self._loaded_strings if one.strip() not in wanted]
-        forget_typed(self._path, said)
+        remove_history_lines(self._path, texts)
 
 
-def history_in(environ: Mapping[str, str], redact: Redact | None = None) -> History:
+def open_input_history(environ: Mapping[str, str], redact: Redact | None = None) -> History:
     """What was typed before, in a file; else in memory."""
-    path = history_file(environ)
+    path = locate_history_file(environ)
     try:
-        make_history(path)
+        create_history_file(path)
     except OSError:
         return InMemoryHistory()
-    return Typed(path, redact)
+    return ErasableFileHistory(path, redact)
 
 
 @contextmanager
-def silent() -> Generator[None]:
+def suppress_terminal_echo() -> Generator[None]:
     """Let typed keys wait for the next line instead of showing up in a reply; Ctrl-C works."""
     if not sys.stdin.isatty():
         yield
@@ -147,17 +152,17 @@ def silent() -> Generator[None]:
         yield
     finally:
         # The terminal may be gone by now.
-        _restore(before)
+        _restore_terminal(before)
 
 
-def _restore(before: list[Any]) -> None:
+def _restore_terminal(attributes: list[Any]) -> None:
     try:
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, attributes)
     except termios.error:
         return
 
 
-def _line_keys() -> KeyBindings:
+def _bind_line_keys() -> KeyBindings:
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -179,7 +184,7 @@ def _line_keys() -> KeyBindings:
     return keys
 
 
-def _answer_keys(answers: Mapping[str, str]) -> KeyBindings:
+def _bind_answer_keys(answers_by_key: Mapping[str, str]) -> KeyBindings:
     keys = KeyBindings()
 
     def answer(word: str) -> Callable[[KeyPressEvent], None]:
@@ -189,7 +194,7 @@ def _answer_keys(answers: Mapping[str, str]) -> KeyBindings:
 
         return take
 
-    for key, word in answers.items():
+    for key, word in answers_by_key.items():
         keys.add(key, eager=True)(answer(word))
         keys.add(key.upper(), eager=True)(answer(word))
 

@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.refusing import refused
+from trimtab.cli.errors import report_error
 
-WINDOW = "16k"
-NEEDED = ("anthropic", "starlette", "uvicorn", "rs_bpe")
+DEFAULT_WINDOW = "16k"
+REQUIRED_PACKAGES = ("anthropic", "starlette", "uvicorn", "rs_bpe")
 """Packages of the extra `demo`, besides those of the command line."""
 
 
-def demo(
+def demo_command(
     policy: Annotated[
         str, typer.Option(help="What decides what is hidden: auto, layered, compact, …")
     ] = "auto",
     window: Annotated[
         str, typer.Option(help="Tokens that the simulated model takes, as 16k.")
-    ] = WINDOW,
+    ] = DEFAULT_WINDOW,
     fast: Annotated[bool, typer.Option("--fast", help="Do not wait for readers.")] = False,
     svg: Annotated[Path | None, typer.Option(help="Write the last picture into this file.")] = None,
 ) -> None:
@@ -30,24 +30,26 @@ def demo(
     All else is real: the tools, the session and its files, the official SDK, and a server that
     counts tokens, keeps a prompt cache and refuses what a provider would refuse.
     """
-    _check()
-    from trimtab.cli.demo.show import play
-    from trimtab.cli.setups import tokens_of
-    from trimtab.core.policies import POLICIES
+    _require_packages()
+    from trimtab.cli.demo.runner import run_demo
+    from trimtab.cli.replay import parse_token_count
+    from trimtab.policy.presets import POLICY_NAMES
 
     try:
-        size = tokens_of(window)
+        size = parse_token_count(window)
     except ValueError as error:
-        raise refused(str(error)) from error
-    if policy not in POLICIES:
-        raise refused(f"unknown policy {policy!r}; choose from {', '.join(POLICIES)}")
+        raise report_error(str(error)) from error
+    if policy not in POLICY_NAMES:
+        raise report_error(f"unknown policy {policy!r}; choose from {', '.join(POLICY_NAMES)}")
     if size < 8_000:
-        raise refused(f"a window of {size:,} tokens is too small for the story; take 8k or more")
-    play(policy=policy, window=size, fast=fast, svg=svg)
+        raise report_error(
+            f"a window of {size:,} tokens is too small for the story; take 8k or more"
+        )
+    run_demo(policy=policy, window=size, fast=fast, svg_path=svg)
 
 
-def _check() -> None:
+def _require_packages() -> None:
     from importlib.util import find_spec
 
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        raise refused(f"the demo needs {', '.join(missing)}; run: pip install 'trimtab[demo]'")
+    if missing := [name for name in REQUIRED_PACKAGES if find_spec(name) is None]:
+        raise report_error(f"the demo needs {', '.join(missing)}; run: pip install 'trimtab[demo]'")

@@ -1,4 +1,7 @@
-"""The picture of the demo: the conversation, the window, and every call against what was said."""
+"""Model calls as columns: what was sent, what stayed hidden, and where the window ends.
+
+The picture of the demo: the conversation, the window, and every call against what was said.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,86 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.cli.demo.chart import chart
-from trimtab.cli.demo.seen import Hidden, Line, Seen
-from trimtab.cli.words import brief
-from trimtab.core.ledger import Ledger
+from trimtab.cli.demo.state import DemoCall, DemoEdit, DemoLine, DemoState
+from trimtab.cli.format import shorten_to_line
+from trimtab.prompt.context_report import ContextReport
 
-SECTIONS = (
+LABEL_CHARS = 8
+"""Characters before a row."""
+WINDOW_LABEL = "┄ window"
+"""What stands behind the line where the window ends."""
+SENT_COLOUR, HIDDEN_COLOUR, EDGE_COLOUR = "cyan", "grey35", "red"
+_STEPS = " ▁▂▃▄▅▆▇█"
+
+
+def draw_call_chart(state: DemoState, width: int, rows: int, *, colours: bool) -> list[Text]:
+    """Rows from the top down; a column for each call, and the window as a line."""
+    room = width - LABEL_CHARS
+    # The newest calls, with room for the word behind the line.
+    wide = max(1, min(2, (room - len(WINDOW_LABEL)) // max(1, len(state.calls))))
+    calls = state.calls[-max(1, (room - len(WINDOW_LABEL)) // wide) :]
+    top = max([state.window * 1.25, *(call.full_tokens for call in calls)])
+    step = top / rows
+    edge = rows - 1 - int(state.window / step)
+    drawn: list[Text] = []
+    for row in range(rows):
+        line = Text(_label(row, edge, top, state.window), EDGE_COLOUR if row == edge else "dim")
+        for call in calls:
+            cell, style = _cell(call, (rows - 1 - row) * step, step, at_edge=row == edge)
+            line.append(cell if colours or style != HIDDEN_COLOUR else "░", style)
+            if wide > 1:
+                line.append("┄" if row == edge else " ", EDGE_COLOUR)
+        if row == edge:
+            line.append(
+                "┄" * max(0, room - wide * len(calls) - len(WINDOW_LABEL) + 1) + WINDOW_LABEL[1:],
+                EDGE_COLOUR,
+            )
+        drawn.append(line)
+    return [*drawn, _legend(state, "█" if colours else "░")]
+
+
+def _label(row: int, edge: int, top: float, window: int) -> str:
+    if row == edge:
+        return f"{window / 1_000:>5.0f}k ┄"
+    return f"{top / 1_000:>5.0f}k  " if row == 0 else " " * LABEL_CHARS
+
+
+def _cell(call: DemoCall, floor: float, step: float, *, at_edge: bool) -> tuple[str, str]:
+    """One character: how far the call fills the row, in eighths."""
+    sent = _eighths(call.sent_tokens, floor, step)
+    whole = _eighths(call.full_tokens, floor, step)
+    if whole == 8 and 0 < sent < 8:
+        return _STEPS[sent], f"{SENT_COLOUR} on {HIDDEN_COLOUR}"
+    if sent:
+        # One character has two colours: what is above both stays empty.
+        return _STEPS[sent], SENT_COLOUR
+    if whole:
+        return _STEPS[whole], HIDDEN_COLOUR
+    return ("┄", EDGE_COLOUR) if at_edge else (" ", "")
+
+
+def _eighths(tokens: int, floor: float, step: float) -> int:
+    return max(0, min(8, round((tokens - floor) / step * 8)))
+
+
+def _legend(state: DemoState, hidden: str) -> Text:
+    return Text.assemble(
+        " " * LABEL_CHARS,
+        ("█ ", SENT_COLOUR),
+        f"sent: {state.sent_tokens:,} tokens in {len(state.calls)} calls   ",
+        (f"{hidden} ", HIDDEN_COLOUR),
+        f"not sent: {max(0, state.full_tokens - state.sent_tokens):,}",
+    )
+
+
+CONTEXT_SECTIONS = (
     ("System", "system", "magenta"),
     ("Summary", "summary", "yellow"),
     ("Tool output", "tools", "cyan"),
     ("Messages", "messages", "green"),
 )
 """Lines of the context display: a name, the ledger's kind, and a colour."""
-WHO = {
+LINE_STYLES = {
     "note": ("       ", "dim"),
     "user": ("you    ", "bold"),
     "agent": ("agent  ", "green"),
@@ -30,72 +100,76 @@ WHO = {
     "mark": ("  ★    ", "bold black on yellow"),
 }
 """How each kind of line begins, and its style."""
-NARROW, LOW = 88, 28
+STACKED_BELOW_CHARS, STACKED_BELOW_LINES = 88, 28
 """Characters and lines below which the frames stand one over the other, with fewer figures."""
-LEAST = (80, 20)
+MIN_TERMINAL_SIZE = (80, 20)
 """Characters and lines below which figures are left out."""
-SMALL = "A larger terminal shows more: {} by {} or above."
-SIDE = 40
+TOO_SMALL_NOTE = "A larger terminal shows more: {} by {} or above."
+SIDE_PANEL_CHARS = 40
 """Characters of the frame on the right."""
-NOTE = "* the same calls with all that was said, in a larger window, cache always warm"
-TALL = 32
+COST_NOTE = "* the same calls with all that was said, in a larger window, cache always warm"
+TALL_TERMINAL_LINES = 32
 """Lines of a terminal with room for a higher chart."""
-CALLS = "each call: what was sent of what was said"
+CALLS_TITLE = "each call: what was sent of what was said"
 
 
-class Screen:
+class DemoScreen:
     """Draws what is seen, as large as the terminal allows."""
 
-    def __init__(self, seen: Seen) -> None:
-        self._seen = seen
+    def __init__(self, state: DemoState) -> None:
+        self._seen = state
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """As rich asks for it. One line less than there are: what is higher would be cut off."""
         width, height = options.max_width, console.height
         colours = console.color_system is not None
-        if width < LEAST[0] or height < LEAST[1]:
+        if width < MIN_TERMINAL_SIZE[0] or height < MIN_TERMINAL_SIZE[1]:
             yield from _smallest(self._seen, width, height - 1, colours=colours)
-        elif width < NARROW or height < LOW:
+        elif width < STACKED_BELOW_CHARS or height < STACKED_BELOW_LINES:
             yield from _stacked(self._seen, width, height - 1, colours=colours)
         else:
             yield from _side_by_side(self._seen, width, height - 1, colours=colours)
 
 
-def _side_by_side(seen: Seen, width: int, height: int, *, colours: bool) -> RenderResult:
-    rows = 8 if height >= TALL - 1 else 5
-    calls = [*_calls(seen, width - 4, rows, colours=colours), Text(NOTE, "dim")]
+def _side_by_side(state: DemoState, width: int, height: int, *, colours: bool) -> RenderResult:
+    rows = 8 if height >= TALL_TERMINAL_LINES - 1 else 5
+    calls = [*_call_lines(state, width - 4, rows, colours=colours), Text(COST_NOTE, "dim")]
     inside = min(16, height - len(calls) - 4)
     grid = Table.grid(expand=True)
     grid.add_column(ratio=1)
-    grid.add_column(width=SIDE)
+    grid.add_column(width=SIDE_PANEL_CHARS)
     grid.add_row(
-        _framed(_title(seen), _talk(seen, width - SIDE - 4, inside), inside + 2),
-        _framed("context", _context(seen, SIDE - 4), inside + 2),
+        _framed(
+            _title(state),
+            _conversation_text(state, width - SIDE_PANEL_CHARS - 4, inside),
+            inside + 2,
+        ),
+        _framed("context", _context_panel(state, SIDE_PANEL_CHARS - 4), inside + 2),
     )
-    yield from (grid, _framed(CALLS, Group(*calls)))
+    yield from (grid, _framed(CALLS_TITLE, Group(*calls)))
 
 
-def _stacked(seen: Seen, width: int, height: int, *, colours: bool) -> RenderResult:
-    rows = 8 if height >= TALL - 1 else 5 if height > 20 else 4
-    calls = _calls(seen, width - 4, rows, colours=colours)
-    context = _context_brief(seen, width - 4)
+def _stacked(state: DemoState, width: int, height: int, *, colours: bool) -> RenderResult:
+    rows = 8 if height >= TALL_TERMINAL_LINES - 1 else 5 if height > 20 else 4
+    calls = _call_lines(state, width - 4, rows, colours=colours)
+    context = _context_lines(state, width - 4)
     inside = min(16, height - len(calls) - len(context) - 6)
-    yield _framed(_title(seen), _talk(seen, width - 4, inside), inside + 2)
+    yield _framed(_title(state), _conversation_text(state, width - 4, inside), inside + 2)
     yield _framed("context", Group(*context), len(context) + 2)
-    yield _framed(CALLS, Group(*calls))
+    yield _framed(CALLS_TITLE, Group(*calls))
 
 
-def _smallest(seen: Seen, width: int, height: int, *, colours: bool) -> RenderResult:
+def _smallest(state: DemoState, width: int, height: int, *, colours: bool) -> RenderResult:
     """The chart before all else; the conversation where there is room for a few lines of it."""
-    calls = _calls(seen, width - 4, max(2, min(5, height - 5)), colours=colours)
+    calls = _call_lines(state, width - 4, max(2, min(5, height - 5)), colours=colours)
     inside = min(16, height - len(calls) - 5)
     if inside > 1:
-        yield _framed(_title(seen), _talk(seen, width - 4, inside), inside + 2)
-    yield _framed(CALLS, Group(*calls))
-    yield _cut(Text(SMALL.format(*LEAST), "yellow"))
+        yield _framed(_title(state), _conversation_text(state, width - 4, inside), inside + 2)
+    yield _framed(CALLS_TITLE, Group(*calls))
+    yield _on_one_line(Text(TOO_SMALL_NOTE.format(*MIN_TERMINAL_SIZE), "yellow"))
 
 
-def _cut(text: Text) -> Text:
+def _on_one_line(text: Text) -> Text:
     """One line, whatever the width."""
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
@@ -112,23 +186,26 @@ def _framed(title: str, inside: RenderableType, height: int | None = None) -> Pa
     )
 
 
-def _title(seen: Seen) -> str:
-    if not seen.turn:
+def _title(state: DemoState) -> str:
+    if not state.turn:
         return "conversation · about to begin"
-    return f"conversation · turn {seen.turn} of {seen.turns}"
+    return f"conversation · turn {state.turn} of {state.turns}"
 
 
-def _talk(seen: Seen, width: int, height: int) -> Text:
+def _conversation_text(state: DemoState, width: int, height: int) -> Text:
     """The newest lines; the reply that is being written comes last."""
-    lines = [*seen.lines, *([Line(who="agent", text=seen.said)] if seen.said else [])]
+    lines = [
+        *state.lines,
+        *([DemoLine(kind="agent", text=state.partial_reply)] if state.partial_reply else []),
+    ]
     shown: list[Text] = []
     for line in lines[-height:]:
-        start, style = WHO[line.who]
-        if line.who not in ("call", "result"):
+        start, style = LINE_STYLES[line.kind]
+        if line.kind not in ("call", "result"):
             told = " / ".join(" ".join(row.split()) for row in line.text.splitlines())
             shown += _wrapped(start, told, style, width)
         else:
-            shown.append(Text(start + brief(line.text, width - len(start)), style))
+            shown.append(Text(start + shorten_to_line(line.text, width - len(start)), style))
     return Text("\n").join(shown[-height:])
 
 
@@ -142,81 +219,92 @@ def _wrapped(start: str, text: str, style: str, width: int) -> list[Text]:
     return [Text(one + row, style) for one, row in zip(before, rows, strict=True)]
 
 
-def _context(seen: Seen, width: int) -> RenderableType:
-    ledger = seen.ledger
+def _context_panel(state: DemoState, width: int) -> RenderableType:
+    ledger = state.report
     if ledger is None:
         return Text("starting the simulated provider …", "dim")
     rows = Table.grid(expand=True)
     rows.add_column(ratio=1)
     rows.add_column(justify="right")
-    for name, kind, colour in SECTIONS:
+    for name, kind, colour in CONTEXT_SECTIONS:
         tokens = ledger.tokens(kind)
         if tokens or kind != "summary":
             rows.add_row(Text.assemble(("■ ", colour), name), f"{tokens:,}")
     rows.add_row(Text.assemble(("■ ", "bright_black"), "Free"), f"{ledger.limit - ledger.used:,}")
     rows.add_row("", "")
-    for name, value, style in _figures(seen, ledger):
+    for name, value, style in _figures(state, ledger):
         rows.add_row(Text(name, "dim"), Text(value, style))
     return Group(_bar(ledger, width), rows)
 
 
-def _context_brief(seen: Seen, width: int) -> list[Text]:
+def _context_lines(state: DemoState, width: int) -> list[Text]:
     """The same in four lines."""
-    ledger = seen.ledger
+    ledger = state.report
     if ledger is None:
         return [Text("starting the simulated provider …", "dim"), *[Text()] * 3]
     parts = [
         Text.assemble(("■ ", colour), f"{name} {ledger.tokens(kind):,}")
-        for name, kind, colour in SECTIONS
+        for name, kind, colour in CONTEXT_SECTIONS
         if ledger.tokens(kind) or kind != "summary"
     ]
     figures = {
         name: Text.assemble((f"{name.removesuffix('*')}: ", "dim"), (value, style))
-        for name, value, style in _figures(seen, ledger)
+        for name, value, style in _figures(state, ledger)
     }
     first = ("hidden, recallable", "recalled by the agent")
     second = ("cost so far", "everything, computed*", "requests refused")
     below = [Text(" · ", "dim").join(figures[name] for name in names) for names in (first, second)]
-    return [_bar(ledger, width), *(_cut(line) for line in (Text("  ").join(parts), *below))]
+    return [_bar(ledger, width), *(_on_one_line(line) for line in (Text("  ").join(parts), *below))]
 
 
-def _bar(ledger: Ledger, width: int) -> Text:
-    used = f" {ledger.share:.0%}"
+def _bar(report: ContextReport, width: int) -> Text:
+    used = f" {report.share:.0%}"
     room = width - len(used)
     bar = Text()
     taken = 0
-    for _, kind, colour in SECTIONS:
-        cells = round(ledger.tokens(kind) / ledger.limit * room)
-        cells = min(room - taken, max(cells, 1 if ledger.tokens(kind) else 0))
+    for _, kind, colour in CONTEXT_SECTIONS:
+        cells = round(report.tokens(kind) / report.limit * room)
+        cells = min(room - taken, max(cells, 1 if report.tokens(kind) else 0))
         bar.append("█" * cells, colour)
         taken += cells
     bar.append("░" * (room - taken), "bright_black")
     return bar.append(used, "bold")
 
 
-def _figures(seen: Seen, ledger: Ledger) -> list[tuple[str, str, str]]:
-    hit = "–" if ledger.cache_hit is None else f"{ledger.cache_hit:.0%}"
+def _figures(state: DemoState, report: ContextReport) -> list[tuple[str, str, str]]:
+    hit = "–" if report.cache_hit is None else f"{report.cache_hit:.0%}"
     return [
-        ("policy", seen.policy, ""),
-        ("hidden, recallable", f"{seen.hiding:,} tokens", ""),
-        ("recalled by the agent", seen.recalled or "–", "bold yellow" if seen.recalled else ""),
+        ("policy", state.policy, ""),
+        ("hidden, recallable", f"{state.hidden_tokens:,} tokens", ""),
+        (
+            "recalled by the agent",
+            state.recalled_handle or "–",
+            "bold yellow" if state.recalled_handle else "",
+        ),
         ("read from the cache", hit, ""),
-        ("cost so far", f"${seen.cost:.3f}", "green"),
-        ("everything, computed*", f"${seen.whole_cost:.3f}", "red"),
-        ("requests refused", str(seen.refused), "green" if not seen.refused else "bold red"),
+        ("cost so far", f"${state.cost:.3f}", "green"),
+        ("everything, computed*", f"${state.full_cost:.3f}", "red"),
+        (
+            "requests refused",
+            str(state.refused_requests),
+            "green" if not state.refused_requests else "bold red",
+        ),
     ]
 
 
-def _calls(seen: Seen, width: int, rows: int, *, colours: bool) -> list[Text]:
-    drawn = chart(seen, width, rows, colours=colours)
-    return [_cut(line) for line in (*drawn, _last(seen.hidden[-1] if seen.hidden else None))]
+def _call_lines(state: DemoState, width: int, rows: int, *, colours: bool) -> list[Text]:
+    drawn = draw_call_chart(state, width, rows, colours=colours)
+    return [
+        _on_one_line(line)
+        for line in (*drawn, _newest_edit_line(state.edits[-1] if state.edits else None))
+    ]
 
 
-def _last(hidden: Hidden | None) -> Text:
+def _newest_edit_line(hidden: DemoEdit | None) -> Text:
     if hidden is None:
         return Text("nothing is hidden yet", "dim")
     return Text.assemble(
         ("hidden last: ", "dim"),
-        f"{hidden.what}, {hidden.how}, {hidden.tokens:,} tokens · ",
+        f"{hidden.subject}, {hidden.result_word}, {hidden.tokens:,} tokens · ",
         (f"recall {hidden.handle}", "bold"),
     )

@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.beside import FILE
+from trimtab.cli.default_store import DEFAULT_AGENT_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from trimtab.cli.doctor.finding import Finding
+    from trimtab.cli.doctor.findings import Finding
 
-WIDE = 18
+LABEL_WIDTH_CHARS = 18
 """Characters of what a line is about."""
-COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "skip": "bright_black"}
+STATE_COLOURS = {"ok": "green", "warn": "yellow", "bad": "red", "skip": "bright_black"}
 
 
-def doctor(
-    agent: Annotated[Path, typer.Option(help="The agent's file.")] = FILE,
+def doctor_command(
+    agent: Annotated[Path, typer.Option(help="The agent's file.")] = DEFAULT_AGENT_PATH,
     offline: Annotated[
         bool, typer.Option("--offline", help="Do not ask the provider anything.")
     ] = False,
@@ -36,58 +36,67 @@ def doctor(
     import sys
     from dataclasses import asdict
 
-    from trimtab.agent.secrets import ENVIRON
-    from trimtab.cli.words import shown_on
+    from trimtab.agent.environment import ENVIRON
+    from trimtab.cli.format import wrap_for_terminal
 
     folder = agent.resolve().parent
-    found = asyncio.run(_examined(agent, folder, ENVIRON, offline=offline, tell=not as_json))
+    found = asyncio.run(_run_checks(agent, folder, ENVIRON, offline=offline, tell=not as_json))
     works = all(finding.state != "bad" for finding in found)
     if as_json:
         typer.echo(json.dumps({"ok": works, "checks": [asdict(finding) for finding in found]}))
     else:
-        typer.echo(shown_on(sys.stdout, f"\n{_ending(found)}"))
+        typer.echo(wrap_for_terminal(sys.stdout, f"\n{_summarise_findings(found)}"))
     raise typer.Exit(0 if works else 1)
 
 
-async def _examined(
+async def _run_checks(
     file: Path, folder: Path, environ: Mapping[str, str], *, offline: bool, tell: bool
 ) -> list[Finding]:
-    from trimtab.cli.doctor.examine import examine
-    from trimtab.cli.doctor.secrets import hushed
+    from trimtab.cli.doctor.checks import run_agent_checks
+    from trimtab.cli.doctor.findings import redact_finding
 
     found: list[Finding] = []
-    async for finding in examine(file, folder, environ, offline=offline):
-        safe = hushed(finding, environ)
+    async for finding in run_agent_checks(file, folder, environ, offline=offline):
+        safe = redact_finding(finding, environ)
         found.append(safe)
         if tell:
-            _show(safe)
+            _print_finding(safe)
     return found
 
 
-def _show(finding: Finding) -> None:
+def _print_finding(finding: Finding) -> None:
     import sys
 
-    from trimtab.cli.doctor.finding import SIGNS
-    from trimtab.cli.words import plain, shown_on
+    from trimtab.cli.doctor.findings import STATE_SIGNS
+    from trimtab.cli.format import escape_control_characters, wrap_for_terminal
 
-    sign, below = SIGNS[finding.state], " " * (WIDE + 3)
-    told = shown_on(sys.stdout, f"{sign} {finding.about:<{WIDE}} {plain(finding.text)}", below)
-    coloured = typer.style(sign, fg=COLOURS[finding.state], bold=True)
+    sign, below = STATE_SIGNS[finding.state], " " * (LABEL_WIDTH_CHARS + 3)
+    told = wrap_for_terminal(
+        sys.stdout,
+        f"{sign} {finding.about:<{LABEL_WIDTH_CHARS}} {escape_control_characters(finding.text)}",
+        below,
+    )
+    coloured = typer.style(sign, fg=STATE_COLOURS[finding.state], bold=True)
     typer.echo(f"{coloured}{told.removeprefix(sign)}")
     if finding.next:
-        typer.echo(shown_on(sys.stdout, f"{below}→ {plain(finding.next)}", f"{below}  "))
+        typer.echo(
+            wrap_for_terminal(
+                sys.stdout, f"{below}→ {escape_control_characters(finding.next)}", f"{below}  "
+            )
+        )
 
 
-def _ending(found: list[Finding]) -> str:
-    from trimtab.cli.words import counted
+def _summarise_findings(found: list[Finding]) -> str:
+    from trimtab.cli.format import format_count
 
     wrong = sum(finding.state == "bad" for finding in found)
     doubtful = sum(finding.state == "warn" for finding in found)
     if wrong:
-        return f"{counted(wrong, 'thing')} to put right before `trimtab chat` works."
+        return f"{format_count(wrong, 'thing')} to put right before `trimtab chat` works."
     if doubtful:
         return (
-            f"It works; {counted(doubtful, 'line')} above may be worth a look. Next: trimtab chat"
+            f"It works; {format_count(doubtful, 'line')} above may be worth a look. Next: "
+            "trimtab chat"
         )
     if any(finding.state == "skip" for finding in found):
         return "All is well, as far as it was looked at. Next: trimtab chat"

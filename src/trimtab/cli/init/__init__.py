@@ -8,17 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.refusing import refused
+from trimtab.cli.errors import report_error
 
 if TYPE_CHECKING:
-    from trimtab.cli.init.choice import Choice
+    from trimtab.cli.init.model_choice import ModelChoice
 
 
-SHELL = "days_between, shell  (it asks you before a command runs that does more than read here)"
-NO_SHELL = "days_between  (no shell: take the # from its lines in agent.yaml to give it one)"
+TOOLS_WITH_SHELL_TEXT = (
+    "days_between, shell  (it asks you before a command runs that does more than read here)"
+)
+TOOLS_WITHOUT_SHELL_TEXT = (
+    "days_between  (no shell: take the # from its lines in agent.yaml to give it one)"
+)
 
 
-def init(
+def init_command(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Where; it is made where there is none.")
     ] = Path(),
@@ -38,38 +42,47 @@ def init(
 
     Files that are there stay as they are.
     """
-    from trimtab.cli.init.choice import chosen
-    from trimtab.cli.init.files import TEMPLATES, name_of, texts, write
+    from trimtab.cli.init.files import (
+        AGENT_FILE_PURPOSES,
+        build_agent_files,
+        derive_agent_name,
+        write_agent_files,
+    )
+    from trimtab.cli.init.model_choice import choose_model
 
     try:
-        choice = chosen(os.environ, model=model, provider=provider)
-        written, kept = write(folder, texts(name_of(folder), choice, with_shell=shell), force=force)
+        choice = choose_model(os.environ, model=model, provider=provider)
+        written, kept = write_agent_files(
+            folder,
+            build_agent_files(derive_agent_name(folder), choice, with_shell=shell),
+            force=force,
+        )
     except FileExistsError as error:
         why = f"{error.filename} is a file; name a folder, or move the file away"
-        raise refused(why) from error
+        raise report_error(why) from error
     except OSError as error:
         why = f"{error.filename or folder} cannot be written ({error.strerror or error})"
-        raise refused(f"{why}; name another folder, or see to its permissions") from error
+        raise report_error(f"{why}; name another folder, or see to its permissions") from error
     except ValueError as error:
-        raise refused(str(error)) from error
+        raise report_error(str(error)) from error
     for name in written:
-        typer.echo(f"wrote {folder / name}  ({TEMPLATES[name]})")
+        typer.echo(f"wrote {folder / name}  ({AGENT_FILE_PURPOSES[name]})")
     for name in kept:
         typer.echo(f"kept  {folder / name}  (it was there; --force writes over it)")
     if "agent.yaml" in written:
-        typer.echo(f"model {choice.model}" + (f"  ({choice.why})" if choice.why else ""))
-        typer.echo(f"tools {SHELL if shell else NO_SHELL}")
+        typer.echo(f"model {choice.model}" + (f"  ({choice.reason})" if choice.reason else ""))
+        typer.echo(f"tools {TOOLS_WITH_SHELL_TEXT if shell else TOOLS_WITHOUT_SHELL_TEXT}")
     else:
         if model or provider:
             typer.echo("the model in agent.yaml was not changed; edit it, or say --force")
         if shell:
             typer.echo("the tools in agent.yaml were not changed; add a shell, or say --force")
     typer.echo("\nNext:")
-    for line in _next(folder, choice if "agent.yaml" in written else None):
+    for line in _next_commands(folder, choice if "agent.yaml" in written else None):
         typer.echo(f"  {line}")
 
 
-def _next(folder: Path, choice: Choice | None) -> list[str]:
+def _next_commands(folder: Path, choice: ModelChoice | None) -> list[str]:
     from importlib.util import find_spec
     from shlex import quote
 
@@ -79,6 +92,10 @@ def _next(folder: Path, choice: Choice | None) -> list[str]:
         extras.append(choice.sdk)
     if extras:
         lines.append(f"pip install 'trimtab[{','.join(extras)}]'")
-    if choice is not None and choice.key is not None and not os.environ.get(choice.key):
-        lines.append(f"export {choice.key}=…   # your key")
+    if (
+        choice is not None
+        and choice.key_variable is not None
+        and not os.environ.get(choice.key_variable)
+    ):
+        lines.append(f"export {choice.key_variable}=…   # your key")
     return [*lines, "trimtab chat        # or `trimtab doctor`, which checks everything"]

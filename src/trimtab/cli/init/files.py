@@ -9,10 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from textwrap import indent
 
-from trimtab.agent.schema import schema_text
-from trimtab.cli.init.choice import Choice
+from trimtab.agent.config.schema import format_editor_schema
+from trimtab.cli.init.model_choice import ModelChoice
 
-TEMPLATES = {
+AGENT_FILE_PURPOSES = {
     "agent.yaml": "the agent: model, tools, memory",
     "system.md": "what it is told first",
     "tools.py": "a function that it may call",
@@ -20,30 +20,34 @@ TEMPLATES = {
     ".agent.schema.json": "by which editors complete agent.yaml",
 }
 """By file: what it is for, in the order in which they are told."""
-SCHEMA = ".agent.schema.json"
+SCHEMA_FILE_NAME = ".agent.schema.json"
 
 
-def texts(name: str, choice: Choice, *, with_shell: bool = False) -> dict[str, str]:
+def build_agent_files(
+    agent_name: str, choice: ModelChoice, *, with_shell: bool = False
+) -> dict[str, str]:
     """All files by name, as they are written; a shell is commented out unless it is asked for."""
-    made = {file: _template(file) for file in TEMPLATES if file != SCHEMA}
+    made = {file: _read_template(file) for file in AGENT_FILE_PURPOSES if file != SCHEMA_FILE_NAME}
     made["agent.yaml"] = made["agent.yaml"].format(
-        name=name,
-        model=_quoted(choice.model),
-        provider=_provider(choice),
-        shell=indent(_template("shell.yaml"), "  " if with_shell else "  # "),
+        name=agent_name,
+        model=_quoted_yaml(choice.model),
+        provider=_provider_lines(choice),
+        shell=indent(_read_template("shell.yaml"), "  " if with_shell else "  # "),
     )
-    return {**made, SCHEMA: schema_text()}
+    return {**made, SCHEMA_FILE_NAME: format_editor_schema()}
 
 
-def write(folder: Path, made: Mapping[str, str], *, force: bool) -> tuple[list[str], list[str]]:
+def write_agent_files(
+    folder: Path, file_texts: Mapping[str, str], *, force: bool
+) -> tuple[list[str], list[str]]:
     """Write what is not there yet; returns what was written, and what was left as it is."""
     folder.mkdir(parents=True, exist_ok=True)
     written: list[str] = []
     kept: list[str] = []
-    for name, text in made.items():
+    for name, text in file_texts.items():
         path = folder / name
         # The schema is ours: an old one would mislead.
-        if path.exists() and not force and name != SCHEMA:
+        if path.exists() and not force and name != SCHEMA_FILE_NAME:
             kept.append(name)
             continue
         path.write_text(text, encoding="utf-8")
@@ -51,32 +55,32 @@ def write(folder: Path, made: Mapping[str, str], *, force: bool) -> tuple[list[s
     return written, kept
 
 
-def name_of(folder: Path) -> str:
+def derive_agent_name(folder: Path) -> str:
     """The agent's name: its folder's, as far as it is one."""
     plain = re.sub(r"\W+", "-", folder.resolve().name.lower()).strip("-")
     return plain if plain[:1].isalpha() else "agent"
 
 
-def _template(name: str) -> str:
+def _read_template(name: str) -> str:
     place = files("trimtab.cli.init").joinpath(f"{name.lstrip('.')}.txt")
     return place.read_text(encoding="utf-8")
 
 
-def _provider(choice: Choice) -> str:
+def _provider_lines(choice: ModelChoice) -> str:
     lines = [f"  provider: {choice.provider}"] if choice.provider else []
-    if choice.key:
-        lines.append(f"  # api_key: ${{{choice.key}}} # never the key itself")
-    lines += ["  # max_output_tokens: 8192", f"  {_window(choice)}"]
+    if choice.key_variable:
+        lines.append(f"  # api_key: ${{{choice.key_variable}}} # never the key itself")
+    lines += ["  # max_output_tokens: 8192", f"  {_window_line(choice)}"]
     return "\n".join(lines) + "\n"
 
 
-def _window(choice: Choice) -> str:
+def _window_line(choice: ModelChoice) -> str:
     if choice.provider == "ollama":
         # It cuts what is longer, and says nothing.
         return "context_window: 4096 # as Ollama was started: OLLAMA_CONTEXT_LENGTH, 4096 if unset"
     return "# context_window: 128000 # where the catalog does not know the model"
 
 
-def _quoted(model: str) -> str:
+def _quoted_yaml(model: str) -> str:
     """`qwen3:8b` and the like need quotes."""
     return model if re.fullmatch(r"[A-Za-z][\w./-]*", model) else json.dumps(model)

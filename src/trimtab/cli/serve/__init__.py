@@ -8,17 +8,17 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.beside import FILE
+from trimtab.cli.default_store import DEFAULT_AGENT_PATH
 
 
-class Log(StrEnum):
+class LogFormat(StrEnum):
     """How log lines look."""
 
     text = "text"
     json = "json"
 
 
-def serve(  # noqa: PLR0917 - typer reads options from parameters
+def serve_command(  # noqa: PLR0917 - typer reads options from parameters
     files: Annotated[
         list[Path] | None,
         typer.Argument(metavar="[AGENT.YAML]...", help="The agents' files; one store for all."),
@@ -30,8 +30,8 @@ def serve(  # noqa: PLR0917 - typer reads options from parameters
         int | None,
         typer.Option(min=0, max=65_535, help="The port; 0 takes a free one. `serve.port`."),
     ] = None,
-    log: Annotated[Log, typer.Option(help="Log lines for people, or JSON for programs.")] = (
-        Log.text
+    log: Annotated[LogFormat, typer.Option(help="Log lines for people, or JSON for programs.")] = (
+        LogFormat.text
     ),
     no_http: Annotated[bool, typer.Option("--no-http", help="Offer no HTTP.")] = False,
     no_turns: Annotated[
@@ -56,16 +56,16 @@ def serve(  # noqa: PLR0917 - typer reads options from parameters
     with --workers-only or --no-turns where they should differ.
     """
     # Whoever only asks for help does not wait for all of this.
-    from trimtab.cli.serve.running import Wanted, start
+    from trimtab.cli.serve.server_process import ServeArguments, run_server
 
-    wanted = Wanted(
-        files=tuple(files or [FILE]),
+    wanted = ServeArguments(
+        agent_files=tuple(files or [DEFAULT_AGENT_PATH]),
         host=host,
         port=port,
-        json_logs=log is Log.json,
-        http=not (no_http or workers_only),
-        turns=not no_turns,
-        doors=not workers_only,
+        json_logs=log is LogFormat.json,
+        serve_http=not (no_http or workers_only),
+        run_turns=not no_turns,
+        run_channels=not workers_only,
         metrics_port=metrics_port,
     )
-    raise typer.Exit(start(wanted))
+    raise typer.Exit(run_server(wanted))

@@ -5,57 +5,61 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from trimtab.agent.permissions import rules_of
-from trimtab.agent.reading import note_on_masks
-from trimtab.cli.serve.crew import Crew
-from trimtab.cli.serve.doors import EVERYBODY
-from trimtab.cli.words import counted, listed, plain
-from trimtab.gateways.http.keys import KeyFile
-from trimtab.worker.door import Door
+from trimtab.agent.config.loader import build_mask_settings_warning
+from trimtab.agent.tools.permissions.rules import build_permission_rules
+from trimtab.cli.format import escape_control_characters, format_count, join_names
+from trimtab.cli.serve.agents import AgentSet
+from trimtab.cli.serve.channels import ALL_AGENTS
+from trimtab.server.channels.base import Channel
+from trimtab.server.channels.http.api_keys import ApiKeyFile
 
 
-def banner(
-    crew: Crew,
+def render_startup_banner(
+    agent_set: AgentSet,
     *,
     url: str | None,
-    keys: KeyFile | None,
-    doors: Sequence[tuple[str, Door]],
-    turns: bool,
-    waiting: int,
-    metrics: str | None = None,
+    keys: ApiKeyFile | None,
+    channels: Sequence[tuple[str, Channel]],
+    runs_turns: bool,
+    resumed_sessions: int,
+    metrics_url: str | None = None,
 ) -> str:
     """Where it is, who answers, what is open, and what to try."""
-    rows = [("agents", _agents(crew)), ("store", _store(crew))]
+    rows = [("agents", _agents(agent_set)), ("store", _store(agent_set))]
     if url is not None:
         rows.insert(0, ("HTTP", f"{url}   (described at {url}/openapi.json)"))
-        rows.append(("keys", _keys(crew, keys)))
-    if metrics is not None:
-        rows.append(("metrics", metrics))
-    if doors:
-        rows.append(("doors", _doors(doors)))
-    at_once = crew.serve.at_once
-    rows.append(("turns", f"{at_once} at once" if turns else "none here; other processes answer"))
-    if turns and (told := refused(crew)):
+        rows.append(("keys", _keys(agent_set, keys)))
+    if metrics_url is not None:
+        rows.append(("metrics", metrics_url))
+    if channels:
+        rows.append(("doors", _channels(channels)))
+    at_once = agent_set.serve_config.at_once
+    rows.append(
+        ("turns", f"{at_once} at once" if runs_turns else "none here; other processes answer")
+    )
+    if runs_turns and (told := list_tools_needing_approval(agent_set)):
         rows.append(("refused", f"{'; '.join(told)}: nobody can be asked here"))
-    if turns:
-        rows += [("note", told) for told in notes(crew)]
-    if waiting:
-        rows.append(("left over", f"{counted(waiting, 'session')} go on where they were"))
+    if runs_turns:
+        rows += [("note", told) for told in list_config_notes(agent_set)]
+    if resumed_sessions:
+        rows.append(
+            ("left over", f"{format_count(resumed_sessions, 'session')} go on where they were")
+        )
     wide = max(len(name) for name, _ in rows) + 2
     lines = ["Trimtab is serving. Ctrl-C stops it; running turns are finished first.", ""]
     lines += [f"  {name:<{wide}}{told}" for name, told in rows]
     if url is not None:
-        lines += ["", "Try:", *_example(crew, url, keys)]
-    return plain("\n".join(lines))
+        lines += ["", "Try:", *_example(agent_set, url, keys)]
+    return escape_control_characters("\n".join(lines))
 
 
-def refused(crew: Crew) -> list[str]:
+def list_tools_needing_approval(agent_set: AgentSet) -> list[str]:
     """Tools that ask before they run, and which of their calls are refused for it."""
     found: list[str] = []
-    for name, member in crew.members.items():
-        whose = f" of {name}" if len(crew.members) > 1 else ""
+    for name, member in agent_set.members.items():
+        whose = f" of {name}" if len(agent_set.members) > 1 else ""
         for tool, spec in member.spec.tools.items():
-            rules = rules_of(spec)
+            rules = build_permission_rules(spec)
             if rules.default == "ask":
                 found.append(f"{tool}{whose}, unless its `allow` matches")
             elif rules.ask:
@@ -63,45 +67,59 @@ def refused(crew: Crew) -> list[str]:
     return found
 
 
-def notes(crew: Crew) -> list[str]:
+def list_config_notes(agent_set: AgentSet) -> list[str]:
     """What an operator may have meant otherwise."""
-    found = [(name, note_on_masks(member.spec)) for name, member in crew.members.items()]
+    found = [
+        (name, build_mask_settings_warning(member.spec))
+        for name, member in agent_set.members.items()
+    ]
     return [f"{name}: {note}" for name, note in found if note]
 
 
-def _agents(crew: Crew) -> str:
-    told = [f"{name} ({member.spec.model.name})" for name, member in crew.members.items()]
+def _agents(agent_set: AgentSet) -> str:
+    told = [f"{name} ({member.spec.model.name})" for name, member in agent_set.members.items()]
     return ", ".join(told)
 
 
-def _store(crew: Crew) -> str:
+def _store(agent_set: AgentSet) -> str:
     # A database's address may hold a password.
-    return "PostgreSQL, shared with other processes" if crew.database else crew.place
+    return (
+        "PostgreSQL, shared with other processes"
+        if agent_set.uses_database
+        else agent_set.store_location
+    )
 
 
-def _keys(crew: Crew, keys: KeyFile | None) -> str:
+def _keys(agent_set: AgentSet, keys: ApiKeyFile | None) -> str:
     if keys is None:
         return "none: only this machine may ask; `trimtab keys create NAME` makes one for others"
-    known = keys.keys()
+    known = keys.current_keys()
     if not known:
-        return f"no key in {crew.keys} yet: trimtab keys create NAME --file {crew.keys}"
+        return (
+            f"no key in {agent_set.key_file} yet: trimtab keys create NAME --file "
+            f"{agent_set.key_file}"
+        )
     tenants = {key.tenant for key in known if not key.metrics}
     opening = sum(not key.metrics for key in known)
-    told = [f"{counted(opening, 'key')} of {counted(len(tenants), 'tenant')}"] if opening else []
+    told = (
+        [f"{format_count(opening, 'key')} of {format_count(len(tenants), 'tenant')}"]
+        if opening
+        else []
+    )
     if figures := len(known) - opening:
         told.append(f"{figures} for metrics alone")
-    return f"{' and '.join(told)} in {crew.keys}"
+    return f"{' and '.join(told)} in {agent_set.key_file}"
 
 
-def _doors(doors: Sequence[tuple[str, Door]]) -> str:
+def _channels(channels: Sequence[tuple[str, Channel]]) -> str:
     told = [
-        "the clock" if agent == EVERYBODY else f"{door.name} ({agent})" for agent, door in doors
+        "the clock" if agent == ALL_AGENTS else f"{door.name} ({agent})" for agent, door in channels
     ]
-    return listed(told)
+    return join_names(told)
 
 
-def _example(crew: Crew, url: str, keys: KeyFile | None) -> list[str]:
-    agent = next(iter(crew.members))
+def _example(agent_set: AgentSet, url: str, keys: ApiKeyFile | None) -> list[str]:
+    agent = next(iter(agent_set.members))
     where = shlex.quote(f"{url}/v1/agents/{agent}/sessions/first/messages")
     lines = [f"  curl -N {where} \\", "    -H 'Accept: text/event-stream' \\"]
     if keys is not None:

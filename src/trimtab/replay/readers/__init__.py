@@ -10,59 +10,71 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.readers import claude_code, codex, own, records
-from trimtab.replay.readers.lines import Line, Unreadable, lines_of, whole
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.readers import claude_code, codex, conversation_records, trimtab_logs
+from trimtab.replay.readers.json_files import (
+    JsonLine,
+    UnreadableRecording,
+    iter_json_lines,
+    load_json_document,
+)
 
-__all__ = ["ENDINGS", "KINDS", "Unreadable", "read"]
+__all__ = ["RECORDING_FORMATS_TEXT", "RECORDING_SUFFIXES", "UnreadableRecording", "read_recordings"]
 
-ENDINGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+RECORDING_SUFFIXES = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 """Of the files of a directory that are looked into."""
-KINDS = (
+RECORDING_FORMATS_TEXT = (
     "a trimtab log or export, conversations with `messages`, OpenAI or Anthropic messages as a "
     "list or one a line, a Claude Code transcript or a Codex rollout"
 )
 """What a file may hold."""
-_Reader = Callable[[Path, Iterator[Line]], Iterator[Conversation]]
-_FORMATS: tuple[tuple[Callable[[Line], bool], _Reader], ...] = (
-    (own.fits, own.read),
-    (records.fits, records.read),
-    (codex.fits, codex.read),
-    (claude_code.fits, claude_code.read),
-    (records.is_message, records.read_messages),
+_Reader = Callable[[Path, Iterator[JsonLine]], Iterator[RecordedConversation]]
+_FORMATS: tuple[tuple[Callable[[JsonLine], bool], _Reader], ...] = (
+    (trimtab_logs.is_trimtab_log_line, trimtab_logs.read_trimtab_log),
+    (
+        conversation_records.is_conversation_record_line,
+        conversation_records.read_conversation_records,
+    ),
+    (codex.is_codex_line, codex.read_codex_rollout),
+    (claude_code.is_claude_code_line, claude_code.read_claude_code_transcript),
+    (conversation_records.is_message_line, conversation_records.read_message_lines),
 )
 
 
-def read(path: Path, skipped: Callable[[Unreadable], None] | None = None) -> Iterator[Conversation]:
+def read_recordings(
+    path: Path, on_skipped: Callable[[UnreadableRecording], None] | None = None
+) -> Iterator[RecordedConversation]:
     """The conversations of a file, or of all files below a directory.
 
     Raises Unreadable with the file, the line and what was expected. In a directory, files that are
     none of the formats are told to `skipped` and passed over, where it is given.
     """
     if not path.is_dir():
-        yield from _file(path)
+        yield from _read_recording_file(path)
         return
     for inner in sorted(path.rglob("*")):
-        if inner.name.endswith(ENDINGS) and inner.is_file():
+        if inner.name.endswith(RECORDING_SUFFIXES) and inner.is_file():
             try:
-                yield from _file(inner)
-            except Unreadable as error:
-                if skipped is None:
+                yield from _read_recording_file(inner)
+            except UnreadableRecording as error:
+                if on_skipped is None:
                     raise
-                skipped(error)
+                on_skipped(error)
 
 
-def _file(path: Path) -> Iterator[Conversation]:
-    document = whole(path)
+def _read_recording_file(path: Path) -> Iterator[RecordedConversation]:
+    document = load_json_document(path)
     if document is not None:
-        yield from records.read_document(path, document)
+        yield from conversation_records.read_json_document(path, document)
         return
-    lines = lines_of(path)
-    seen: list[Line] = []
+    lines = iter_json_lines(path)
+    seen: list[JsonLine] = []
     for line in lines:
         seen.append(line)
         for fits, reader in _FORMATS:
             if fits(line):
                 yield from reader(path, chain(seen, lines))
                 return
-    raise Unreadable(path, seen[0].number if seen else 1, f"expected {KINDS}")
+    raise UnreadableRecording(
+        path, seen[0].number if seen else 1, f"expected {RECORDING_FORMATS_TEXT}"
+    )

@@ -10,38 +10,45 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from trimtab.core.event import Usage
-from trimtab.core.message import Message
-from trimtab.dialects import dialect
-from trimtab.dialects.openai_responses_items import side
-from trimtab.dialects.shapes import as_dict
-from trimtab.replay.conversation import Conversation
-from trimtab.replay.readers.claude_code import times_of
-from trimtab.replay.readers.lines import Line, Unreadable, name_of, seconds, usage_of, why
+from trimtab.dialects import get_dialect
+from trimtab.dialects.json_values import dict_or_none
+from trimtab.dialects.openai_responses.items import find_item_role
+from trimtab.log.event import Usage
+from trimtab.log.message import Message
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.readers.claude_code import make_times_monotonic
+from trimtab.replay.readers.json_files import (
+    JsonLine,
+    UnreadableRecording,
+    derive_conversation_id,
+    format_value_error,
+    parse_iso_timestamp,
+    parse_recorded_usage,
+)
 
-_LEFT_OUT = ("reasoning", "ghost_snapshot", "compaction")
+_SKIPPED_ITEM_TYPES = ("reasoning", "ghost_snapshot", "compaction")
 
 
-def fits(line: Line) -> bool:
+def is_codex_line(line: JsonLine) -> bool:
     return isinstance(line.data.get("payload"), dict) and "type" in line.data
 
 
-def read(path: Path, lines: Iterator[Line]) -> Iterator[Conversation]:
+def read_codex_rollout(path: Path, lines: Iterator[JsonLine]) -> Iterator[RecordedConversation]:
     groups: list[tuple[list[dict[str, Any]], float | None]] = []
     usage: dict[int, Usage] = {}
     meta: dict[str, Any] = {}
     for line in lines:
-        payload = as_dict(line.data.get("payload")) or {}
+        payload = dict_or_none(line.data.get("payload")) or {}
         match line.data.get("type"):
             case "compacted":
                 break
             case "session_meta":
                 meta = meta or payload
-            case "response_item" if payload.get("type") not in _LEFT_OUT:
-                _take(groups, payload, seconds(line.data.get("timestamp")))
+            case "response_item" if payload.get("type") not in _SKIPPED_ITEM_TYPES:
+                _add_item(groups, payload, parse_iso_timestamp(line.data.get("timestamp")))
             case "event_msg" if payload.get("type") == "token_count":
-                last = (as_dict(payload.get("info")) or {}).get("last_token_usage")
-                if (told := usage_of(last)) is not None and groups:
+                last = (dict_or_none(payload.get("info")) or {}).get("last_token_usage")
+                if (told := parse_recorded_usage(last)) is not None and groups:
                     usage[len(groups) - 1] = told
             case _:
                 pass
@@ -49,13 +56,13 @@ def read(path: Path, lines: Iterator[Line]) -> Iterator[Conversation]:
         yield _conversation(path, groups, usage, meta)
 
 
-def _take(
+def _add_item(
     groups: list[tuple[list[dict[str, Any]], float | None]],
     item: dict[str, Any],
     at: float | None,
 ) -> None:
     """The items of one reply stand together, as the dialect reads them."""
-    if groups and side(item) == "assistant" == side(groups[-1][0][0]):
+    if groups and find_item_role(item) == "assistant" == find_item_role(groups[-1][0][0]):
         groups[-1][0].append(item)
     else:
         groups.append(([item], at))
@@ -66,24 +73,28 @@ def _conversation(
     groups: list[tuple[list[dict[str, Any]], float | None]],
     usage: dict[int, Usage],
     meta: dict[str, Any],
-) -> Conversation:
-    responses = dialect("openai_responses")
+) -> RecordedConversation:
+    responses = get_dialect("openai_responses")
     try:
-        messages = [responses.read_history(items)[0] for items, _ in groups]
+        messages = [responses.parse_history(items)[0] for items, _ in groups]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Unreadable(path, 1, f"expected Responses items{why(error)}") from error
+        raise UnreadableRecording(
+            path, 1, f"expected Responses items{format_value_error(error)}"
+        ) from error
     start = next((i for i, m in enumerate(messages) if m.role != "system"), len(messages))
-    return Conversation(
-        id=str(meta.get("id") or name_of(path)),
+    return RecordedConversation(
+        id=str(meta.get("id") or derive_conversation_id(path)),
         source=str(path),
         messages=tuple(messages[start:]),
         system=(*_instructions(meta), *messages[:start]),
-        times=times_of([at for _, at in groups[start:]]),
-        usage=_replies(usage, messages, start) or None,
+        times=make_times_monotonic([at for _, at in groups[start:]]),
+        usage=_assign_usage_to_replies(usage, messages, start) or None,
     )
 
 
-def _replies(usage: dict[int, Usage], messages: list[Message], start: int) -> dict[int, Usage]:
+def _assign_usage_to_replies(
+    usage: dict[int, Usage], messages: list[Message], start: int
+) -> dict[int, Usage]:
     """Usage is told after the results of a reply's calls may have come: it is the reply's."""
     found: dict[int, Usage] = {}
     for index, told in usage.items():
@@ -94,6 +105,10 @@ def _replies(usage: dict[int, Usage], messages: list[Message], start: int) -> di
 
 
 def _instructions(meta: dict[str, Any]) -> tuple[Message, ...]:
-    base = as_dict(meta.get("base_instructions")) or {}
+    base = dict_or_none(meta.get("base_instructions")) or {}
     text = base.get("text") or meta.get("instructions")
-    return dialect("openai_responses").read_system(text) if isinstance(text, str) and text else ()
+    return (
+        get_dialect("openai_responses").parse_system_prompt(text)
+        if isinstance(text, str) and text
+        else ()
+    )

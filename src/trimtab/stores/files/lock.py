@@ -6,23 +6,23 @@ import fcntl
 import os
 from pathlib import Path
 
-from trimtab.stores.errors import SessionBusy
-from trimtab.stores.files.disk import open_file, write_at, writing
+from trimtab.errors import SessionBusy
+from trimtab.stores.files.disk import open_private_file, translate_write_errors, write_all_at
 
-LOCK = "lock"
+LOCK_FILE = "lock"
 
 
-class Lock:
+class FolderLock:
     """Held from construction until `release`. The file names its holder and is never removed."""
 
-    def __init__(self, folder: Path, session: str) -> None:
-        path = folder / LOCK
-        with writing(path):
-            self._fd = _locked(path, session)
+    def __init__(self, folder: Path, owner_name: str) -> None:
+        path = folder / LOCK_FILE
+        with translate_write_errors(path):
+            self._fd = _open_locked(path, owner_name)
         try:
-            with writing(path):
+            with translate_write_errors(path):
                 os.ftruncate(self._fd, 0)
-                write_at(self._fd, 0, f"{os.getpid()}\n".encode())
+                write_all_at(self._fd, 0, f"{os.getpid()}\n".encode())
         except BaseException:
             self.release()
             raise
@@ -31,10 +31,10 @@ class Lock:
         os.close(self._fd)
 
 
-def held_by(folder: Path) -> str | None:
+def find_lock_holder(folder: Path) -> str | None:
     """The process that writes to a session, as a number; None where none does. Takes nothing."""
     try:
-        fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -46,18 +46,19 @@ def held_by(folder: Path) -> str | None:
     return None
 
 
-def _locked(path: Path, session: str) -> int:
+def _open_locked(path: Path, owner_name: str) -> int:
     while True:
-        fd = open_file(path, os.O_RDWR | os.O_CREAT)
+        fd = open_private_file(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(fd, path):
+            if _is_still_at_path(fd, path):
                 return fd
         except BlockingIOError:
             holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             os.close(fd)
             raise SessionBusy(
-                f"session {session!r} is written to by process {holder or 'unknown'}, which holds "
+                f"session {owner_name!r} is written to by process {holder or 'unknown'}, which "
+                "holds "
                 f"{path}; one process at a time may: end that one, or let it release the session"
             ) from None
         except BaseException:
@@ -66,7 +67,7 @@ def _locked(path: Path, session: str) -> int:
         os.close(fd)
 
 
-def _is_at(fd: int, path: Path) -> bool:
+def _is_still_at_path(fd: int, path: Path) -> bool:
     """Whether it is still that file: the session may have been deleted in between."""
     try:
         there = path.stat()

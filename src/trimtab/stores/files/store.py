@@ -31,40 +31,49 @@ from typing import TypeVar
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from trimtab.core.event import Event
-from trimtab.core.search import asked
-from trimtab.core.snapshot import Snapshot
-from trimtab.stores.errors import Damaged, NoSession, PositionTaken, StoreError
+from trimtab.errors import LogDamaged, PositionTaken, SessionNotFound, StoreError
+from trimtab.log.event import Event
+from trimtab.recall.search_ranking import split_query_words
+from trimtab.stores.base import WHOLE_LOG, PositionSpan, StoredSession
 from trimtab.stores.files.disk import (
-    close_folder,
-    folder_name,
-    make_folder,
-    reading,
-    session_id,
-    sync_folder,
-    writing,
+    folder_name_to_session,
+    fsync_folder,
+    make_private_folder,
+    restrict_folder_to_owner,
+    session_to_folder_name,
+    translate_read_errors,
+    translate_write_errors,
 )
-from trimtab.stores.files.keys import find_key, keyed_upto, keys_in
-from trimtab.stores.files.lock import LOCK, Lock, held_by
-from trimtab.stores.files.log import LOG, LogView
-from trimtab.stores.files.reading import Found, parent_of, read_some, stored
-from trimtab.stores.files.rewrite import MARKER
-from trimtab.stores.files.snapshots import find_snapshot
-from trimtab.stores.files.writer import FORKS, Writer
-from trimtab.stores.store import WHOLE, Span, Stored
+from trimtab.stores.files.key_index import (
+    find_indexed_key_position,
+    read_last_indexed_position,
+    scan_log_for_keys,
+)
+from trimtab.stores.files.lock import LOCK_FILE, FolderLock, find_lock_holder
+from trimtab.stores.files.log_file import LOG_FILE, LogView
+from trimtab.stores.files.log_reader import (
+    LogSearch,
+    find_parent_session,
+    read_event_chunk,
+    read_stored_session,
+)
+from trimtab.stores.files.log_rewrite import SWEEP_MARKER_FILE
+from trimtab.stores.files.session_writer import FORKS_FOLDER, SessionWriter
+from trimtab.stores.files.snapshots import find_newest_snapshot
+from trimtab.window.checkpoint import Snapshot
 
 T = TypeVar("T")
 
-_DELETED = ".deleted"
+_DELETED_FOLDER = ".deleted"
 """Where sessions go to be removed; no session's folder begins with a dot."""
-_OURS = (_DELETED, ".mail", ".schedules")
+_RESERVED_FOLDERS = (_DELETED_FOLDER, ".mail", ".schedules")
 """What may stand beside the sessions."""
 
-log = logging.getLogger(__name__)
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, weakref_slot=True)
-class _Gate:
+class _SessionGate:
     """Who may write to a session next, in this process."""
 
     queue: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -80,8 +89,8 @@ class FileStore:
     def __init__(self, root: Path | str, *, fsync: bool = True) -> None:
         self._root = Path(root)
         self._fsync = fsync
-        self._gates: WeakValueDictionary[str, _Gate] = WeakValueDictionary()
-        self._writers: dict[str, tuple[_Gate, Writer]] = {}
+        self._gates: WeakValueDictionary[str, _SessionGate] = WeakValueDictionary()
+        self._writers: dict[str, tuple[_SessionGate, SessionWriter]] = {}
         self._closed = False
         """Whether the folder was looked at, and closed to others where that is ours to do."""
 
@@ -90,12 +99,12 @@ class FileStore:
         """The folder that all sessions are in."""
         return self._root
 
-    async def epoch(self, session: str) -> int:
+    async def latest_epoch(self, session: str) -> int:
         """The newest claimed turn's; 0 where none was."""
         held = self._writers.get(session)
         if held is not None:
             return held[1].epoch
-        with contextlib.suppress(NoSession):
+        with contextlib.suppress(SessionNotFound):
             return await self._look(session, lambda view: view.last.epoch)
         return 0
 
@@ -113,7 +122,9 @@ class FileStore:
 
         await self._in_turn(session, step)
 
-    async def events(self, session: str, spans: Sequence[Span] = WHOLE) -> AsyncIterator[Event]:
+    async def events(
+        self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
+    ) -> AsyncIterator[Event]:
         rest = list(spans)
         while True:
             found, rest = await self._look(session, self._reader(session, rest))
@@ -123,16 +134,16 @@ class FileStore:
                 return
 
     def _reader(
-        self, session: str, spans: Sequence[Span]
-    ) -> Callable[[LogView], tuple[list[Event], list[Span]]]:
+        self, session: str, spans: Sequence[PositionSpan]
+    ) -> Callable[[LogView], tuple[list[Event], list[PositionSpan]]]:
         upto = self._upto(session)
-        return lambda view: read_some(view, spans, upto)
+        return lambda view: read_event_chunk(view, spans, upto)
 
     async def position(self, session: str) -> int:
         upto = self._upto(session)
         if upto is not None:
             return upto
-        with contextlib.suppress(NoSession):
+        with contextlib.suppress(SessionNotFound):
             return await self._look(session, lambda view: view.last.seq)
         return 0
 
@@ -144,8 +155,8 @@ class FileStore:
 
     def _snapshot(self, session: str, upto: int) -> Snapshot | None:
         folder = self._folder(session)
-        with reading(folder):
-            return find_snapshot(folder, upto)
+        with translate_read_errors(folder):
+            return find_newest_snapshot(folder, upto)
 
     async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
         await self._in_turn(session, lambda: self._known_writer(session).checkpoint(snapshot))
@@ -153,20 +164,24 @@ class FileStore:
     async def find_key(self, session: str, key: str) -> int | None:
         def find(view: LogView) -> int | None:
             held = self._writers.get(session)
-            fresh = held[1].keys if held else keys_in(view, keyed_upto(view.folder) + 1)
-            return fresh[key] if key in fresh else find_key(view, key)
+            fresh = (
+                held[1].keys
+                if held
+                else scan_log_for_keys(view, read_last_indexed_position(view.folder) + 1)
+            )
+            return fresh[key] if key in fresh else find_indexed_key_position(view, key)
 
-        with contextlib.suppress(NoSession):
+        with contextlib.suppress(SessionNotFound):
             return await self._look(session, find)
         return None
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
-        found = Found(words=asked(query), limit=limit)
-        with contextlib.suppress(NoSession):
+        found = LogSearch(words=split_query_words(query), limit=limit)
+        with contextlib.suppress(SessionNotFound):
             # In pieces: whoever gives up waiting does not leave a thread that reads on.
-            while found.words and not found.whole:
-                await self._look(session, found.search_some)
-        return found.best()
+            while found.words and not found.is_complete:
+                await self._look(session, found.search_next_chunk)
+        return found.best_positions()
 
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
@@ -180,7 +195,7 @@ class FileStore:
     async def forks(self, session: str) -> list[str]:
         return await asyncio.to_thread(self._forks, session)
 
-    async def sessions(self, *, after: str = "", limit: int = 100) -> list[Stored]:
+    async def sessions(self, *, after: str = "", limit: int = 100) -> list[StoredSession]:
         return await asyncio.to_thread(self._sessions, after, limit)
 
     async def recover(self) -> None:
@@ -190,37 +205,39 @@ class FileStore:
         await asyncio.to_thread(self._recover)
 
     def _recover(self) -> None:
-        with writing(self._root):
+        with translate_write_errors(self._root):
             self._close_root()
             self._empty_deleted()
             names = [path.name for path in self._root.iterdir()]
         for name in names:
-            if not name.startswith(".") and (self._root / name / LOG).exists():
+            if not name.startswith(".") and (self._root / name / LOG_FILE).exists():
                 try:
                     self._recover_one(name)
                 except StoreError as error:
-                    log.warning("session %s is left as it is: %s", session_id(name), error)
+                    _logger.warning(
+                        "session %s is left as it is: %s", folder_name_to_session(name), error
+                    )
 
     def _recover_one(self, name: str) -> None:
-        if (self._root / name / MARKER).exists():
-            Writer(self._root, session_id(name), fsync=self._fsync).close()
+        if (self._root / name / SWEEP_MARKER_FILE).exists():
+            SessionWriter(self._root, folder_name_to_session(name), fsync=self._fsync).close()
         else:
-            with writing(self._root / name):
-                close_folder(self._root / name)
+            with translate_write_errors(self._root / name):
+                restrict_folder_to_owner(self._root / name)
 
     def _close_root(self) -> None:
         """Not where somebody else's things are in it: who may see those is not ours to say."""
         if self._closed:
             return
-        if not self._root.exists() or all(map(_is_ours, self._root.iterdir())):
-            make_folder(self._root)
+        if not self._root.exists() or all(map(_is_store_folder, self._root.iterdir())):
+            make_private_folder(self._root)
         self._closed = True
 
     async def held_by(self, session: str) -> str | None:
         """Another process that writes to the session, and would be in the way; None for none."""
         if session in self._writers:
             return None
-        return await asyncio.to_thread(held_by, self._folder(session))
+        return await asyncio.to_thread(find_lock_holder, self._folder(session))
 
     async def release(self, session: str) -> None:
         await self._in_turn(session, lambda: self._release(session))
@@ -230,10 +247,10 @@ class FileStore:
             await self.release(session)
 
     def _folder(self, session: str) -> Path:
-        return self._root / folder_name(session)
+        return self._root / session_to_folder_name(session)
 
     def _log(self, session: str) -> Path:
-        return self._folder(session) / LOG
+        return self._folder(session) / LOG_FILE
 
     def _upto(self, session: str) -> int | None:
         """The last acknowledged position, where this process writes: the log may be ahead."""
@@ -242,7 +259,7 @@ class FileStore:
 
     async def _in_turn(self, session: str, step: Callable[[], T]) -> T:
         """Run a step that writes, one at a time for each session."""
-        gate = self._gates.setdefault(session, _Gate())
+        gate = self._gates.setdefault(session, _SessionGate())
 
         def work() -> T:
             with gate.working:
@@ -251,22 +268,22 @@ class FileStore:
         async with gate.queue:
             return await asyncio.to_thread(work)
 
-    def _writer(self, session: str) -> Writer:
+    def _writer(self, session: str) -> SessionWriter:
         if session not in self._writers:
-            with writing(self._root):
+            with translate_write_errors(self._root):
                 self._close_root()
-            writer = Writer(self._root, session, fsync=self._fsync)
+            writer = SessionWriter(self._root, session, fsync=self._fsync)
             self._empty_deleted()
             # The gate lives as long as its writer: two gates for one session would be none.
             self._writers[session] = (self._gates[session], writer)
         return self._writers[session][1]
 
-    def _known_writer(self, session: str) -> Writer:
+    def _known_writer(self, session: str) -> SessionWriter:
         if not self._log(session).exists():
-            raise NoSession(session)
+            raise SessionNotFound(session)
         writer = self._writer(session)
         if not writer.position:
-            raise NoSession(session)
+            raise SessionNotFound(session)
         return writer
 
     def _release(self, session: str) -> None:
@@ -276,16 +293,16 @@ class FileStore:
 
     def _delete(self, session: str) -> None:
         if not self._log(session).exists():
-            raise NoSession(session)
-        lock = None if session in self._writers else Lock(self._folder(session), session)
+            raise SessionNotFound(session)
+        lock = None if session in self._writers else FolderLock(self._folder(session), session)
         try:
-            with writing(self._root):
+            with translate_write_errors(self._root):
                 self._forget(session)
-                make_folder(self._root / _DELETED)
-                gone = self._root / _DELETED / uuid4().hex
+                make_private_folder(self._root / _DELETED_FOLDER)
+                gone = self._root / _DELETED_FOLDER / uuid4().hex
                 self._folder(session).rename(gone)
                 if self._fsync:
-                    sync_folder(self._root)
+                    fsync_folder(self._root)
                 self._empty_deleted()
                 if gone.exists():
                     # Once more, to hear why it cannot be removed.
@@ -297,41 +314,41 @@ class FileStore:
 
     def _empty_deleted(self) -> None:
         """Remove what deletions have put aside, also those that a crash cut short."""
-        deleted = self._root / _DELETED
+        deleted = self._root / _DELETED_FOLDER
         for folder in deleted.iterdir() if deleted.is_dir() else ():
             shutil.rmtree(folder, ignore_errors=True)
 
     def _forget(self, session: str) -> None:
         """Take the session out of its parent's forks; a damaged one is deleted all the same."""
-        with contextlib.suppress(Damaged), LogView(self._folder(session)) as view:
-            parent = parent_of(view)
+        with contextlib.suppress(LogDamaged), LogView(self._folder(session)) as view:
+            parent = find_parent_session(view)
             if parent:
-                forks = self._folder(parent) / FORKS
-                (forks / folder_name(session)).unlink(missing_ok=True)
+                forks = self._folder(parent) / FORKS_FOLDER
+                (forks / session_to_folder_name(session)).unlink(missing_ok=True)
 
     def _forks(self, session: str) -> list[str]:
-        forks = self._folder(session) / FORKS
-        with reading(forks):
+        forks = self._folder(session) / FORKS_FOLDER
+        with translate_read_errors(forks):
             names = [path.name for path in forks.iterdir()] if forks.is_dir() else []
         found: list[str] = []
-        for child in map(session_id, names):
+        for child in map(folder_name_to_session, names):
             # A fork that was never finished is none, nor is one of a later session of that name.
-            with contextlib.suppress(NoSession):
-                if self._viewed(child, parent_of) == session:
+            with contextlib.suppress(SessionNotFound):
+                if self._viewed(child, find_parent_session) == session:
                     found.append(child)
         return sorted(found)
 
-    def _sessions(self, after: str, limit: int) -> list[Stored]:
-        with reading(self._root):
+    def _sessions(self, after: str, limit: int) -> list[StoredSession]:
+        with translate_read_errors(self._root):
             names = [path.name for path in self._root.iterdir()] if self._root.is_dir() else []
-        ids = sorted(session_id(name) for name in names if not name.startswith("."))
-        found: list[Stored] = []
+        ids = sorted(folder_name_to_session(name) for name in names if not name.startswith("."))
+        found: list[StoredSession] = []
         for session in ids:
             if len(found) >= limit:
                 break
             if session > after:
-                with contextlib.suppress(NoSession):
-                    found.append(self._viewed(session, stored))
+                with contextlib.suppress(SessionNotFound):
+                    found.append(self._viewed(session, read_stored_session))
         return found
 
     async def _look(self, session: str, use: Callable[[LogView], T]) -> T:
@@ -340,23 +357,25 @@ class FileStore:
     def _viewed(self, session: str, use: Callable[[LogView], T]) -> T:
         try:
             return self._viewed_once(session, use)
-        except Damaged:
+        except LogDamaged:
             # Not if a writer has just replaced what was read.
             return self._viewed_once(session, use)
 
     def _viewed_once(self, session: str, use: Callable[[LogView], T]) -> T:
         folder = self._folder(session)
-        with reading(folder):
+        with translate_read_errors(folder):
             try:
                 view = LogView(folder)
             except (FileNotFoundError, NotADirectoryError):
-                raise NoSession(session) from None
+                raise SessionNotFound(session) from None
             with view:
                 if not view.last.seq:
-                    raise NoSession(session)
+                    raise SessionNotFound(session)
                 return use(view)
 
 
-def _is_ours(path: Path) -> bool:
+def _is_store_folder(path: Path) -> bool:
     """Whether it is a session's folder, or what stands beside those."""
-    return path.name in _OURS or (path / LOG).exists() or (path / LOCK).exists()
+    return (
+        path.name in _RESERVED_FOLDERS or (path / LOG_FILE).exists() or (path / LOCK_FILE).exists()
+    )

@@ -15,11 +15,15 @@ from importlib.resources import files
 
 from psycopg import AsyncConnection, AsyncRawCursor, Error, errors
 
-from trimtab.stores.errors import NewerSchema, NotMigrated
-from trimtab.stores.postgres.errors import MIGRATE, place_of, translated
+from trimtab.errors import DatabaseNotMigrated, DatabaseSchemaTooNew
+from trimtab.stores.postgres.error_translation import (
+    MIGRATE_HINT,
+    describe_database,
+    translate_psycopg_error,
+)
 from trimtab.stores.postgres.queries import QUERIES
 
-LOCK = 0x7472696D746162
+MIGRATION_LOCK_ID = 0x7472696D746162
 """`trimtab` as a number: by which two migrations know of each other."""
 
 
@@ -38,58 +42,61 @@ class Migration:
         return sha256(self.sql).hexdigest()
 
 
-async def migrate(conninfo: str) -> list[str]:
+async def apply_pending_migrations(conninfo: str) -> list[str]:
     """Bring a database to this release's version; returns the names of what was applied."""
-    place = place_of(conninfo)
-    async with connected(conninfo) as connection:
+    place = describe_database(conninfo)
+    async with open_migration_connection(conninfo) as connection:
         done: list[str] = []
-        for _ in known():
-            name = await _next(connection, place)
+        for _ in load_migrations():
+            name = await _apply_next_migration(connection, place)
             if name is None:
                 break
             done.append(name)
         return done
 
 
-async def missing(conninfo: str) -> list[str]:
+async def list_pending_migrations(conninfo: str) -> list[str]:
     """The names of what `migrate` would apply; nothing is changed."""
-    async with connected(conninfo) as connection:
+    async with open_migration_connection(conninfo) as connection:
         try:
-            applied = await _applied(connection)
+            applied = await _fetch_applied_migrations(connection)
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             applied = []
-    _refuse_newer(applied, place_of(conninfo))
-    return [migration.name for migration in known()[len(applied) :]]
+    _refuse_newer_schema(applied, describe_database(conninfo))
+    return [migration.name for migration in load_migrations()[len(applied) :]]
 
 
 @asynccontextmanager
-async def connected(conninfo: str) -> AsyncGenerator[AsyncConnection]:
+async def open_migration_connection(conninfo: str) -> AsyncGenerator[AsyncConnection]:
     """A connection of its own for migrations; what fails is told by its cause."""
-    place = place_of(conninfo)
+    place = describe_database(conninfo)
     try:
         async with await AsyncConnection.connect(
             conninfo, autocommit=True, cursor_factory=AsyncRawCursor
         ) as connection:
             yield connection
     except Error as error:
-        raise translated(error, place, writes=False) or error from error
+        raise translate_psycopg_error(error, place, may_have_written=False) or error from error
 
 
-async def check(connection: AsyncConnection, place: str) -> None:
+async def check_schema_version(connection: AsyncConnection, database_label: str) -> None:
     """Refuse a database of an earlier or a later release."""
     try:
-        applied = await _applied(connection)
+        applied = await _fetch_applied_migrations(connection)
     except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
-        raise NotMigrated(f"{place} has no tables of ours; {MIGRATE}") from error
-    _refuse_newer(applied, place)
-    if len(applied) < len(known()):
-        raise NotMigrated(
-            f"{place} is at version {len(applied)} and this release needs {len(known())}; {MIGRATE}"
+        raise DatabaseNotMigrated(
+            f"{database_label} has no tables of ours; {MIGRATE_HINT}"
+        ) from error
+    _refuse_newer_schema(applied, database_label)
+    if len(applied) < len(load_migrations()):
+        raise DatabaseNotMigrated(
+            f"{database_label} is at version {len(applied)} and this release needs "
+            f"{len(load_migrations())}; {MIGRATE_HINT}"
         )
 
 
 @cache
-def known() -> tuple[Migration, ...]:
+def load_migrations() -> tuple[Migration, ...]:
     """All migrations of this release, in order."""
     folder = files("trimtab.stores.postgres").joinpath("sql/migrations")
     texts = {
@@ -101,16 +108,16 @@ def known() -> tuple[Migration, ...]:
     )
 
 
-async def _next(connection: AsyncConnection, place: str) -> str | None:
+async def _apply_next_migration(connection: AsyncConnection, database_label: str) -> str | None:
     """Apply the first that is missing; None if there is none."""
     async with connection.transaction():
-        await connection.execute(QUERIES["lock_migrations"], [LOCK])
+        await connection.execute(QUERIES["lock_migrations"], [MIGRATION_LOCK_ID])
         await connection.execute(QUERIES["begin_migrations"])
-        applied = await _applied(connection)
-        _refuse_newer(applied, place)
-        if len(applied) == len(known()):
+        applied = await _fetch_applied_migrations(connection)
+        _refuse_newer_schema(applied, database_label)
+        if len(applied) == len(load_migrations()):
             return None
-        migration = known()[len(applied)]
+        migration = load_migrations()[len(applied)]
         await connection.execute(migration.sql)
         await connection.execute(
             QUERIES["record_migration"],
@@ -119,20 +126,22 @@ async def _next(connection: AsyncConnection, place: str) -> str | None:
         return migration.name
 
 
-async def _applied(connection: AsyncConnection) -> list[tuple[int, str, str]]:
+async def _fetch_applied_migrations(connection: AsyncConnection) -> list[tuple[int, str, str]]:
     cursor = await connection.execute(QUERIES["applied"])
     return [(version, name, checksum) for version, name, checksum in await cursor.fetchall()]
 
 
-def _refuse_newer(applied: list[tuple[int, str, str]], place: str) -> None:
-    if len(applied) > len(known()):
-        raise NewerSchema(
-            f"{place} is at version {applied[-1][0]} ({applied[-1][1]}) and this release knows up "
-            f"to {len(known())}; upgrade trimtab"
+def _refuse_newer_schema(applied: list[tuple[int, str, str]], database_label: str) -> None:
+    if len(applied) > len(load_migrations()):
+        raise DatabaseSchemaTooNew(
+            f"{database_label} is at version {applied[-1][0]} ({applied[-1][1]}) and this "
+            "release knows up "
+            f"to {len(load_migrations())}; upgrade trimtab"
         )
-    for (version, name, checksum), migration in zip(applied, known(), strict=False):
+    for (version, name, checksum), migration in zip(applied, load_migrations(), strict=False):
         if checksum != migration.checksum:
-            raise NewerSchema(
-                f"version {version} of {place} was made by {name!r} as another release has it; "
+            raise DatabaseSchemaTooNew(
+                f"version {version} of {database_label} was made by {name!r} as another release "
+                "has it; "
                 "use that release"
             )

@@ -5,8 +5,8 @@ meet at the primary key `(session, seq)`; nothing else is locked against each ot
 
 An append whose connection dies raises `StoreUnavailable`, and whether it has landed is unknown:
 the server may have committed before its answer was lost. Whoever goes on reads the position first;
-a blind second try is refused with `PositionTaken` or `KeyTaken` if the first has landed. The same
-store works again once the server is back.
+a blind second try is refused with `PositionTaken` or `IdempotencyKeyTaken` if the first has
+landed. The same store works again once the server is back.
 
 A reader holds no connection between two pages; a session that is deleted while it is read ends
 early.
@@ -20,32 +20,43 @@ from typing import Any
 
 from psycopg import AsyncConnection, errors
 
-from trimtab.core.event import Event
-from trimtab.core.search import asked, best, score, searchable, words_of
-from trimtab.core.snapshot import Snapshot, snapshot_from_json, snapshot_to_json
-from trimtab.stores.errors import NoSession, StoreUnavailable
-from trimtab.stores.postgres.append import is_position, key_refusal, refusal, statement_of
-from trimtab.stores.postgres.names import read as name_of
-from trimtab.stores.postgres.names import uuid_of, written
-from trimtab.stores.postgres.pool import Connections
+from trimtab.errors import SessionNotFound, StoreUnavailable
+from trimtab.log.event import Event
+from trimtab.recall.search_ranking import (
+    get_searchable_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+    split_query_words,
+)
+from trimtab.stores.base import WHOLE_LOG, PositionSpan, StoredSession
+from trimtab.stores.postgres.append import (
+    build_append_statement,
+    find_append_refusal,
+    find_key_refusal,
+    is_position_conflict,
+)
+from trimtab.stores.postgres.connection_pool import ConnectionPool
+from trimtab.stores.postgres.log_reader import read_events
+from trimtab.stores.postgres.log_rewriter import LogRewriter, index_messages
 from trimtab.stores.postgres.queries import QUERIES
-from trimtab.stores.postgres.reading import read
-from trimtab.stores.postgres.rewrite import Rewriting, index
-from trimtab.stores.postgres.words import queries
-from trimtab.stores.store import WHOLE, Span, Stored
+from trimtab.stores.postgres.row_keys import compute_session_uuid, escape_name
+from trimtab.stores.postgres.row_keys import unescape_name as name_of
+from trimtab.stores.postgres.search_index import build_tsqueries
+from trimtab.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 
-ATTEMPTS = 5
+MAX_APPEND_ATTEMPTS = 5
 """Tries of an append that was refused for a reason which is gone when looked for."""
-BATCH = 500
+MESSAGES_PER_INDEX_BATCH = 500
 """Messages indexed at once."""
-END = 2**31 - 1
+MAX_POSITION = 2**31 - 1
 """Behind every position."""
 
 
 class PostgresStore:
     """The `Store` for many processes. Made by `connect`, given back by `close`."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: ConnectionPool) -> None:
         if isinstance(connections, str):
             raise TypeError("a store is made from an address by `await PostgresStore.connect(url)`")
         self._connections = connections
@@ -58,69 +69,72 @@ class PostgresStore:
         """Open a pool of connections to a migrated database.
 
         `wait` is how many seconds a call waits for a connection before `StoreUnavailable`. A
-        database that was not migrated, or by a later release, is refused with `NotMigrated` or
-        `NewerSchema`.
+        database that was not migrated, or by a later release, is refused with
+        `DatabaseNotMigrated` or `DatabaseSchemaTooNew`.
         """
         return cls(
-            await Connections.open(conninfo, min_size=min_size, max_size=max_size, wait=wait)
+            await ConnectionPool.open(conninfo, min_size=min_size, max_size=max_size, wait=wait)
         )
 
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None
     ) -> None:
         if not events:
-            refused = await refusal(self._fetch, session, events, epoch)
+            refused = await find_append_refusal(self._fetch, session, events, epoch)
             if refused is not None:
                 raise refused
             return
-        query, parameters = statement_of(session, events, epoch)
-        for _ in range(ATTEMPTS):
+        query, parameters = build_append_statement(session, events, epoch)
+        for _ in range(MAX_APPEND_ATTEMPTS):
             async with self._connections.borrow() as connection:
                 try:
                     cursor = self._connections.cursor(connection)
                     await cursor.execute(query, parameters)
                 except errors.UniqueViolation as error:
-                    at_key = not is_position(error)
+                    at_key = not is_position_conflict(error)
                 else:
                     if cursor.rowcount:
                         return
                     at_key = False
             # Not inside: a second connection may be needed while the first is lent.
-            refused = await refusal(self._fetch, session, events, epoch)
+            refused = await find_append_refusal(self._fetch, session, events, epoch)
             if refused is None and at_key:
-                refused = await key_refusal(self._fetch, session, events)
+                refused = await find_key_refusal(self._fetch, session, events)
             if refused is not None:
                 raise refused
         raise StoreUnavailable(
-            f"session {session!r} refused an append at {events[0].seq} {ATTEMPTS} times and each "
+            f"session {session!r} refused an append at {events[0].seq} {MAX_APPEND_ATTEMPTS} "
+            "times and each "
             "time had no reason when asked; try again"
         )
 
-    async def events(self, session: str, spans: Sequence[Span] = WHOLE) -> AsyncIterator[Event]:
+    async def events(
+        self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
+    ) -> AsyncIterator[Event]:
         found = False
-        async for event in read(self._fetch, uuid_of(session), spans):
+        async for event in read_events(self._fetch, compute_session_uuid(session), spans):
             found = True
             yield event
-        if not found and not await self._fetch(QUERIES["exists"], [uuid_of(session)]):
-            raise NoSession(session)
+        if not found and not await self._fetch(QUERIES["exists"], [compute_session_uuid(session)]):
+            raise SessionNotFound(session)
 
     async def position(self, session: str) -> int:
-        rows = await self._fetch(QUERIES["position"], [uuid_of(session)])
+        rows = await self._fetch(QUERIES["position"], [compute_session_uuid(session)])
         return rows[0][0] if rows else 0
 
     async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
-        last = END if upto is None else upto
-        rows = await self._fetch(QUERIES["snapshot"], [uuid_of(session), last])
+        last = MAX_POSITION if upto is None else upto
+        rows = await self._fetch(QUERIES["snapshot"], [compute_session_uuid(session), last])
         return snapshot_from_json(json.loads(rows[0][0])) if rows else None
 
     async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
-        key = uuid_of(session)
+        key = compute_session_uuid(session)
         body = json.dumps(snapshot_to_json(snapshot), separators=(",", ":"), allow_nan=False)
         async with self._connections.borrow() as connection, connection.transaction():
             cursor = await connection.execute(QUERIES["lock_for_checkpoint"], [key])
             row = await cursor.fetchone()
             if row is None:
-                raise NoSession(session)
+                raise SessionNotFound(session)
             indexed, position = row
             await connection.execute(QUERIES["keep_snapshot"], [key, snapshot.seq, body])
             last = min(snapshot.seq, position)
@@ -129,46 +143,50 @@ class PostgresStore:
                 await connection.execute(QUERIES["move_checkpoint"], [key, last])
 
     async def find_key(self, session: str, key: str) -> int | None:
-        rows = await self._fetch(QUERIES["keys"], [uuid_of(session), [written(key)]])
+        rows = await self._fetch(
+            QUERIES["keys"], [compute_session_uuid(session), [escape_name(key)]]
+        )
         return rows[0][1] if rows else None
 
     async def search(self, session: str, query: str, *, limit: int) -> list[int]:
-        wanted, key = asked(query), uuid_of(session)
+        wanted, key = split_query_words(query), compute_session_uuid(session)
         rows = await self._fetch(QUERIES["checkpoint"], [key])
         if not rows or not wanted or limit < 1:
             return []
         indexed = rows[0][0]
-        found = await self._fetch(QUERIES["search"], [key, queries(key, wanted), limit, indexed])
+        found = await self._fetch(
+            QUERIES["search"], [key, build_tsqueries(key, wanted), limit, indexed]
+        )
         tail = [
-            (score(wanted, words_of(searchable(event))), event.seq)
-            async for event in read(self._fetch, key, ((indexed + 1, None),))
+            (score_query_words(wanted, split_index_words(get_searchable_text(event))), event.seq)
+            async for event in read_events(self._fetch, key, ((indexed + 1, None),))
         ]
-        return best([*((hits, seq) for seq, hits in found), *tail], limit)
+        return rank_scored_positions([*((hits, seq) for seq, hits in found), *tail], limit)
 
     async def rewrite(
         self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
     ) -> None:
         async with self._connections.borrow() as connection, connection.transaction():
-            await Rewriting(connection, session).run(events, change)
+            await LogRewriter(connection, session).rewrite(events, change)
 
     async def delete(self, session: str) -> None:
-        key = uuid_of(session)
+        key = compute_session_uuid(session)
         async with self._connections.borrow() as connection, connection.transaction():
             # First, and with its key: appends hold a share of it, so none lands behind our back.
             cursor = await connection.execute(QUERIES["delete_session"], [key])
             if not cursor.rowcount:
-                raise NoSession(session)
+                raise SessionNotFound(session)
             for made in ("events", "blobs", "words", "snapshots", "calls"):
                 await connection.execute(QUERIES[f"delete_{made}"], [key])
 
     async def forks(self, session: str) -> list[str]:
-        rows = await self._fetch(QUERIES["forks"], [written(session)])
+        rows = await self._fetch(QUERIES["forks"], [escape_name(session)])
         return [name_of(name) for (name,) in rows]
 
-    async def sessions(self, *, after: str = "", limit: int = 100) -> list[Stored]:
-        rows = await self._fetch(QUERIES["sessions"], [written(after), limit])
+    async def sessions(self, *, after: str = "", limit: int = 100) -> list[StoredSession]:
+        rows = await self._fetch(QUERIES["sessions"], [escape_name(after), limit])
         return [
-            Stored(
+            StoredSession(
                 session=name_of(name),
                 position=position,
                 messages=messages,
@@ -184,14 +202,14 @@ class PostgresStore:
     async def close(self) -> None:
         await self._connections.close()
 
-    async def _index(self, connection: AsyncConnection, session: str, span: Span) -> None:
+    async def _index(self, connection: AsyncConnection, session: str, span: PositionSpan) -> None:
         async def fetch(query: bytes, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
             return await (await connection.execute(query, parameters)).fetchall()
 
         events: list[Event] = []
-        async for event in read(fetch, uuid_of(session), (span,)):
+        async for event in read_events(fetch, compute_session_uuid(session), (span,)):
             events.append(event)
-            if len(events) == BATCH:
-                await index(connection, uuid_of(session), events)
+            if len(events) == MESSAGES_PER_INDEX_BATCH:
+                await index_messages(connection, compute_session_uuid(session), events)
                 events = []
-        await index(connection, uuid_of(session), events)
+        await index_messages(connection, compute_session_uuid(session), events)

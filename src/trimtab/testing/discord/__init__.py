@@ -4,10 +4,16 @@ It numbers what it tells and tells it again to whoever resumes, refuses what Dis
 words, limits what is too much, and records what it received. Needs the extra `discord`.
 """
 
-from trimtab.testing.discord.interactions import Interaction as Interaction
-from trimtab.testing.discord.options import Options as Options
-from trimtab.testing.discord.requests import Request as Request
-from trimtab.testing.discord.serving import serve as serve
-from trimtab.testing.discord.simulator import Simulator as Simulator
+from trimtab.testing.discord.interactions import SlashInteraction as SlashInteraction
+from trimtab.testing.discord.options import DiscordSimulatorOptions as DiscordSimulatorOptions
+from trimtab.testing.discord.requests import RecordedDiscordRequest as RecordedDiscordRequest
+from trimtab.testing.discord.simulator import DiscordSimulator as DiscordSimulator
+from trimtab.testing.discord.simulator import serve_simulated_discord as serve_simulated_discord
 
-__all__ = ["Interaction", "Options", "Request", "Simulator", "serve"]
+__all__ = [
+    "DiscordSimulator",
+    "DiscordSimulatorOptions",
+    "RecordedDiscordRequest",
+    "SlashInteraction",
+    "serve_simulated_discord",
+]

@@ -7,19 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from trimtab.testing.discord.options import Options
-from trimtab.testing.discord.refusals import Refused, invalid, unknown
-from trimtab.testing.discord.rules import checked
-from trimtab.testing.discord.world import Payload, World
+from trimtab.testing.discord.api_errors import (
+    DiscordRefusal,
+    make_invalid_field_refusal,
+    make_unknown_refusal,
+)
+from trimtab.testing.discord.options import DiscordSimulatorOptions
+from trimtab.testing.discord.requests import validate_message_body
+from trimtab.testing.discord.world import DiscordWorld, Payload
 
-EPHEMERAL = 64
+EPHEMERAL_FLAG = 64
 """The flag of a message that only the one who asked sees."""
-MESSAGE, DEFERRED = 4, 5
+RESPONSE_MESSAGE, RESPONSE_DEFERRED = 4, 5
 """How an interaction is acknowledged: with a message, or with the promise of one."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Interaction:
+class SlashInteraction:
     """One use of a slash command."""
 
     id: int
@@ -30,33 +34,33 @@ class Interaction:
     """Where."""
     at: float
     """When, in seconds since the epoch."""
-    told: Payload
+    payload: Payload
     """What the gateway tells of it."""
     acknowledged: int = 0
-    """How: `MESSAGE` or `DEFERRED`; 0 while it is not."""
+    """How: `RESPONSE_MESSAGE` or `RESPONSE_DEFERRED`; 0 while it is not."""
     ephemeral: bool = False
     """Whether only the one who asked sees the answer."""
     answer: Payload | None = None
     """The message that answers it."""
-    more: list[Payload] = field(default_factory=list[Payload])
+    followups: list[Payload] = field(default_factory=list[Payload])
     """Messages behind it."""
 
 
-class Interactions:
+class InteractionRegistry:
     """All of them, by token."""
 
-    def __init__(self, options: Options, world: World) -> None:
+    def __init__(self, options: DiscordSimulatorOptions, world: DiscordWorld) -> None:
         self.options = options
         self.world = world
-        self.all: dict[str, Interaction] = {}
+        self.all: dict[str, SlashInteraction] = {}
         """By token."""
 
-    def begin(
-        self, channel: int, user: Payload, name: str, options: Mapping[str, str], command: str
-    ) -> Interaction:
+    def start_interaction(
+        self, channel: int, user: Payload, name: str, options: Mapping[str, str], command_id: str
+    ) -> SlashInteraction:
         """Somebody uses a command."""
-        number, token = self.world.snowflake(), secrets.token_urlsafe(32)
-        place = self.world.known(channel)
+        number, token = self.world.next_snowflake(), secrets.token_urlsafe(32)
+        place = self.world.require_channel(channel)
         given = [{"name": key, "type": 3, "value": value} for key, value in options.items()]
         told: Payload = {
             "id": str(number),
@@ -72,69 +76,71 @@ class Interactions:
             "entitlements": [],
             "authorizing_integration_owners": {},
             "context": 0 if "guild_id" in place else 1,
-            "data": {"id": command, "name": name, "type": 1, "options": given},
+            "data": {"id": command_id, "name": name, "type": 1, "options": given},
         }
         if "guild_id" in place:
-            member = {**self.world.member(user), "permissions": "0"}
+            member = {**self.world.make_member(user), "permissions": "0"}
             told |= {"guild_id": place["guild_id"], "member": member}
         else:
             told["user"] = user
         now = self.world.clock()
-        begun = Interaction(id=number, token=token, channel=channel, at=now, told=told)
+        begun = SlashInteraction(id=number, token=token, channel=channel, at=now, payload=told)
         self.all[token] = begun
         return begun
 
-    def acknowledge(self, number: int, token: str, body: Any) -> Payload:
+    def acknowledge(self, interaction_id: int, token: str, body: Any) -> Payload:
         """The first response, within three seconds."""
         found = self.all.get(token)
-        if found is None or found.id != number:
-            raise unknown("Interaction")
+        if found is None or found.id != interaction_id:
+            raise make_unknown_refusal("Interaction")
         if found.acknowledged:
-            raise Refused(400, 40060, "Interaction has already been acknowledged.")
+            raise DiscordRefusal(400, 40060, "Interaction has already been acknowledged.")
         if self.world.clock() - found.at > self.options.acknowledge:
-            raise unknown("Interaction")
+            raise make_unknown_refusal("Interaction")
         told = cast("Payload", body) if isinstance(body, dict) else {}
         kind = told.get("type")
-        if kind not in (MESSAGE, DEFERRED):
-            raise invalid("type", "BASE_TYPE_CHOICES", "Value must be one of {1, 4, 5, 6, 7}.")
+        if kind not in (RESPONSE_MESSAGE, RESPONSE_DEFERRED):
+            raise make_invalid_field_refusal(
+                "type", "BASE_TYPE_CHOICES", "Value must be one of {1, 4, 5, 6, 7}."
+            )
         data = cast("Payload", told.get("data") or {})
-        if kind == MESSAGE:
-            found.answer = self._message(found, data)
+        if kind == RESPONSE_MESSAGE:
+            found.answer = self._build_message(found, data)
         found.acknowledged = int(kind)
-        found.ephemeral = bool(int(data.get("flags", 0)) & EPHEMERAL)
+        found.ephemeral = bool(int(data.get("flags", 0)) & EPHEMERAL_FLAG)
         answer = {"id": str(found.id), "type": 2, "response_message_ephemeral": found.ephemeral}
-        return {"interaction": {**answer, "response_message_loading": kind == DEFERRED}}
+        return {"interaction": {**answer, "response_message_loading": kind == RESPONSE_DEFERRED}}
 
-    def edit(self, token: str, body: Any) -> Payload:
+    def edit_answer(self, token: str, body: Any) -> Payload:
         """The promised message."""
-        found = self._open(token)
-        found.answer = self._message(found, body)
+        found = self._require_open(token)
+        found.answer = self._build_message(found, body)
         return found.answer
 
-    def follow(self, token: str, body: Any) -> Payload:
+    def add_followup(self, token: str, body: Any) -> Payload:
         """One more message."""
-        found = self._open(token)
-        message = self._message(found, body)
-        found.more.append(message)
+        found = self._require_open(token)
+        message = self._build_message(found, body)
+        found.followups.append(message)
         return message
 
-    def _open(self, token: str) -> Interaction:
+    def _require_open(self, token: str) -> SlashInteraction:
         found = self.all.get(token)
         if found is None or not found.acknowledged:
-            raise unknown("Webhook")
+            raise make_unknown_refusal("Webhook")
         if self.world.clock() - found.at > self.options.follow:
-            raise Refused(401, 50027, "Invalid Webhook Token")
+            raise DiscordRefusal(401, 50027, "Invalid Webhook Token")
         return found
 
-    def _message(self, found: Interaction, body: Any) -> Payload:
-        told = checked(body, self.options.longest)
-        flags = EPHEMERAL if found.ephemeral else 0
+    def _build_message(self, found: SlashInteraction, body: Any) -> Payload:
+        told = validate_message_body(body, self.options.longest)
+        flags = EPHEMERAL_FLAG if found.ephemeral else 0
         return {
-            "id": str(self.world.snowflake()),
+            "id": str(self.world.next_snowflake()),
             "channel_id": str(found.channel),
             "author": self.world.bot,
             "content": told.get("content") or "",
-            "timestamp": self.world.moment(),
+            "timestamp": self.world.format_now(),
             "edited_timestamp": None,
             "tts": False,
             "mention_everyone": False,

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-GUILDS, GUILD_MESSAGES, DIRECT_MESSAGES, MESSAGE_CONTENT = 1 << 0, 1 << 9, 1 << 12, 1 << 15
+INTENT_GUILDS, INTENT_GUILD_MESSAGES, INTENT_DIRECT_MESSAGES, INTENT_MESSAGE_CONTENT = (
+    1 << 0,
+    1 << 9,
+    1 << 12,
+    1 << 15,
+)
 """The intents that decide what a bot hears."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class DiscordSimulatorOptions:
     """What holds until it is changed. The defaults are Discord's, but for the rate limits."""
 
     token: str = "a.bot.token"  # noqa: S105 - it opens nothing but this server
     """The bot's token."""
     heartbeat: float = 41.25
     """Seconds between two heartbeats of a client; one that is half as long late is cut off."""
-    intents: int = GUILDS | GUILD_MESSAGES | DIRECT_MESSAGES | MESSAGE_CONTENT
+    intents: int = (
+        INTENT_GUILDS | INTENT_GUILD_MESSAGES | INTENT_DIRECT_MESSAGES | INTENT_MESSAGE_CONTENT
+    )
     """What the developer portal allows the bot to hear; asking for more is refused with 4014."""
     kept: int = 1_000
     """Events that a session keeps for a resume; one that is further back begins anew."""

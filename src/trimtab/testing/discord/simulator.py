@@ -1,30 +1,41 @@
-"""A Discord of one's own: what users do in it, what goes wrong in it, and what a bot did."""
+"""A Discord of one's own: what users do in it, what goes wrong in it, and what a bot did.
+
+The simulated Discord on a real socket, in the event loop of whoever asks.
+"""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
-from trimtab.testing.discord.gateway import INVALID, RECONNECT, Connection, Gateway
-from trimtab.testing.discord.interactions import Interaction
-from trimtab.testing.discord.options import Options
-from trimtab.testing.discord.refusals import Refused
-from trimtab.testing.discord.requests import Fault, Request
-from trimtab.testing.discord.rest import Rest
-from trimtab.testing.discord.world import THREAD, Payload, World
+from aiohttp import web
+
+from trimtab.testing.discord.api_errors import DiscordRefusal
+from trimtab.testing.discord.gateway import (
+    OP_INVALID_SESSION,
+    OP_RECONNECT,
+    GatewayConnection,
+    SimulatedGateway,
+)
+from trimtab.testing.discord.interactions import SlashInteraction
+from trimtab.testing.discord.options import DiscordSimulatorOptions
+from trimtab.testing.discord.requests import DiscordFault, RecordedDiscordRequest
+from trimtab.testing.discord.rest_api import DiscordRestApi
+from trimtab.testing.discord.world import CHANNEL_THREAD, DiscordWorld, Payload
 
 
-class Simulator:
+class DiscordSimulator:
     """Users, servers and channels, a gateway and a REST API with one bot."""
 
-    def __init__(self, options: Options | None = None) -> None:
-        self.options = options or Options()
+    def __init__(self, options: DiscordSimulatorOptions | None = None) -> None:
+        self.options = options or DiscordSimulatorOptions()
         self._ahead = 0.0
-        self.world = World(clock=self.now)
-        self.gateway = Gateway(self.options, self.world)
-        self.rest = Rest(self.options, self.world, self.gateway)
+        self.world = DiscordWorld(clock=self.now)
+        self.gateway = SimulatedGateway(self.options, self.world)
+        self.rest = DiscordRestApi(self.options, self.world, self.gateway)
         self.url = ""
         """What a bot is told as the API's address; set when it is served."""
 
@@ -32,7 +43,7 @@ class Simulator:
         """The time in here, in seconds since the epoch."""
         return time.time() + self._ahead
 
-    def advance(self, seconds: float) -> None:
+    def advance_clock(self, seconds: float) -> None:
         """Let time pass."""
         self._ahead += seconds
 
@@ -42,40 +53,42 @@ class Simulator:
         return self.world.bot
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[RecordedDiscordRequest]:
         """All that came by REST."""
         return self.rest.requests
 
-    def user(self, name: str, *, bot: bool = False) -> Payload:
+    def add_user(self, name: str, *, bot: bool = False) -> Payload:
         """Somebody new."""
-        return self.world.user(name, bot=bot)
+        return self.world.make_user(name, bot=bot)
 
-    def guild(self, name: str = "a server") -> int:
+    def add_guild(self, name: str = "a server") -> int:
         """A new server with the bot in it; before a bot connects."""
-        return self.world.guild(name)
+        return self.world.add_guild(name)
 
-    def channel(self, guild: int, name: str = "general") -> int:
+    def add_channel(self, guild: int, name: str = "general") -> int:
         """A new channel of a server; before a bot connects."""
-        return self.world.channel(guild, name)
+        return self.world.add_channel(guild, name)
 
-    def direct(self, user: Payload) -> int:
+    def open_direct_channel(self, user: Payload) -> int:
         """The channel between the bot and somebody."""
-        return self.world.direct(user)
+        return self.world.open_direct_channel(user)
 
-    def thread(self, parent: int, name: str, owner: Payload) -> int:
+    def add_thread(self, parent: int, name: str, owner: Payload) -> int:
         """A thread that somebody has opened; before a bot connects."""
-        return int(self.world.thread(parent, name, owner)["id"])
+        return int(self.world.add_thread(parent, name, owner)["id"])
 
-    def attach(self, name: str, data: bytes, kind: str, *, size: int | None = None) -> Payload:
+    def add_attachment(
+        self, name: str, data: bytes, media_type: str, *, size: int | None = None
+    ) -> Payload:
         """A file that can be attached to a message; `size` where it lies about its own."""
-        number = self.world.snowflake()
+        number = self.world.next_snowflake()
         path = f"{number}/{name}"
-        self.world.files[path] = (data, kind)
+        self.world.files[path] = (data, media_type)
         url = f"{self.url.removesuffix('/api/v10')}/attachments/{path}"
         told = {"id": str(number), "filename": name, "size": len(data) if size is None else size}
-        return {**told, "url": url, "proxy_url": url, "content_type": kind}
+        return {**told, "url": url, "proxy_url": url, "content_type": media_type}
 
-    async def say(
+    async def post_user_message(
         self,
         channel: int,
         user: Payload,
@@ -89,7 +102,7 @@ class Simulator:
         """Somebody writes; with `mention` they name the bot first. Returns the message's id."""
         mentions = [self.bot] if mention else []
         text = f"<@{self.bot['id']}> {text}" if mention else text
-        message = self.world.post(
+        message = self.world.add_message(
             channel,
             user,
             text,
@@ -98,74 +111,76 @@ class Simulator:
             attachments=attachments,
             **more,
         )
-        await self.gateway.message("MESSAGE_CREATE", message)
+        await self.gateway.dispatch_message("MESSAGE_CREATE", message)
         return int(message["id"])
 
-    async def edit(self, channel: int, message: int, text: str, **more: Any) -> None:
+    async def edit_user_message(self, channel: int, message: int, text: str, **more: Any) -> None:
         """Somebody writes it otherwise."""
         found = self.world.messages[channel][message]
-        found |= {"content": text, "edited_timestamp": self.world.moment(), **more}
-        await self.gateway.message("MESSAGE_UPDATE", found)
+        found |= {"content": text, "edited_timestamp": self.world.format_now(), **more}
+        await self.gateway.dispatch_message("MESSAGE_UPDATE", found)
 
-    async def again(self, channel: int, message: int) -> None:
+    async def redeliver_message(self, channel: int, message: int) -> None:
         """Tell of a message once more, under another number."""
-        await self.gateway.message("MESSAGE_CREATE", self.world.messages[channel][message])
+        await self.gateway.dispatch_message("MESSAGE_CREATE", self.world.messages[channel][message])
 
-    async def use(self, channel: int, user: Payload, name: str, **options: str) -> Interaction:
+    async def use_slash_command(
+        self, channel: int, user: Payload, name: str, **options: str
+    ) -> SlashInteraction:
         """Somebody uses a slash command."""
         known = [one for one in self.rest.commands if one["name"] == name]
         if not known:
             raise ValueError(f"no command {name} is registered")
-        begin = self.rest.interactions.begin
+        begin = self.rest.interactions.start_interaction
         begun = begin(channel, user, name, options, str(known[0]["id"]))
-        await self.tell("INTERACTION_CREATE", begun.told)
+        await self.dispatch_event("INTERACTION_CREATE", begun.payload)
         return begun
 
-    async def tell(self, event: str, data: Any) -> None:
+    async def dispatch_event(self, event: str, data: Any) -> None:
         """Dispatch any event with any payload."""
-        await self.gateway.tell(event, data)
+        await self.gateway.dispatch_event(event, data)
 
     async def send_text(self, text: str) -> None:
         """Send any text over every connection, outside of all sequences."""
 
-        async def send(connection: Connection) -> None:
+        async def send(connection: GatewayConnection) -> None:
             await connection.send_text(text)
 
-        await self.gateway.each(send)
+        await self.gateway.for_each_connection(send)
 
-    async def drop(self, code: int = 4000) -> None:
+    async def drop_connections(self, code: int = 4000) -> None:
         """Cut every connection with a code; sessions stay for a resume."""
 
-        async def close(connection: Connection) -> None:
-            await connection.cut(code)
+        async def close(connection: GatewayConnection) -> None:
+            await connection.close_with_code(code)
 
-        await self.gateway.each(close)
+        await self.gateway.for_each_connection(close)
 
-    async def reconnect(self) -> None:
+    async def request_reconnect(self) -> None:
         """Ask every client to connect anew and resume."""
 
-        async def ask(connection: Connection) -> None:
-            await connection.send({"op": RECONNECT, "d": None})
+        async def ask(connection: GatewayConnection) -> None:
+            await connection.send_payload({"op": OP_RECONNECT, "d": None})
 
-        await self.gateway.each(ask)
+        await self.gateway.for_each_connection(ask)
 
-    async def invalidate(self, *, resumable: bool = False) -> None:
+    async def invalidate_sessions(self, *, resumable: bool = False) -> None:
         """Tell every client that its session is invalid."""
 
-        async def tell(connection: Connection) -> None:
-            await connection.send({"op": INVALID, "d": resumable})
+        async def tell(connection: GatewayConnection) -> None:
+            await connection.send_payload({"op": OP_INVALID_SESSION, "d": resumable})
 
         sessions = list(self.gateway.sessions.values())
-        await self.gateway.each(tell)
+        await self.gateway.for_each_connection(tell)
         if not resumable:
             for session in sessions:
                 self.gateway.sessions.pop(session.id, None)
 
-    def forbid(self, channel: int, *what: str) -> None:
+    def forbid_permissions(self, channel: int, *permissions: str) -> None:
         """Take rights in a channel from the bot: `view`, `send`, `threads`, `history`."""
-        self.world.forbidden[channel] = set(what)
+        self.world.forbidden[channel] = set(permissions)
 
-    def fail(
+    def fail_requests(
         self,
         method: str,
         path: str,
@@ -173,9 +188,9 @@ class Simulator:
         status: int = 0,
         code: int = 0,
         message: str = "",
-        behind: bool = False,
+        carries_out_first: bool = False,
         times: int = 1,
-        after: int = 0,
+        requests_before: int = 0,
         headers: dict[str, str] | None = None,
         body: dict[str, Any] | None = None,
     ) -> None:
@@ -183,37 +198,66 @@ class Simulator:
 
         With `behind` they are carried out first; `after` so many that pass.
         """
-        refusal = Refused(status, code, message) if status else None
+        refusal = DiscordRefusal(status, code, message) if status else None
         if refusal is not None:
             refusal.headers = headers or {}
             refusal.body = body or refusal.body
         self.rest.faults.append(
-            Fault(
+            DiscordFault(
                 method=method,
                 path=re.compile(path),
                 refusal=refusal,
-                behind=behind,
-                left=times,
-                after=after,
+                carries_out_first=carries_out_first,
+                times_left=times,
+                requests_before=requests_before,
             )
         )
 
-    def posted(self, channel: int) -> list[str]:
+    def list_posted_texts(self, channel: int) -> list[str]:
         """What the bot has said in a channel, in order."""
         mine = self.bot["id"]
         messages = self.world.messages.get(channel, {}).values()
         return [one["content"] for one in messages if one["author"]["id"] == mine]
 
-    def all_posted(self) -> dict[int, list[str]]:
+    def posted_texts_by_channel(self) -> dict[int, list[str]]:
         """What the bot has said, by channel; channels without a word are left out."""
-        return {one: said for one in self.world.messages if (said := self.posted(one))}
+        return {one: said for one in self.world.messages if (said := self.list_posted_texts(one))}
 
-    def threads(self, parent: int) -> list[int]:
+    def list_threads(self, parent: int) -> list[int]:
         """The threads of a channel."""
         found = self.world.channels.values()
-        mine = [one for one in found if one["type"] == THREAD and one["parent_id"] == str(parent)]
+        mine = [
+            one
+            for one in found
+            if one["type"] == CHANNEL_THREAD and one["parent_id"] == str(parent)
+        ]
         return [int(one["id"]) for one in mine]
 
-    def pings(self) -> list[str]:
+    def list_pings(self) -> list[str]:
         """Whom the bot has called, in all that it posted."""
         return [one for request in self.requests for one in request.pings]
+
+
+@asynccontextmanager
+async def serve_simulated_discord(
+    simulator: DiscordSimulator | None = None, **options: Any
+) -> AsyncGenerator[DiscordSimulator]:
+    """Serve a Discord while the block lasts; options are those of `DiscordSimulatorOptions`.
+
+    A bot finds it at the simulator's `url`.
+    """
+    made = simulator or DiscordSimulator(DiscordSimulatorOptions(**options))
+    app = web.Application(client_max_size=64 << 20)
+    app.add_routes([web.get("/gateway/", made.gateway.serve_websocket), *made.rest.build_routes()])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        host, port = runner.addresses[0][:2]
+        made.url = f"http://{host}:{port}/api/v10"
+        made.gateway.address = f"ws://{host}:{port}/gateway/"
+        yield made
+    finally:
+        await made.drop_connections(1001)
+        await runner.cleanup()

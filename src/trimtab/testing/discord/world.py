@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from trimtab.testing.discord.refusals import unknown
+from trimtab.testing.discord.api_errors import make_unknown_refusal
 
-EPOCH = 1_420_070_400.0
+DISCORD_EPOCH_S = 1_420_070_400.0
 """When Discord began to count, in seconds since the epoch."""
-TEXT, DIRECT, THREAD = 0, 1, 11
+CHANNEL_TEXT, CHANNEL_DIRECT, CHANNEL_THREAD = 0, 1, 11
 """Kinds of channels."""
-DEFAULT, REPLY = 0, 19
+MESSAGE_DEFAULT, MESSAGE_REPLY = 0, 19
 """Kinds of messages."""
 Payload = dict[str, Any]
 
 
 @dataclass(slots=True, kw_only=True)
-class World:
+class DiscordWorld:
     """What exists. Everything is kept as the payloads that are sent."""
 
     clock: Callable[[], float] = time.time
@@ -40,22 +40,22 @@ class World:
     _made: int = 0
 
     def __post_init__(self) -> None:
-        self.bot = self.user("trimtab", bot=True)
+        self.bot = self.make_user("trimtab", bot=True)
 
-    def snowflake(self) -> int:
+    def next_snowflake(self) -> int:
         """A new id: later ones are larger."""
         self._made += 1
-        milliseconds = int((self.clock() - EPOCH) * 1_000)
+        milliseconds = int((self.clock() - DISCORD_EPOCH_S) * 1_000)
         return (milliseconds << 22) + self._made
 
-    def user(self, name: str, *, bot: bool = False) -> Payload:
+    def make_user(self, name: str, *, bot: bool = False) -> Payload:
         """Somebody new."""
-        told = {"id": str(self.snowflake()), "username": name, "discriminator": "0"}
+        told = {"id": str(self.next_snowflake()), "username": name, "discriminator": "0"}
         return {**told, "global_name": None, "avatar": None, "bot": bot}
 
-    def guild(self, name: str = "a server") -> int:
+    def add_guild(self, name: str = "a server") -> int:
         """A new server with the bot in it."""
-        number = self.snowflake()
+        number = self.next_snowflake()
         role = {"id": str(number), "name": "@everyone", "permissions": "0", "position": 0}
         role |= {"color": 0, "hoist": False, "managed": False, "mentionable": False}
         role |= {"colors": {"primary_color": 0, "secondary_color": None, "tertiary_color": None}}
@@ -67,26 +67,32 @@ class World:
             "emojis": [],
             "features": [],
             "member_count": 2,
-            "members": [self.member(self.bot)],
+            "members": [self.make_member(self.bot)],
             "large": False,
-            "joined_at": self.moment(),
+            "joined_at": self.format_now(),
         }
         return number
 
-    def member(self, user: Payload) -> Payload:
+    def make_member(self, user: Payload) -> Payload:
         """Somebody as a member of a server."""
-        return {"user": user, **self.membership()}
+        return {"user": user, **self.make_membership()}
 
-    def membership(self) -> Payload:
+    def make_membership(self) -> Payload:
         """What a message says of its author as a member."""
-        return {"roles": [], "joined_at": self.moment(), "deaf": False, "mute": False, "flags": 0}
+        return {
+            "roles": [],
+            "joined_at": self.format_now(),
+            "deaf": False,
+            "mute": False,
+            "flags": 0,
+        }
 
-    def channel(self, guild: int, name: str = "general") -> int:
+    def add_channel(self, guild: int, name: str = "general") -> int:
         """A new channel of a server."""
-        number = self.snowflake()
+        number = self.next_snowflake()
         self.channels[number] = {
             "id": str(number),
-            "type": TEXT,
+            "type": CHANNEL_TEXT,
             "guild_id": str(guild),
             "name": name,
             "position": 0,
@@ -98,25 +104,32 @@ class World:
         self.messages[number] = {}
         return number
 
-    def direct(self, user: Payload) -> int:
+    def open_direct_channel(self, user: Payload) -> int:
         """The channel between the bot and somebody."""
         for known in self.channels.values():
-            if known["type"] == DIRECT and known["recipients"][0]["id"] == user["id"]:
+            if known["type"] == CHANNEL_DIRECT and known["recipients"][0]["id"] == user["id"]:
                 return int(known["id"])
-        number = self.snowflake()
-        told = {"id": str(number), "type": DIRECT, "recipients": [user], "last_message_id": None}
+        number = self.next_snowflake()
+        told = {
+            "id": str(number),
+            "type": CHANNEL_DIRECT,
+            "recipients": [user],
+            "last_message_id": None,
+        }
         self.channels[number] = told
         self.messages[number] = {}
         return number
 
-    def thread(self, parent: int, name: str, owner: Payload, number: int | None = None) -> Payload:
+    def add_thread(
+        self, parent: int, name: str, owner: Payload, number: int | None = None
+    ) -> Payload:
         """A new thread; one that begins at a message has its id."""
-        number = number or self.snowflake()
-        now = self.moment()
+        number = number or self.next_snowflake()
+        now = self.format_now()
         metadata = {"archived": False, "auto_archive_duration": 1440, "archive_timestamp": now}
         self.channels[number] = told = {
             "id": str(number),
-            "type": THREAD,
+            "type": CHANNEL_THREAD,
             "guild_id": self.channels[parent]["guild_id"],
             "parent_id": str(parent),
             "owner_id": str(owner["id"]),
@@ -129,7 +142,7 @@ class World:
         self.messages[number] = {}
         return told
 
-    def post(
+    def add_message(
         self,
         channel: int,
         author: Payload,
@@ -141,13 +154,13 @@ class World:
         **more: Any,
     ) -> Payload:
         """A new message, as a client hears of it."""
-        number, place = self.snowflake(), self.known(channel)
+        number, place = self.next_snowflake(), self.require_channel(channel)
         told: Payload = {
             "id": str(number),
             "channel_id": str(channel),
             "author": author,
             "content": text,
-            "timestamp": self.moment(),
+            "timestamp": self.format_now(),
             "edited_timestamp": None,
             "tts": False,
             "mention_everyone": False,
@@ -156,7 +169,7 @@ class World:
             "attachments": list(attachments),
             "embeds": [],
             "pinned": False,
-            "type": DEFAULT if reply_to is None else REPLY,
+            "type": MESSAGE_DEFAULT if reply_to is None else MESSAGE_REPLY,
             "components": [],
             **more,
         }
@@ -167,27 +180,27 @@ class World:
         place["last_message_id"] = str(number)
         return told
 
-    def heard(self, message: Payload) -> Payload:
+    def to_gateway_message(self, message: Payload) -> Payload:
         """A message as the gateway tells it: with the server it was said in."""
-        guild = self.known(int(message["channel_id"])).get("guild_id")
+        guild = self.require_channel(int(message["channel_id"])).get("guild_id")
         told = message if guild is None else {**message, "guild_id": guild}
-        return told if guild is None else {**told, "member": self.membership()}
+        return told if guild is None else {**told, "member": self.make_membership()}
 
-    def known(self, channel: int) -> Payload:
+    def require_channel(self, channel: int) -> Payload:
         """A channel, or the refusal."""
         found = self.channels.get(channel)
         if found is None:
-            raise unknown("Channel")
+            raise make_unknown_refusal("Channel")
         return found
 
-    def guild_create(self, guild: int) -> Payload:
+    def build_guild_payload(self, guild: int) -> Payload:
         """A server as the gateway tells it, with its channels and threads."""
         mine = [one for one in self.channels.values() if one.get("guild_id") == str(guild)]
-        threads = [one for one in mine if one["type"] == THREAD]
-        channels = [one for one in mine if one["type"] != THREAD]
+        threads = [one for one in mine if one["type"] == CHANNEL_THREAD]
+        channels = [one for one in mine if one["type"] != CHANNEL_THREAD]
         rest: Payload = {"voice_states": [], "presences": [], "unavailable": False}
         return {**self.guilds[guild], "channels": channels, "threads": threads, **rest}
 
-    def moment(self) -> str:
+    def format_now(self) -> str:
         """Now, as Discord writes it."""
         return datetime.fromtimestamp(self.clock(), UTC).isoformat()

@@ -4,28 +4,28 @@ It counts with a real tokenizer, refuses what the real ones refuse, in their wor
 cache, does what a script says and records what it received. Needs the extra `testing`.
 """
 
-from trimtab.testing.server.faults import FAULTS as FAULTS
-from trimtab.testing.server.faults import OTHERS as OTHERS
-from trimtab.testing.server.faults import OVERFLOWS as OVERFLOWS
-from trimtab.testing.server.faults import Fault as Fault
-from trimtab.testing.server.options import Options as Options
-from trimtab.testing.server.records import Record as Record
-from trimtab.testing.server.serving import Remote as Remote
-from trimtab.testing.server.serving import Served as Served
-from trimtab.testing.server.serving import serve as serve
-from trimtab.testing.server.serving import serve_process as serve_process
-from trimtab.testing.server.simulator import Simulator as Simulator
+from trimtab.testing.server.faults import OTHER_FAULTS as OTHER_FAULTS
+from trimtab.testing.server.faults import OVERFLOW_FAULTS as OVERFLOW_FAULTS
+from trimtab.testing.server.faults import PROVIDER_FAULTS as PROVIDER_FAULTS
+from trimtab.testing.server.faults import ProviderFault as ProviderFault
+from trimtab.testing.server.local_server import RemoteSimulator as RemoteSimulator
+from trimtab.testing.server.local_server import ServedSimulator as ServedSimulator
+from trimtab.testing.server.local_server import serve_simulated_provider as serve_simulated_provider
+from trimtab.testing.server.local_server import spawn_simulated_provider as spawn_simulated_provider
+from trimtab.testing.server.options import ProviderSimulatorOptions as ProviderSimulatorOptions
+from trimtab.testing.server.request_log import RecordedRequest as RecordedRequest
+from trimtab.testing.server.simulator import ProviderSimulator as ProviderSimulator
 
 __all__ = [
-    "FAULTS",
-    "OTHERS",
-    "OVERFLOWS",
-    "Fault",
-    "Options",
-    "Record",
-    "Remote",
-    "Served",
-    "Simulator",
-    "serve",
-    "serve_process",
+    "OTHER_FAULTS",
+    "OVERFLOW_FAULTS",
+    "PROVIDER_FAULTS",
+    "ProviderFault",
+    "ProviderSimulator",
+    "ProviderSimulatorOptions",
+    "RecordedRequest",
+    "RemoteSimulator",
+    "ServedSimulator",
+    "serve_simulated_provider",
+    "spawn_simulated_provider",
 ]

@@ -9,13 +9,17 @@ from importlib.util import find_spec
 from typing import Any, NoReturn
 
 from trimtab.testing.server import script
-from trimtab.testing.server.options import TOKENIZERS, Options
-from trimtab.testing.server.serving import address, listen, server_of
-from trimtab.testing.server.simulator import Simulator
+from trimtab.testing.server.local_server import (
+    build_simulator_server,
+    build_socket_url,
+    open_local_socket,
+)
+from trimtab.testing.server.options import TOKENIZERS, ProviderSimulatorOptions
+from trimtab.testing.server.simulator import ProviderSimulator
 
-NEEDED = ("starlette", "uvicorn", "rs_bpe")
+REQUIRED_PACKAGES = ("starlette", "uvicorn", "rs_bpe")
 """Packages of the extra `testing`."""
-EXAMPLE = """
+HELP_EXAMPLES = """
 for example:
   --script '["Good morning.", {"text": "Let me look.", "calls": 1}, "Done."]'
   --script '[{"tool_calls": 3, "then": "Done."}]' --otherwise '"I have nothing left to say."'
@@ -23,11 +27,11 @@ for example:
 """
 
 
-def _arguments(given: list[str] | None) -> argparse.Namespace:
+def _parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m trimtab.testing.server",
         description=__doc__,
-        epilog=f"{script.__doc__}{EXAMPLE}",
+        epilog=f"{script.__doc__}{HELP_EXAMPLES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
@@ -42,55 +46,55 @@ def _arguments(given: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--set", action="append", default=[], metavar="NAME=JSON", help="any other option"
     )
-    return parser.parse_args(given)
+    return parser.parse_args(argv)
 
 
-def _options(told: argparse.Namespace) -> Options:
+def _build_options(arguments: argparse.Namespace) -> ProviderSimulatorOptions:
     names = ("window", "tokenizer", "heavier", "cache_minimum", "truncates", "template")
-    values: dict[str, Any] = {name: getattr(told, name) for name in names}
-    for pair in told.set:
+    values: dict[str, Any] = {name: getattr(arguments, name) for name in names}
+    for pair in arguments.set:
         name, _, value = pair.partition("=")
-        made = _json(f"--set {name}", value)
+        made = _parse_json(f"--set {name}", value)
         values[name] = tuple(made) if name == "api_keys" else made
-    return Options(**values)
+    return ProviderSimulatorOptions(**values)
 
 
-def _json(option: str, text: str) -> Any:
+def _parse_json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
         raise ValueError(f"{option} is no JSON: {error}; a text needs quotes of its own") from None
 
 
-def _simulator(told: argparse.Namespace) -> Simulator:
-    simulator = Simulator(_options(told))
-    replies = _json("--script", told.script) if told.script else ()
-    otherwise = _json("--otherwise", told.otherwise) if told.otherwise else None
-    simulator.script.set(replies, otherwise=otherwise)
+def _build_simulator(arguments: argparse.Namespace) -> ProviderSimulator:
+    simulator = ProviderSimulator(_build_options(arguments))
+    replies = _parse_json("--script", arguments.script) if arguments.script else ()
+    otherwise = _parse_json("--otherwise", arguments.otherwise) if arguments.otherwise else None
+    simulator.script.set_replies(replies, otherwise=otherwise)
     return simulator
 
 
-def main(given: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None) -> None:
     """Serve until stopped; the first line printed is the address."""
-    told = _arguments(given)
-    if missing := [name for name in NEEDED if find_spec(name) is None]:
-        _refuse(f"{', '.join(missing)} not installed; run: pip install 'trimtab[testing]'")
+    told = _parse_arguments(argv)
+    if missing := [name for name in REQUIRED_PACKAGES if find_spec(name) is None]:
+        _exit_with_error(f"{', '.join(missing)} not installed; run: pip install 'trimtab[testing]'")
     try:
-        simulator = _simulator(told)
+        simulator = _build_simulator(told)
     except (TypeError, ValueError) as error:
-        _refuse(str(error))
-    listener = listen(told.port)
-    sys.stdout.write(f"{address(listener)}\n")
+        _exit_with_error(str(error))
+    listener = open_local_socket(told.port)
+    sys.stdout.write(f"{build_socket_url(listener)}\n")
     sys.stdout.flush()
     try:
-        server_of(simulator).run(sockets=[listener])
+        build_simulator_server(simulator).run(sockets=[listener])
     except KeyboardInterrupt:
         # Stopped by hand, which is how it is meant to be stopped.
         return
 
 
-def _refuse(why: str) -> NoReturn:
-    sys.stderr.write(f"trimtab.testing.server: {why}\n")
+def _exit_with_error(reason: str) -> NoReturn:
+    sys.stderr.write(f"trimtab.testing.server: {reason}\n")
     sys.exit(2)
 
 

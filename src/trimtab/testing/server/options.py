@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from trimtab.catalog import Entry, lookup, resolve
-from trimtab.core.tokens import piecewise
+from trimtab.catalog import ModelInfo, find_model_info, resolve_model_info
+from trimtab.tokens.counter import make_piecewise_counter
 
-Template = Literal["open", "strict"]
+ChatTemplateMode = Literal["open", "strict"]
 TOKENIZERS = ("o200k_base", "cl100k_base", "estimate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class ProviderSimulatorOptions:
     """What holds for every request until it is changed."""
 
     window: int | None = None
@@ -32,7 +32,7 @@ class Options:
     `max_tokens` exceed it (Anthropic); None: from Claude 4.5 on."""
     truncates: bool = False
     """Whether a chat request above the window is silently cut to half of it, as Ollama does."""
-    template: Template = "open"
+    template: ChatTemplateMode = "open"
     """`strict` holds chat messages to one system message at the start and to roles that alternate,
     as the templates of many open models do."""
     forbidden: str = ""
@@ -46,10 +46,10 @@ class Options:
     seed: str = ""
     """Part of every id; empty for a random one."""
 
-    def entry(self, model: str, dialect: str) -> Entry:
+    def resolve_model_info(self, model: str, dialect: str) -> ModelInfo:
         """What is known of the model, with the options' own values put in."""
         own: dict[str, Any] = {}
-        if lookup(model) is None:
+        if find_model_info(model) is None:
             style = "marks" if dialect == "anthropic" else "automatic"
             own = {"cache_style": style, "cache_ttl": 300, "cache_minimum": 1_024}
             own["cache_step"] = 1 if dialect == "anthropic" else 128
@@ -58,20 +58,20 @@ class Options:
             own["context_window"] = self.window
         if self.cache_minimum is not None:
             own["cache_minimum"] = self.cache_minimum
-        return resolve(model, own)
+        return resolve_model_info(model, own)
 
-    def count(self, model: str) -> Callable[[str], int]:
+    def get_token_counter(self, model: str) -> Callable[[str], int]:
         """The tokenizer that a model's requests are counted with."""
         if callable(self.tokenizer):
             return self.tokenizer
-        family = resolve(model).tokenizer
+        family = resolve_model_info(model).tokenizer
         name = self.tokenizer or (family if family in TOKENIZERS else "o200k_base")
         if name == "estimate":
-            return piecewise(family).count
-        return _vocabulary(str(name))
+            return make_piecewise_counter(family).count
+        return _load_tokenizer(str(name))
 
 
-def _vocabulary(name: str) -> Callable[[str], int]:
+def _load_tokenizer(name: str) -> Callable[[str], int]:
     if name not in TOKENIZERS:
         raise ValueError(f"no tokenizer is called {name!r}; choose one of {', '.join(TOKENIZERS)}")
     # A tokenizer takes a second to load, and whoever brings a function needs none.

@@ -18,22 +18,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
-from trimtab.testing.answer import Call
-from trimtab.testing.counting import listed
-from trimtab.testing.server.faults import FAULTS
+from trimtab.testing.replies import ScriptedCall
+from trimtab.testing.request_counter import list_json_objects
+from trimtab.testing.server.faults import PROVIDER_FAULTS
 
-WORD = "simulate:"
+SCRIPT_PREFIX = "simulate:"
 """Begins a user's message that says what its turn is to be, JSON behind it on the same line."""
-_PLANS = 1_000
+_MAX_TURN_SCRIPTS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class ScriptStep:
     """One reply, or one failure."""
 
     text: str | int | None = None
     """What is said, or how many words; None for a few words where there are no calls."""
-    calls: int | tuple[Call, ...] = 0
+    calls: int | tuple[ScriptedCall, ...] = 0
     """How many of the caller's tools are called in parallel, or just these."""
     tool: str | None = None
     """The one to call; None for each in turn."""
@@ -44,7 +44,7 @@ class Step:
     stop: str | None = None
     """The reason to stop that is told."""
     fault: str | None = None
-    """The error's name in `FAULTS`."""
+    """The error's name in `PROVIDER_FAULTS`."""
     limit: int | None = None
     """The window that the error tells; None for the true one."""
     input: int | None = None
@@ -65,68 +65,76 @@ class Step:
     """Tokens of input that are reported at most, the rest having been cut off in silence."""
 
 
-_KEYS = frozenset(field.name for field in fields(Step))
-_PLAN = frozenset({"tool_calls", "parallel", "then"})
+_STEP_KEYS = frozenset(field.name for field in fields(ScriptStep))
+_PLAN_KEYS = frozenset({"tool_calls", "parallel", "then"})
 
 
-def steps_of(given: Any) -> list[Step]:
+def parse_script_steps(value: Any) -> list[ScriptStep]:
     """The steps that JSON stands for."""
-    if isinstance(given, str | int):
-        return [Step(text=given)]
-    if isinstance(given, list):
-        return [step for each in cast("list[Any]", given) for step in steps_of(each)]
-    if not isinstance(given, Mapping):
-        raise ValueError(f"a step is a text, an object or a list of them, not {given!r}")  # noqa: TRY004 - the caller's JSON
-    told = dict(cast("Mapping[str, Any]", given))
+    if isinstance(value, str | int):
+        return [ScriptStep(text=value)]
+    if isinstance(value, list):
+        return [step for each in cast("list[Any]", value) for step in parse_script_steps(each)]
+    if not isinstance(value, Mapping):
+        raise ValueError(f"a step is a text, an object or a list of them, not {value!r}")  # noqa: TRY004 - the caller's JSON
+    told = dict(cast("Mapping[str, Any]", value))
     times = int(told.pop("repeat", 1))
     if "then" in told or "tool_calls" in told:
-        return _plan(told) * times
-    if unknown := sorted(set(told) - _KEYS):
-        raise ValueError(f"a step has no {', '.join(unknown)}; it has {', '.join(sorted(_KEYS))}")
-    if "fault" in told and told["fault"] not in FAULTS:
-        raise ValueError(f"no fault is called {told['fault']!r}; there are {', '.join(FAULTS)}")
-    told["calls"] = _calls(told.get("calls", 0))
+        return _parse_plan(told) * times
+    if unknown := sorted(set(told) - _STEP_KEYS):
+        raise ValueError(
+            f"a step has no {', '.join(unknown)}; it has {', '.join(sorted(_STEP_KEYS))}"
+        )
+    if "fault" in told and told["fault"] not in PROVIDER_FAULTS:
+        raise ValueError(
+            f"no fault is called {told['fault']!r}; there are {', '.join(PROVIDER_FAULTS)}"
+        )
+    told["calls"] = _parse_calls(told.get("calls", 0))
     if told.get("tool") and not told["calls"]:
         raise ValueError(f'a step with the tool {told["tool"]!r} calls nothing; add "calls": 1')
-    return [Step(**told)] * times
+    return [ScriptStep(**told)] * times
 
 
-def _calls(given: Any) -> int | tuple[Call, ...]:
+def _parse_calls(value: Any) -> int | tuple[ScriptedCall, ...]:
     """How many, or which."""
-    if isinstance(given, int):
-        return given
+    if isinstance(value, int):
+        return value
     try:
-        return tuple(Call(**call) for call in given)
+        return tuple(ScriptedCall(**call) for call in value)
     except TypeError:
         why = 'a number, or a list of {"name": …, "arguments": {…}}'
-        raise ValueError(f"a step's calls are {why}, not {given!r}") from None
+        raise ValueError(f"a step's calls are {why}, not {value!r}") from None
 
 
-def _replies(given: Any) -> list[Any]:
+def _require_list(value: Any) -> list[Any]:
     """A list of steps: a text or an object would be taken apart into letters or names."""
-    if isinstance(given, str | Mapping) or not isinstance(given, Sequence):
-        raise ValueError(f"a script is a list of steps, not {given!r}; write [ … ] around it")  # noqa: TRY004 - the caller's JSON
-    return list(cast("Sequence[Any]", given))
+    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+        raise ValueError(f"a script is a list of steps, not {value!r}; write [ … ] around it")  # noqa: TRY004 - the caller's JSON
+    return list(cast("Sequence[Any]", value))
 
 
-def _plan(told: dict[str, Any]) -> list[Step]:
-    rounds, parallel = int(told.pop("tool_calls", 0)), int(told.pop("parallel", 1))
-    then = told.pop("then", None)
-    if unknown := sorted(set(told) - _KEYS):
-        raise ValueError(f"a plan has no {', '.join(unknown)}; it has {', '.join(sorted(_PLAN))}")
-    return [Step(**told, calls=parallel)] * rounds + ([] if then is None else steps_of(then))
+def _parse_plan(plan: dict[str, Any]) -> list[ScriptStep]:
+    rounds, parallel = int(plan.pop("tool_calls", 0)), int(plan.pop("parallel", 1))
+    then = plan.pop("then", None)
+    if unknown := sorted(set(plan) - _STEP_KEYS):
+        raise ValueError(
+            f"a plan has no {', '.join(unknown)}; it has {', '.join(sorted(_PLAN_KEYS))}"
+        )
+    return [ScriptStep(**plan, calls=parallel)] * rounds + (
+        [] if then is None else parse_script_steps(then)
+    )
 
 
 @dataclass(slots=True, kw_only=True)
-class _Queue:
-    steps: deque[Step] = field(default_factory=deque[Step])
+class _StepQueue:
+    steps: deque[ScriptStep] = field(default_factory=deque[ScriptStep])
     """What is still to come."""
     repeats: bool = False
     """Whether a step goes to the end once it was taken."""
-    otherwise: Step = field(default_factory=Step)
+    otherwise: ScriptStep = field(default_factory=ScriptStep)
     """What is done when nothing is left."""
 
-    def take(self) -> Step:
+    def take(self) -> ScriptStep:
         if not self.steps:
             return self.otherwise
         step = self.steps.popleft()
@@ -135,14 +143,14 @@ class _Queue:
         return step
 
 
-class Script:
+class SimulatorScript:
     """All that is to come, for each key and for all."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, _Queue] = {"": _Queue()}
-        self._turns: dict[tuple[str, str], deque[Step]] = {}
+        self._queues: dict[str, _StepQueue] = {"": _StepQueue()}
+        self._turns: dict[tuple[str, str], deque[ScriptStep]] = {}
 
-    def set(
+    def set_replies(
         self,
         replies: Sequence[Any] = (),
         *,
@@ -151,56 +159,58 @@ class Script:
         otherwise: Any = None,
     ) -> None:
         """Replace what is to come, for one API key or for all that have nothing of their own."""
-        queue = _Queue(steps=deque(steps_of(_replies(replies))), repeats=repeat)
+        queue = _StepQueue(steps=deque(parse_script_steps(_require_list(replies))), repeats=repeat)
         if otherwise is not None:
-            queue.otherwise = steps_of(otherwise)[0]
+            queue.otherwise = parse_script_steps(otherwise)[0]
         self._queues[key] = queue
 
-    def add(self, replies: Sequence[Any], *, key: str = "") -> None:
+    def add_replies(self, replies: Sequence[Any], *, key: str = "") -> None:
         """Append to what is to come."""
-        self._queues.setdefault(key, _Queue()).steps.extend(steps_of(_replies(replies)))
+        self._queues.setdefault(key, _StepQueue()).steps.extend(
+            parse_script_steps(_require_list(replies))
+        )
 
-    def left(self, key: str = "") -> int:
+    def steps_left(self, key: str = "") -> int:
         """How many steps are to come."""
         queue = self._queues.get(key)
         return 0 if queue is None else len(queue.steps)
 
-    def take(self, key: str, header: str | None, said: str) -> Step:
+    def take_step(self, key: str, header: str | None, user_text: str) -> ScriptStep:
         """The next step: of the request's header, its newest user message, or a queue."""
         if header:
-            return steps_of(json.loads(header))[0]
-        if said.startswith(WORD):
-            return self._of_turn(key, said)
+            return parse_script_steps(json.loads(header))[0]
+        if user_text.startswith(SCRIPT_PREFIX):
+            return self._take_turn_step(key, user_text)
         return self._queues.get(key, self._queues[""]).take()
 
-    def _of_turn(self, key: str, said: str) -> Step:
+    def _take_turn_step(self, key: str, user_text: str) -> ScriptStep:
         """A turn's steps are taken one by one for as long as its message is the newest."""
-        line = said.split("\n", 1)[0]
+        line = user_text.split("\n", 1)[0]
         turn = (key, line)
         if not self._turns.get(turn):
-            if len(self._turns) > _PLANS:
+            if len(self._turns) > _MAX_TURN_SCRIPTS:
                 self._turns.clear()
-            made, _ = json.JSONDecoder().raw_decode(line.removeprefix(WORD).strip())
-            self._turns[turn] = deque(steps_of(made))
-        return self._turns[turn].popleft() if self._turns[turn] else Step()
+            made, _ = json.JSONDecoder().raw_decode(line.removeprefix(SCRIPT_PREFIX).strip())
+            self._turns[turn] = deque(parse_script_steps(made))
+        return self._turns[turn].popleft() if self._turns[turn] else ScriptStep()
 
 
-def newest_word(request: Mapping[str, Any]) -> str:
+def find_newest_user_text(request: Mapping[str, Any]) -> str:
     """What the user said last, in any dialect; empty where nobody did."""
     given = request.get("messages", request.get("input"))
     if isinstance(given, str):
         return given
-    for message in reversed(listed(given)):
+    for message in reversed(list_json_objects(given)):
         if message.get("role") != "user":
             continue
         content = message.get("content")
         if isinstance(content, str):
             return content
         # Behind it there may be what the caller put into the same message.
-        for part in listed(content):
+        for part in list_json_objects(content):
             text = part.get("text")
-            if isinstance(text, str) and text.startswith(WORD):
+            if isinstance(text, str) and text.startswith(SCRIPT_PREFIX):
                 return text
-        if any("text" in part for part in listed(content)):
-            return next(str(part["text"]) for part in listed(content) if "text" in part)
+        if any("text" in part for part in list_json_objects(content)):
+            return next(str(part["text"]) for part in list_json_objects(content) if "text" in part)
     return ""

@@ -11,77 +11,89 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
 
-from trimtab.catalog import Entry
-from trimtab.core.event import Usage
-from trimtab.testing.answer import Answer, Frame, Ids
-from trimtab.testing.counting import Piece, RequestCounter
-from trimtab.testing.server import anthropic, openai, openai_chat, openai_responses
-from trimtab.testing.server.cache import PromptCache
-from trimtab.testing.server.faults import FAULTS
-from trimtab.testing.server.options import Options
-from trimtab.testing.server.outcome import Outcome
-from trimtab.testing.server.records import Record, Records
-from trimtab.testing.server.refusals import Refused, anthropic_body, openai_body
-from trimtab.testing.server.script import Script, Step, newest_word
-from trimtab.testing.server.speech import Spoken, speak
-from trimtab.testing.wires import wire
+from trimtab.catalog import ModelInfo
+from trimtab.log.event import Usage
+from trimtab.testing.replies import ReplyMetadata, ScriptedReply, SeededIds
+from trimtab.testing.request_counter import RequestBlock, RequestCounter
+from trimtab.testing.server import (
+    anthropic_rules,
+    openai_chat_rules,
+    openai_responses_rules,
+    openai_rules,
+)
+from trimtab.testing.server.faults import PROVIDER_FAULTS
+from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.testing.server.prompt_cache import ServerPromptCache
+from trimtab.testing.server.reply_generator import SizedReply, generate_reply
+from trimtab.testing.server.request_log import RecordedRequest, RequestLog
+from trimtab.testing.server.responses import (
+    ProviderRefusal,
+    SimulatedResponse,
+    build_anthropic_error_body,
+    build_openai_error_body,
+)
+from trimtab.testing.server.script import ScriptStep, SimulatorScript, find_newest_user_text
+from trimtab.testing.wire_formats import get_wire_format
 
-LARGEST = 32_000_000
+MAX_BODY_BYTES = 32_000_000
 """Bytes of a body that are taken."""
-HEADER = "x-simulate"
+STEP_HEADER = "x-simulate"
 """A request's own step, as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _AcceptedRequest:
     """A request that was taken."""
 
     dialect: str
     """Of the endpoint."""
     request: Mapping[str, Any]
     """As it came."""
-    whole: Mapping[str, Any]
+    full_request: Mapping[str, Any]
     """With what it refers to."""
     key: str
     """The API key."""
-    pieces: list[Piece]
+    blocks: list[RequestBlock]
     """Its blocks."""
     counter: RequestCounter
     """What they were counted with."""
-    entry: Entry
+    model_info: ModelInfo
     """What is known of the model."""
-    tokens: int
+    input_tokens: int
     """Its input."""
-    room: int
+    output_limit: int
     """Tokens that the reply may take."""
 
     @property
-    def requested(self) -> int:
+    def requested_output(self) -> int:
         names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
         return next((self.request[name] for name in names if name in self.request), 0)
 
 
-class Simulator:
+class ProviderSimulator:
     """One provider with three APIs. Everything is done at once and in order."""
 
     def __init__(
-        self, options: Options | None = None, *, clock: Callable[[], float] = time.time
+        self,
+        options: ProviderSimulatorOptions | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._options = options or Options()
+        self._options = options or ProviderSimulatorOptions()
         self._clock = clock
         self._ahead = 0.0
         self._counters: dict[str, RequestCounter] = {}
-        self._ids = Ids(self._options.seed or secrets.token_hex(3))
-        self._kept = openai_responses.Kept()
-        self.script = Script()
+        self._ids = SeededIds(self._options.seed or secrets.token_hex(3))
+        self._kept = openai_responses_rules.StoredResponses()
+        self.script = SimulatorScript()
         """What the model does next."""
-        self.records = Records()
+        self.records = RequestLog()
         """What was received."""
-        self.cache = PromptCache()
+        self.cache = ServerPromptCache()
         """Prefixes that are stored."""
 
     @property
-    def options(self) -> Options:
+    def options(self) -> ProviderSimulatorOptions:
         """How it is set up now."""
         return self._options
 
@@ -94,7 +106,7 @@ class Simulator:
         """The time by which caches live."""
         return self._clock() + self._ahead
 
-    def advance(self, seconds: float) -> None:
+    def advance_clock(self, seconds: float) -> None:
         """Let time pass."""
         self._ahead += seconds
 
@@ -106,208 +118,244 @@ class Simulator:
         """Forget requests, counts, scripts and caches; options and ids go on."""
         self.records.clear()
         self.cache.clear()
-        self.script = Script()
-        self._kept = openai_responses.Kept()
+        self.script = SimulatorScript()
+        self._kept = openai_responses_rules.StoredResponses()
 
-    def answer(self, dialect: str, headers: Mapping[str, str], raw: bytes) -> Outcome:
+    def handle_request(
+        self, dialect: str, headers: Mapping[str, str], raw_body: bytes
+    ) -> SimulatedResponse:
         """What goes back for a request of a dialect."""
-        record = self.records.open(dialect, raw if self._options.keeps else b"")
+        record = self.records.start_record(dialect, raw_body if self._options.keeps else b"")
         try:
-            asked = self._take(dialect, headers, raw, record)
-            said = newest_word(asked.whole)
-            step = self.script.take(asked.key, headers.get(HEADER), said)
+            asked = self._accept(dialect, headers, raw_body, record)
+            said = find_newest_user_text(asked.full_request)
+            step = self.script.take_step(asked.key, headers.get(STEP_HEADER), said)
             if step.fault is not None:
-                return self._fail(asked, step, record)
-            return self._reply(asked, step, record)
-        except Refused as refusal:
+                return self._build_fault(asked, step, record)
+            return self._build_reply(asked, step, record)
+        except ProviderRefusal as refusal:
             record.fate, record.status = refusal.cause, refusal.status
             record.message = str(refusal)
-            return self._refusal(dialect, raw, refusal)
+            return self._build_refusal(dialect, raw_body, refusal)
         finally:
-            self.records.close(record)
+            self.records.finish_record(record)
 
-    def count(self, headers: Mapping[str, str], raw: bytes) -> Outcome:
+    def handle_count_request(
+        self, headers: Mapping[str, str], raw_body: bytes
+    ) -> SimulatedResponse:
         """Anthropic's own count of a request; it is not recorded."""
         try:
-            anthropic.authenticate(headers, self._options)
-            request = _parsed(raw, "anthropic")
-            anthropic.examine(request, self._options, counting=True)
-        except Refused as refusal:
-            return Outcome(status=refusal.status, body=refusal.body)
+            anthropic_rules.check_api_key(headers, self._options)
+            request = _parse_body(raw_body, "anthropic")
+            anthropic_rules.validate_anthropic_request(request, self._options, for_token_count=True)
+        except ProviderRefusal as refusal:
+            return SimulatedResponse(status=refusal.status, body=refusal.body)
         counter = self._counter(request["model"])
-        return Outcome(body={"input_tokens": counter.total(counter.pieces(request, "anthropic"))})
+        return SimulatedResponse(
+            body={"input_tokens": counter.total_tokens(counter.split_blocks(request, "anthropic"))}
+        )
 
-    def _take(self, dialect: str, headers: Mapping[str, str], raw: bytes, record: Record) -> _Asked:
-        own = anthropic if dialect == "anthropic" else openai
-        record.key = key = own.authenticate(headers, self._options)
-        request = whole = _parsed(raw, dialect)
+    def _accept(
+        self, dialect: str, headers: Mapping[str, str], raw_body: bytes, record: RecordedRequest
+    ) -> _AcceptedRequest:
+        own = anthropic_rules if dialect == "anthropic" else openai_rules
+        record.key = key = own.check_api_key(headers, self._options)
+        request = whole = _parse_body(raw_body, dialect)
         match dialect:
             case "anthropic":
-                anthropic.examine(request, self._options)
+                anthropic_rules.validate_anthropic_request(request, self._options)
             case "openai_chat":
-                openai_chat.examine(request, self._options)
+                openai_chat_rules.validate_chat_request(request, self._options)
             case _:
-                whole = self._kept.whole(request)
-                openai_responses.examine(request, whole, self._kept, self._options)
-        entry = self._options.entry(request["model"], dialect)
+                whole = self._kept.expand_request(request)
+                openai_responses_rules.validate_responses_request(
+                    request, whole, self._kept, self._options
+                )
+        entry = self._options.resolve_model_info(request["model"], dialect)
         counter = self._counter(request["model"])
-        pieces = counter.pieces(whole, dialect)
-        record.tokens = tokens = counter.total(pieces)
+        pieces = counter.split_blocks(whole, dialect)
+        record.tokens = tokens = counter.total_tokens(pieces)
         match dialect:
             case "anthropic":
-                room = anthropic.admit(request, tokens, entry, self._options)
+                room = anthropic_rules.compute_anthropic_output_limit(
+                    request, tokens, entry, self._options
+                )
             case "openai_chat" if self._options.truncates:
                 room = request.get("max_tokens") or entry.context_window
             case "openai_chat":
-                room = openai_chat.admit(request, tokens, pieces, counter, entry)
+                room = openai_chat_rules.compute_chat_output_limit(
+                    request, tokens, pieces, counter, entry
+                )
             case _:
-                room = openai_responses.admit(request, tokens, entry)
-        return _Asked(
+                room = openai_responses_rules.compute_responses_output_limit(request, tokens, entry)
+        return _AcceptedRequest(
             dialect=dialect,
             request=request,
-            whole=whole,
+            full_request=whole,
             key=key,
-            pieces=pieces,
+            blocks=pieces,
             counter=counter,
-            entry=entry,
-            tokens=tokens,
-            room=room,
+            model_info=entry,
+            input_tokens=tokens,
+            output_limit=room,
         )
 
     def _counter(self, model: str) -> RequestCounter:
         if model not in self._counters:
-            count = self._options.count(model)
-            self._counters[model] = RequestCounter(count, heavier=self._options.heavier)
+            count = self._options.get_token_counter(model)
+            self._counters[model] = RequestCounter(count, scale=self._options.heavier)
         return self._counters[model]
 
-    def _reply(self, asked: _Asked, step: Step, record: Record) -> Outcome:
-        spoken = speak(
+    def _build_reply(
+        self, accepted: _AcceptedRequest, step: ScriptStep, record: RecordedRequest
+    ) -> SimulatedResponse:
+        spoken = generate_reply(
             step,
-            asked.request,
-            number=self.records.made,
-            thinks=self._options.thinks and _thinks(asked),
-            counter=asked.counter,
-            room=asked.room,
-            cut_stop=_cut_stop(asked),
+            accepted.request,
+            seed=self.records.total,
+            thinks=self._options.thinks and _wants_thinking(accepted),
+            counter=accepted.counter,
+            max_tokens=accepted.output_limit,
+            cut_stop_reason=_choose_cut_stop(accepted),
         )
-        reply = wire(asked.dialect).reply(spoken.answer, self._frame(asked, step, spoken))
-        if asked.dialect == "openai_responses":
-            self._kept.keep(asked.whole, reply)
+        reply = get_wire_format(accepted.dialect).build_reply_body(
+            spoken.reply, self._build_metadata(accepted, step, spoken)
+        )
+        if accepted.dialect == "openai_responses":
+            self._kept.store_reply(accepted.full_request, reply)
         record.reply = reply
         events = None
-        if asked.request.get("stream"):
-            events = wire(asked.dialect).events(reply, asked.request)
-        return Outcome(
+        if accepted.request.get("stream"):
+            events = get_wire_format(accepted.dialect).stream_reply_events(reply, accepted.request)
+        return SimulatedResponse(
             body=reply,
             events=events,
-            named=asked.dialect != "openai_chat",
+            has_event_names=accepted.dialect != "openai_chat",
             headers={"request-id": f"req_{record.number}", "x-request-id": f"req_{record.number}"},
             cut=step.cut,
             delay=step.delay,
             pace=step.pace,
         )
 
-    def _frame(self, asked: _Asked, step: Step, spoken: Spoken) -> Frame:
-        usage = Usage(input=asked.tokens, output=spoken.tokens)
+    def _build_metadata(
+        self, accepted: _AcceptedRequest, step: ScriptStep, sized: SizedReply
+    ) -> ReplyMetadata:
+        usage = Usage(input=accepted.input_tokens, output=sized.tokens)
         shown = step.truncate
-        if self._options.truncates and asked.tokens > asked.entry.context_window:
-            shown = asked.entry.context_window // 2
+        if self._options.truncates and accepted.input_tokens > accepted.model_info.context_window:
+            shown = accepted.model_info.context_window // 2
         hours = 0
         if shown is not None:
-            usage = replace(usage, input=min(asked.tokens, shown))
+            usage = replace(usage, input=min(accepted.input_tokens, shown))
         else:
-            request = asked.request
+            request = accepted.request
             options: Mapping[str, Any] = request.get("prompt_cache_options") or {}
-            bill = self.cache.bill(
-                f"{asked.key}\0{request['model']}\0{request.get('prompt_cache_key', '')}",
-                asked.pieces,
+            bill = self.cache.record_request(
+                f"{accepted.key}\0{request['model']}\0{request.get('prompt_cache_key', '')}",
+                accepted.blocks,
                 salt=json.dumps([request.get("thinking"), request.get("tool_choice")]),
-                rules=asked.entry,
-                scaled=asked.counter.scaled,
+                model_info=accepted.model_info,
+                scale_tokens=accepted.counter.scale_tokens,
                 now=self.now(),
-                anthropic=asked.dialect == "anthropic",
-                implicit=asked.dialect != "anthropic" and options.get("mode") != "explicit",
+                is_anthropic=accepted.dialect == "anthropic",
+                marks_end=accepted.dialect != "anthropic" and options.get("mode") != "explicit",
             )
             usage = replace(usage, cache_read=bill.read, cache_write=bill.written)
-            hours = bill.long_lived
-        return Frame(
-            model=asked.request["model"],
+            hours = bill.hour_written
+        return ReplyMetadata(
+            model=accepted.request["model"],
             ids=self._ids,
             usage=usage,
-            thought=spoken.thought,
-            long_lived=hours,
+            thinking_tokens=sized.thinking_tokens,
+            hour_cache_tokens=hours,
             created=math.floor(self.now()),
-            previous=anthropic.last_seal(asked.request) if asked.dialect == "anthropic" else "",
-            sealed="reasoning.encrypted_content" in (asked.request.get("include") or ()),
-            request=asked.request,
+            previous_signature=anthropic_rules.find_last_signature(accepted.request)
+            if accepted.dialect == "anthropic"
+            else "",
+            encrypts_reasoning="reasoning.encrypted_content"
+            in (accepted.request.get("include") or ()),
+            request=accepted.request,
         )
 
-    def _fail(self, asked: _Asked, step: Step, record: Record) -> Outcome:
-        fault = FAULTS[str(step.fault)]
-        told = asked.tokens if step.input is None else step.input
-        requested = asked.requested if step.requested is None else step.requested
-        functions = openai.in_functions(asked.pieces, asked.counter)
+    def _build_fault(
+        self, accepted: _AcceptedRequest, step: ScriptStep, record: RecordedRequest
+    ) -> SimulatedResponse:
+        fault = PROVIDER_FAULTS[str(step.fault)]
+        told = accepted.input_tokens if step.input is None else step.input
+        requested = accepted.requested_output if step.requested is None else step.requested
+        functions = openai_rules.sum_tool_definition_tokens(accepted.blocks, accepted.counter)
         numbers = {
-            "limit": asked.entry.context_window if step.limit is None else step.limit,
+            "limit": accepted.model_info.context_window if step.limit is None else step.limit,
             "input": told,
             "messages": told - functions,
             "functions": functions,
             "requested": requested,
             "total": told + requested,
         }
-        body = fault.payload(asked.dialect, numbers)
+        body = fault.build_body(accepted.dialect, numbers)
         record.fate, record.status = "fault", fault.status
         record.message = f"{step.fault}: {body if isinstance(body, str) else json.dumps(body)}"
         headers = dict(fault.headers)
         if step.retry_after is not None:
             headers["retry-after"] = f"{step.retry_after:g}"
-        late = step.in_stream is not None and asked.request.get("stream")
-        failed = asked.dialect == "openai_responses" and step.fault == "openai_responses"
-        if isinstance(body, dict) and asked.request.get("stream") and (late or failed):
+        late = step.in_stream is not None and accepted.request.get("stream")
+        failed = accepted.dialect == "openai_responses" and step.fault == "openai_responses"
+        if isinstance(body, dict) and accepted.request.get("stream") and (late or failed):
             record.status = 200
-            return self._fail_in_stream(asked, step, body)
-        return Outcome(status=fault.status, body=body, headers=headers, delay=step.delay)
+            return self._build_stream_fault(accepted, step, body)
+        return SimulatedResponse(status=fault.status, body=body, headers=headers, delay=step.delay)
 
-    def _fail_in_stream(self, asked: _Asked, step: Step, body: Mapping[str, Any]) -> Outcome:
+    def _build_stream_fault(
+        self, accepted: _AcceptedRequest, step: ScriptStep, body: Mapping[str, Any]
+    ) -> SimulatedResponse:
         """The first events of a reply, and then the error as this API streams it."""
-        spoken = speak(
+        spoken = generate_reply(
             replace(step, fault=None),
-            asked.request,
-            number=self.records.made,
+            accepted.request,
+            seed=self.records.total,
             thinks=False,
-            counter=asked.counter,
-            room=asked.room,
-            cut_stop=_cut_stop(asked),
+            counter=accepted.counter,
+            max_tokens=accepted.output_limit,
+            cut_stop_reason=_choose_cut_stop(accepted),
         )
-        reply = wire(asked.dialect).reply(spoken.answer, self._frame(asked, step, spoken))
-        before = wire(asked.dialect).events(reply, asked.request)
+        reply = get_wire_format(accepted.dialect).build_reply_body(
+            spoken.reply, self._build_metadata(accepted, step, spoken)
+        )
+        before = get_wire_format(accepted.dialect).stream_reply_events(reply, accepted.request)
         first = islice(before, 2 if step.in_stream is None else step.in_stream)
-        return Outcome(
-            events=_broken_off(first, asked.dialect, reply, body),
-            named=asked.dialect != "openai_chat",
+        return SimulatedResponse(
+            events=_end_with_error(first, accepted.dialect, reply, body),
+            has_event_names=accepted.dialect != "openai_chat",
             delay=step.delay,
             pace=step.pace,
         )
 
-    def _refusal(self, dialect: str, raw: bytes, refusal: Refused) -> Outcome:
+    def _build_refusal(
+        self, dialect: str, raw_body: bytes, refusal: ProviderRefusal
+    ) -> SimulatedResponse:
         """Responses tells a stream that its input is too long inside of the stream."""
         if refusal.cause == "overflow" and dialect == "openai_responses":
-            request = _parsed(raw, dialect)
+            request = _parse_body(raw_body, dialect)
             if request.get("stream"):
-                frame = Frame(
+                frame = ReplyMetadata(
                     model=request["model"], ids=self._ids, usage=Usage(input=0), request=request
                 )
-                reply = wire(dialect).reply(Answer(), frame)
-                events = wire(dialect).events(reply, request)
-                return Outcome(events=_broken_off(islice(events, 2), dialect, reply, refusal.body))
-        return Outcome(status=refusal.status, body=refusal.body)
+                reply = get_wire_format(dialect).build_reply_body(ScriptedReply(), frame)
+                events = get_wire_format(dialect).stream_reply_events(reply, request)
+                return SimulatedResponse(
+                    events=_end_with_error(islice(events, 2), dialect, reply, refusal.body)
+                )
+        return SimulatedResponse(status=refusal.status, body=refusal.body)
 
 
-def _broken_off(
-    first: Iterator[dict[str, Any]], dialect: str, reply: Mapping[str, Any], body: Mapping[str, Any]
+def _end_with_error(
+    events: Iterator[dict[str, Any]],
+    dialect: str,
+    reply: Mapping[str, Any],
+    body: Mapping[str, Any],
 ) -> Iterator[Mapping[str, Any]]:
     number = 0
-    for event in first:
+    for event in events:
         number += 1
         yield event
     if dialect == "openai_responses":
@@ -325,36 +373,36 @@ def _broken_off(
         yield body
 
 
-def _thinks(asked: _Asked) -> bool:
-    match asked.dialect:
+def _wants_thinking(accepted: _AcceptedRequest) -> bool:
+    match accepted.dialect:
         case "anthropic":
-            return anthropic.thinks(asked.request)
+            return anthropic_rules.asks_for_thinking(accepted.request)
         case "openai_responses":
-            return openai.reasons(asked.request["model"])
+            return openai_rules.is_openai_reasoning_model(accepted.request["model"])
         case _:
             return False
 
 
-def _cut_stop(asked: _Asked) -> str:
-    match asked.dialect:
+def _choose_cut_stop(accepted: _AcceptedRequest) -> str:
+    match accepted.dialect:
         case "anthropic":
-            return anthropic.cut_stop(asked.request, asked.room)
+            return anthropic_rules.choose_cut_stop_reason(accepted.request, accepted.output_limit)
         case "openai_chat":
             return "length"
         case _:
             return "max_output_tokens"
 
 
-def _parsed(raw: bytes, dialect: str) -> dict[str, Any]:
-    if len(raw) > LARGEST:
-        body = anthropic_body(413, "Request exceeds the maximum size")
-        raise Refused(413, body, cause="overflow")
+def _parse_body(raw_body: bytes, dialect: str) -> dict[str, Any]:
+    if len(raw_body) > MAX_BODY_BYTES:
+        body = build_anthropic_error_body(413, "Request exceeds the maximum size")
+        raise ProviderRefusal(413, body, cause="overflow")
     try:
-        request = json.loads(raw)
+        request = json.loads(raw_body)
     except ValueError:
         request = None
     if isinstance(request, dict):
         return cast("dict[str, Any]", request)
     message = "We could not parse the JSON body of your request."
-    made = anthropic_body if dialect == "anthropic" else openai_body
-    raise Refused(400, made(400, message))
+    made = build_anthropic_error_body if dialect == "anthropic" else build_openai_error_body
+    raise ProviderRefusal(400, made(400, message))

@@ -4,30 +4,32 @@ It refuses what the real one refuses, in its words, keeps chats and their messag
 out or pushes them to a webhook, and records what it was asked to do. Needs the extra `testing`.
 """
 
-from trimtab.testing.telegram.api import Asked as Asked
-from trimtab.testing.telegram.api import BotApi as BotApi
-from trimtab.testing.telegram.api import Trouble as Trouble
-from trimtab.testing.telegram.chats import Chat as Chat
-from trimtab.testing.telegram.chats import user as user
-from trimtab.testing.telegram.limits import Limits as Limits
-from trimtab.testing.telegram.refusals import Refusal as Refusal
-from trimtab.testing.telegram.refusals import bad as bad
-from trimtab.testing.telegram.refusals import flood as flood
-from trimtab.testing.telegram.refusals import forbidden as forbidden
-from trimtab.testing.telegram.serving import ServedBotApi as ServedBotApi
-from trimtab.testing.telegram.serving import serve as serve
+from trimtab.testing.telegram.api_errors import TelegramRefusal as TelegramRefusal
+from trimtab.testing.telegram.api_errors import make_bad_request_refusal as make_bad_request_refusal
+from trimtab.testing.telegram.api_errors import make_flood_refusal as make_flood_refusal
+from trimtab.testing.telegram.api_errors import make_forbidden_refusal as make_forbidden_refusal
+from trimtab.testing.telegram.chats import TelegramChat as TelegramChat
+from trimtab.testing.telegram.chats import make_telegram_user as make_telegram_user
+from trimtab.testing.telegram.local_server import ServedTelegramSimulator as ServedTelegramSimulator
+from trimtab.testing.telegram.local_server import (
+    serve_simulated_telegram as serve_simulated_telegram,
+)
+from trimtab.testing.telegram.rate_limits import TelegramRateLimits as TelegramRateLimits
+from trimtab.testing.telegram.simulator import RecordedBotCall as RecordedBotCall
+from trimtab.testing.telegram.simulator import TelegramFault as TelegramFault
+from trimtab.testing.telegram.simulator import TelegramSimulator as TelegramSimulator
 
 __all__ = [
-    "Asked",
-    "BotApi",
-    "Chat",
-    "Limits",
-    "Refusal",
-    "ServedBotApi",
-    "Trouble",
-    "bad",
-    "flood",
-    "forbidden",
-    "serve",
-    "user",
+    "RecordedBotCall",
+    "ServedTelegramSimulator",
+    "TelegramChat",
+    "TelegramFault",
+    "TelegramRateLimits",
+    "TelegramRefusal",
+    "TelegramSimulator",
+    "make_bad_request_refusal",
+    "make_flood_refusal",
+    "make_forbidden_refusal",
+    "make_telegram_user",
+    "serve_simulated_telegram",
 ]

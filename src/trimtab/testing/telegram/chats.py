@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(slots=True, kw_only=True)
-class Chat:
+class TelegramChat:
     """A chat that the bot is in, or was."""
 
     id: int
@@ -26,10 +26,10 @@ class Chat:
     """Topics that there are."""
     messages: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
     """What stands in it, by message id: as the API shows it."""
-    last: int = 0
+    last_message_id: int = 0
     """The newest message's id."""
 
-    def json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """As the API shows it."""
         told: dict[str, Any] = {"id": self.id, "type": self.type}
         told["first_name" if self.type == "private" else "title"] = self.title
@@ -39,21 +39,23 @@ class Chat:
             told["is_forum"] = True
         return told
 
-    def next(self) -> int:
+    def next_message_id(self) -> int:
         """The id of a new message."""
-        self.last += 1
-        return self.last
+        self.last_message_id += 1
+        return self.last_message_id
 
 
-def user(number: int, name: str, username: str | None = None, **own: Any) -> dict[str, Any]:
+def make_telegram_user(
+    user_id: int, first_name: str, username: str | None = None, **fields: Any
+) -> dict[str, Any]:
     """A person as the API shows them."""
-    told: dict[str, Any] = {"id": number, "is_bot": False, "first_name": name}
+    told: dict[str, Any] = {"id": user_id, "is_bot": False, "first_name": first_name}
     if username is not None:
         told["username"] = username
-    return {**told, **own}
+    return {**told, **fields}
 
 
-def entities_in(text: str) -> list[dict[str, Any]]:
+def find_text_entities(text: str) -> list[dict[str, Any]]:
     """What Telegram finds in a text by itself: commands and names."""
     import re
 

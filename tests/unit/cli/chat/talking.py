@@ -9,15 +9,15 @@ from typing import Any
 from rich.console import Console
 
 from trimtab.agent.agent import Agent
-from trimtab.agent.spec import Spec
-from trimtab.cli.chat.commands import command_in, obey
-from trimtab.cli.chat.talk import Talk
-from trimtab.core.message import ToolCall
-from trimtab.session.tools import Invocation, Tool
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.cli.chat.slash_commands import parse_slash_command, run_slash_command
+from trimtab.cli.chat.state import ChatState
+from trimtab.log.message import ToolCall
+from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.testing import MemoryStore, ScriptedProvider
-from trimtab.testing.answer import Call
+from trimtab.testing.replies import ScriptedCall
 
-SPEC = Spec.model_validate(
+SPEC = AgentSpec.model_validate(
     {
         "name": "helper",
         "model": {"name": "claude-sonnet-4-5", "context_window": 8_000, "max_output_tokens": 500},
@@ -50,7 +50,7 @@ def written(made: Console) -> str:
     return made.file.getvalue()
 
 
-async def _run(asked: Invocation) -> str:
+async def _run(asked: ToolInvocation) -> str:
     return f"{asked.arguments['path']}\n" + "some line of a file that was read\n" * 60
 
 
@@ -64,7 +64,9 @@ TOOL = Tool(
 )
 
 
-async def talking(replies: Iterable[Any] = (), *, width: int = 80, session: str = "s1") -> Talk:
+async def talking(
+    replies: Iterable[Any] = (), *, width: int = 80, session: str = "s1"
+) -> ChatState:
     """A chat in a new session."""
     provider = ScriptedProvider("anthropic", replies)
     agent = Agent(
@@ -75,14 +77,14 @@ async def talking(replies: Iterable[Any] = (), *, width: int = 80, session: str 
         tools=[TOOL],
         environ={"ANTHROPIC_API_KEY": "k"},
     )
-    return Talk(agent=agent, session=await agent.session(session), console=console(width))
+    return ChatState(agent=agent, session=await agent.open_session(session), console=console(width))
 
 
-async def turns(talk: Talk, count: int) -> None:
+async def turns(talk: ChatState, count: int) -> None:
     """So many turns with a tool each; the provider must have been told."""
     for number in range(count):
         says = {"role": "user", "content": f"Question {number}?"}
-        await talk.agent.turn(talk.session, says)
+        await talk.agent.run_turn(talk.session, says)
 
 
 def script(count: int) -> list[Any]:
@@ -90,16 +92,19 @@ def script(count: int) -> list[Any]:
     return [
         reply
         for number in range(count)
-        for reply in (Call(name="read", arguments={"path": f"f{number}"}), f"Answer {number}.")
+        for reply in (
+            ScriptedCall(name="read", arguments={"path": f"f{number}"}),
+            f"Answer {number}.",
+        )
     ]
 
 
-async def typed(talk: Talk, line: str) -> str:
+async def typed(talk: ChatState, line: str) -> str:
     """What a command draws."""
-    command = command_in(line)
+    command = parse_slash_command(line)
     assert command is not None
     text_of(talk.console)
-    await obey(talk, *command)
+    await run_slash_command(talk, *command)
     return text_of(talk.console)
 
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from tests.unit.cli.chat.talking import call, console, text_of, written
-from trimtab.agent.permissions import Question
-from trimtab.cli.chat.asking import Asking
-from trimtab.cli.chat.screen import Screen
+from trimtab.agent.tools.permissions.rules import ApprovalRequest
+from trimtab.cli.chat.approval import ApprovalPrompt
+from trimtab.cli.chat.turn_screen import TurnScreen
 
 
 class Keys:
@@ -25,13 +25,13 @@ class Keys:
 
 
 def asking(keys, width: int = 80):
-    screen = Screen(console(width))
+    screen = TurnScreen(console(width))
     stops: list[bool] = []
-    return Asking(screen, keys, lambda: stops.append(True)), screen, stops
+    return ApprovalPrompt(screen, keys, lambda: stops.append(True)), screen, stops
 
 
 def question(text="rm -rf build", **arguments):
-    return Question(tool="shell", text=text, arguments=arguments or {"command": text})
+    return ApprovalRequest(tool="shell", text=text, arguments=arguments or {"command": text})
 
 
 @pytest.mark.parametrize(("key", "answer"), [("y", "yes"), ("a", "always"), ("n", "no")])
@@ -53,7 +53,7 @@ def test_ctrl_c_is_no_and_stops_the_turn():
 def test_it_is_said_why_a_pattern_does_not_allow_it_on_one_line():
     made, screen, _ = asking(Keys("n"), width=200)
     why = "the pattern 'ls *' does not allow it: a\nRun it? yes is outside of the folder"
-    asyncio.run(made.approve(Question(tool="shell", text="ls", arguments={}, why=why)))
+    asyncio.run(made.approve(ApprovalRequest(tool="shell", text="ls", arguments={}, why=why)))
     told = why.replace("\n", " ")
     assert text_of(screen.console) == f"shell wants to run:\n  │ ls\n  Asked because {told}."
 
@@ -97,6 +97,6 @@ def test_two_questions_are_asked_one_after_the_other():
 @pytest.mark.parametrize(("key", "again"), [("y", True), ("n", False), (None, False)])
 def test_a_call_that_was_cut_off_is_made_again_only_if_somebody_says_so(key, again):
     made, screen, _ = asking(Keys(key))
-    assert asyncio.run(made.again(call("shell", '{"command": "make"}'))) is again
+    assert asyncio.run(made.confirm_rerun(call("shell", '{"command": "make"}'))) is again
     assert "shell was cut off; it may or may not have done its work:" in text_of(screen.console)
     assert "  │ make" in written(screen.console)

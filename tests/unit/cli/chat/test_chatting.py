@@ -5,13 +5,13 @@ from typing import Any, cast
 
 from tests.unit.cli.chat.talking import SPEC, console, script, talking, text_of, turns
 from tests.unit.cli.chat.test_display import hiding, ledger
-from trimtab.agent.spec import Spec
-from trimtab.cli.chat.asking import Asking
-from trimtab.cli.chat.chatting import Chatting, cut_off
-from trimtab.cli.chat.keyboard import Left
-from trimtab.cli.chat.screen import Screen
-from trimtab.cli.chat.turning import Interrupts
-from trimtab.providers.provider import Failure
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.cli.chat.approval import ApprovalPrompt
+from trimtab.cli.chat.interruptible_turn import InterruptHandler
+from trimtab.cli.chat.keyboard import InputClosed
+from trimtab.cli.chat.repl import ChatLoop, describe_interrupted_turn
+from trimtab.cli.chat.turn_screen import TurnScreen
+from trimtab.providers.base import ProviderFailure
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 
@@ -24,21 +24,21 @@ class Seats:
         self.changes = list(changes)
         self.seen = []
 
-    async def line(self, draft=""):
+    async def read_line(self, draft=""):
         self.seen.append(text_of(self.talk.console))
         if not self.changes:
-            raise Left
+            raise InputClosed
         self.changes.pop(0)()
         return ""
 
-    async def choose(self, question, answers):
+    async def read_choice(self, question, answers_by_key):
         raise AssertionError(question)
 
 
 def chatting(talk, changes=()):
-    screen, keyboard = Screen(talk.console), Seats(talk, changes)
-    asking = Asking(screen, keyboard.choose, lambda: None)
-    return Chatting(talk, screen, cast("Any", keyboard), asking, Interrupts()), keyboard
+    screen, keyboard = TurnScreen(talk.console), Seats(talk, changes)
+    asking = ApprovalPrompt(screen, keyboard.read_choice, lambda: None)
+    return ChatLoop(talk, screen, cast("Any", keyboard), asking, InterruptHandler()), keyboard
 
 
 def before_each_prompt(monkeypatch, *steps):
@@ -56,7 +56,7 @@ def before_each_prompt(monkeypatch, *steps):
         first, *later = steps
         change(*first)
         chat, keyboard = chatting(talk, [lambda step=step: change(*step) for step in later])
-        await chat.run()
+        await chat.run_until_left()
         return [
             "bar" if "Context Usage" in seen else "line" if "Context " in seen else ""
             for seen in keyboard.seen
@@ -95,7 +95,7 @@ def test_who_comes_back_is_told_when_the_last_message_came():
         talk.session._context._clock = clock
         await talk.session.configure(system="Another.")
         chat, _ = chatting(talk)
-        await chat.greet(known=True)
+        await chat.show_greeting(is_resumed=True)
         assert "5 messages so far, the last 2 hours ago." in text_of(talk.console)
 
     asyncio.run(run())
@@ -105,8 +105,8 @@ def test_a_file_for_masks_at_every_call_that_runs_under_auto_is_remarked_on_at_t
     async def run():
         talk = await talking()
         told = {"session": {"context": {"tool_result_keep_last": 5}}}
-        talk.agent.spec = Spec.model_validate({**SPEC.model_dump(exclude_unset=True), **told})
-        await chatting(talk)[0].greet(known=False)
+        talk.agent.spec = AgentSpec.model_validate({**SPEC.model_dump(exclude_unset=True), **told})
+        await chatting(talk)[0].show_greeting(is_resumed=False)
         seen = " ".join(text_of(talk.console).split())
         assert "tool_result_keep_last is set, and no policy: `auto` decides" in seen
         assert "`policy: layered`" in seen
@@ -122,13 +122,13 @@ def test_a_session_that_another_process_writes_to_is_said_at_once(tmp_path):
         await mine.add({"role": "user", "content": "Hello."})
         talk.session = await Session.open(two, "s")
         chat, _ = chatting(talk)
-        await chat.greet(known=True)
+        await chat.show_greeting(is_resumed=True)
         seen = " ".join(text_of(talk.console).split())
         assert "has this session open and alone may write to it." in seen
         assert "/fork" in seen
         assert "Enter goes on" not in seen
         await mine.close()
-        await chat.greet(known=True)
+        await chat.show_greeting(is_resumed=True)
         assert "has this session open" not in text_of(talk.console)
         assert await two.held_by("nowhere") is None
         await one.close()
@@ -144,10 +144,12 @@ def test_a_tool_that_was_running_may_still_run():
         window = talk.session.window
         seq = next(seq for seq, entry in window.entries.items() if entry.message.calls)
         await talk.session.rewind(seq)
-        assert cut_off(talk.session.window) == ("The last turn was cut off before read could run.")
-        await talk.session.claim()
-        await talk.session.begin_tool("k")
-        assert cut_off(talk.session.window) == (
+        assert describe_interrupted_turn(talk.session.window) == (
+            "The last turn was cut off before read could run."
+        )
+        await talk.session.claim_turn()
+        await talk.session.record_tool_start("k")
+        assert describe_interrupted_turn(talk.session.window) == (
             "The last turn was cut off while read was running; what it began may still run "
             "outside of the chat."
         )
@@ -161,23 +163,25 @@ class Typist:
     def __init__(self, *lines):
         self.lines = list(lines)
 
-    async def line(self, draft=""):
+    async def read_line(self, draft=""):
         if not self.lines:
-            raise Left
+            raise InputClosed
         return self.lines.pop(0)
 
-    async def choose(self, question, answers):
+    async def read_choice(self, question, answers_by_key):
         raise AssertionError(question)
 
 
 def test_what_the_provider_does_not_take_is_told_and_the_chat_goes_on_without_it():
     async def run():
-        rejected = Failure(kind="rejected", message="Could not process it", status=400)
+        rejected = ProviderFailure(kind="rejected", message="Could not process it", status=400)
         talk = await talking(["Hello.", rejected, "Of swans."], width=100)
-        screen = Screen(talk.console)
+        screen = TurnScreen(talk.console)
         typist = Typist("Good morning.", "Of herons.", "Of swans, then.")
-        asking = Asking(screen, typist.choose, lambda: None)
-        await Chatting(talk, screen, cast("Any", typist), asking, Interrupts()).run()
+        asking = ApprovalPrompt(screen, typist.read_choice, lambda: None)
+        await ChatLoop(
+            talk, screen, cast("Any", typist), asking, InterruptHandler()
+        ).run_until_left()
         drawn = text_of(talk.console)
         assert (
             "The provider does not take what was said (HTTP 400): Could not process it.\n"

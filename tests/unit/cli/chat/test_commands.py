@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests.unit.cli.chat.talking import script, talking, turns, typed
-from trimtab.cli.chat.commands import COMMANDS, command_in
-from trimtab.cli.chat.talk import Talk
+from trimtab.cli.chat.slash_commands import SLASH_COMMANDS, parse_slash_command
+from trimtab.cli.chat.state import ChatState
 
 
-def with_turns(count: int, do: Callable[[Talk], Awaitable[None]], width: int = 80) -> None:
+def with_turns(count: int, do: Callable[[ChatState], Awaitable[None]], width: int = 80) -> None:
     """A chat after so many turns."""
 
     async def run() -> None:
@@ -34,7 +34,7 @@ def with_turns(count: int, do: Callable[[Talk], Awaitable[None]], width: int = 8
     ],
 )
 def test_a_command_is_told_from_a_message(line, command):
-    assert command_in(line) == command
+    assert parse_slash_command(line) == command
 
 
 def test_a_misspelt_command_is_answered_with_the_nearest():
@@ -55,7 +55,7 @@ def test_a_command_that_needs_a_word_asks_for_it():
 def test_help_names_every_command_once():
     async def do(talk):
         shown = await typed(talk, "/help")
-        for name, command in COMMANDS.items():
+        for name, command in SLASH_COMMANDS.items():
             assert shown.count(f"/{name} ") == bool(command.help), name
 
     with_turns(0, do)
@@ -141,7 +141,7 @@ def test_undo_takes_back_the_last_message_and_puts_it_into_the_line():
         assert "Undone: 'Question 1?' and 3 messages behind it." in shown
         assert "What 1 tool call did outside of the session is not undone." in shown
         assert talk.draft == "Question 1?"
-        newest = talk.session.window.newest_user
+        newest = talk.session.window.newest_user_entry
         assert newest is not None
         assert newest.message.text == "Question 0?"
 
@@ -164,7 +164,7 @@ def test_a_fork_goes_on_in_a_copy_and_says_how_to_return():
         assert talk.session.id == "other"
         assert "This is session other now; s1 stays as it is." in shown
         assert "trimtab chat --session s1" in shown
-        assert talk.session.window.said == 4
+        assert talk.session.window.conversation.total_messages == 4
 
     with_turns(1, do)
 
@@ -206,7 +206,7 @@ def test_a_model_whose_key_is_missing_changes_nothing():
 
 def test_cost_adds_up_what_was_reported():
     async def do(talk):
-        used = talk.session.window.used
+        used = talk.session.window.accounting.total_usage
         shown = await typed(talk, "/cost")
         assert f"{used.input:,} tokens" in shown
         assert f"${talk.session.report().cost:.4f}" in shown
@@ -305,7 +305,7 @@ def test_erase_shows_first_what_would_go():
 def test_erase_takes_a_message_out_of_the_session_and_of_what_was_typed():
     async def do(talk):
         forgotten = []
-        talk.forget = forgotten.extend
+        talk.forget_lines = forgotten.extend
         shown = await typed(talk, "/erase m2 yes")
         assert shown == "Erased m2, also from the lines that you have typed."
         assert forgotten == ["Question 0?"]

@@ -7,25 +7,30 @@ from dataclasses import replace
 import pytest
 
 from tests.unit.cli.chat.talking import console, script, talking, text_of, turns, written
-from trimtab.agent.spec import Thresholds
-from trimtab.cli.chat.display import level_of, show_context, show_hidden, show_line
-from trimtab.cli.chat.talk import Talk
-from trimtab.core.event import Edit, EditKind, Size, Usage
-from trimtab.core.ledger import Ledger, Section
-from trimtab.core.plan import Decision
-from trimtab.core.tokens import resized
-from trimtab.session.hiding import Hiding, hidden_last, hidden_since
+from trimtab.agent.config.spec import ThresholdsSpec
+from trimtab.cli.chat.context_display import (
+    classify_fill_level,
+    show_context_bar,
+    show_context_line,
+    show_newly_hidden,
+)
+from trimtab.cli.chat.state import ChatState
+from trimtab.log.event import Edit, EditKind, Size, Usage
+from trimtab.policy.plan import Decision
+from trimtab.prompt.context_report import ContextReport, ReportSection
+from trimtab.session.audit import HiddenTotals, list_hidden_by_last_turn, list_hidden_since
+from trimtab.tokens.counter import with_recomputed_size
 
 
-def ledger(used: int, limit: int = 200_000) -> Ledger:
-    return Ledger(
+def ledger(used: int, limit: int = 200_000) -> ContextReport:
+    return ContextReport(
         model="claude-sonnet-4-5",
         limit=limit,
         source="model",
         sections=(
-            Section(name="system prompt", kind="system", tokens=1_800),
-            Section(name="tool result: read", kind="tools", tokens=used - 11_700),
-            Section(name="user", kind="messages", tokens=9_900),
+            ReportSection(name="system prompt", kind="system", tokens=1_800),
+            ReportSection(name="tool result: read", kind="tools", tokens=used - 11_700),
+            ReportSection(name="user", kind="messages", tokens=9_900),
         ),
         hidden={},
         output_reserve=8_192,
@@ -37,13 +42,13 @@ def ledger(used: int, limit: int = 200_000) -> Ledger:
     )
 
 
-def hiding(op: str, count: int, tokens: int, handle: str) -> Hiding:
-    return Hiding(op=op, count=count, tokens=tokens, handle=handle, at=time.time())
+def hiding(op: str, count: int, tokens: int, handle: str) -> HiddenTotals:
+    return HiddenTotals(op=op, count=count, tokens=tokens, handle=handle, at=time.time())
 
 
 def test_the_display_is_the_bar_the_cache_and_what_was_hidden():
     made = console(90)
-    show_context(ledger(60_900), [hiding("mask", 3, 12_300, "m30.0")], Thresholds(), made)
+    show_context_bar(ledger(60_900), [hiding("mask", 3, 12_300, "m30.0")], ThresholdsSpec(), made)
     assert text_of(made) == (
         "                    Context Usage\n"
         "  ████████████░░░░░░░░░░░░░░░░░░░░░░░░░░░░ 60.9k/200.0k (30.4%)\n"
@@ -61,20 +66,22 @@ def test_the_display_is_the_bar_the_cache_and_what_was_hidden():
     [(80_000, "normal", 32), (150_000, "high", 33), (190_000, "critical", 31)],
 )
 def test_the_bar_is_coloured_by_the_thresholds(used, level, colour):
-    assert level_of(ledger(used), Thresholds()) == level
+    assert classify_fill_level(ledger(used), ThresholdsSpec()) == level
     made = console(90, terminal=True)
-    show_context(ledger(used), [], Thresholds(), made)
+    show_context_bar(ledger(used), [], ThresholdsSpec(), made)
     assert f"\x1b[{colour}m" in written(made)
 
 
 def test_the_thresholds_are_those_of_the_file():
-    assert level_of(ledger(80_000), Thresholds(summarise=0.2, trim=0.3)) == "critical"
+    assert (
+        classify_fill_level(ledger(80_000), ThresholdsSpec(summarise=0.2, trim=0.3)) == "critical"
+    )
 
 
 @pytest.mark.parametrize("width", [30, 45, 59, 64])
 def test_a_narrow_window_has_a_shorter_bar(width):
     made = console(width)
-    show_context(ledger(60_900), [hiding("drop", 12, 500, "m3-m20")], Thresholds(), made)
+    show_context_bar(ledger(60_900), [hiding("drop", 12, 500, "m3-m20")], ThresholdsSpec(), made)
     lines = text_of(made).splitlines()
     assert max(map(len, lines)) <= width
     assert "60.9k/200.0k (30.4%)" in lines[1] or width < 40
@@ -82,7 +89,7 @@ def test_a_narrow_window_has_a_shorter_bar(width):
 
 def test_several_kinds_are_told_together_with_a_message_to_ask_about():
     made = console(200)
-    show_hidden(
+    show_newly_hidden(
         [hiding("truncate", 1, 900, "m8.0"), hiding("summarise", 20, 4_000, "m3-m40")], made
     )
     assert text_of(made) == (
@@ -93,7 +100,7 @@ def test_several_kinds_are_told_together_with_a_message_to_ask_about():
 
 def test_nothing_hidden_is_nothing_said():
     made = console()
-    show_hidden([], made)
+    show_newly_hidden([], made)
     assert text_of(made) == ""
 
 
@@ -106,8 +113,8 @@ def test_what_the_policy_hides_in_a_turn_is_found_with_its_tokens():
             before = window.seq
             covered = window.summary.last if window.summary is not None else 0
             await turns(talk, 1)
-            found = await hidden_since(
-                talk.session.store, "s1", talk.session.window, before, covered=covered
+            found = await list_hidden_since(
+                talk.session.store, "s1", talk.session.window, before, summarised_until=covered
             )
             if found:
                 break
@@ -116,7 +123,9 @@ def test_what_the_policy_hides_in_a_turn_is_found_with_its_tokens():
         assert {one.op: (one.count, one.tokens) for one in found} == hidden
         for one in found:
             assert await talk.session.recall(one.handle)
-        assert await hidden_last(talk.session.store, "s1", talk.session.window) == found
+        assert (
+            await list_hidden_by_last_turn(talk.session.store, "s1", talk.session.window) == found
+        )
 
     asyncio.run(run())
 
@@ -130,8 +139,8 @@ def test_what_was_hidden_again_by_a_longer_summary_is_not_counted_twice():
             before = window.seq
             covered = window.summary.last if window.summary is not None else 0
             await turns(talk, 1)
-            found = await hidden_since(
-                talk.session.store, "s1", talk.session.window, before, covered=covered
+            found = await list_hidden_since(
+                talk.session.store, "s1", talk.session.window, before, summarised_until=covered
             )
             counted += sum(one.count for one in found if one.op == "summarise")
         assert counted == talk.session.report().hidden["summarise"][0]
@@ -146,22 +155,22 @@ def test_what_a_rewind_has_shown_again_was_not_hidden_last():
         for _ in range(12):
             positions.append(talk.session.window.seq)
             await turns(talk, 1)
-            if await hidden_last(talk.session.store, "s1", talk.session.window):
+            if await list_hidden_by_last_turn(talk.session.store, "s1", talk.session.window):
                 break
         await talk.session.rewind(positions[-1])
-        assert await hidden_last(talk.session.store, "s1", talk.session.window) == []
+        assert await list_hidden_by_last_turn(talk.session.store, "s1", talk.session.window) == []
 
     asyncio.run(run())
 
 
-def cut(talk: Talk, seq: int, op: EditKind, text: str) -> Edit:
+def cut(talk: ChatState, seq: int, op: EditKind, text: str) -> Edit:
     """An edit of the one part of a message, with the size that it leaves."""
     part = talk.session.window.entries[seq].message.parts[0]
     bare = Edit(op=op, first=seq, last=seq, part=0, text=text, size=Size(bytes=0, tokens=0))
-    return resized(bare, part, talk.session.window.counter)
+    return with_recomputed_size(bare, part, talk.session.window.counter)
 
 
-async def apply(talk: Talk, *edits: Edit) -> None:
+async def apply(talk: ChatState, *edits: Edit) -> None:
     await talk.session.apply_policy(lambda window, budget: Decision(edits=edits))
 
 
@@ -176,7 +185,7 @@ def test_what_is_cut_twice_and_then_masked_is_hidden_once_as_it_is_seen_now():
         await apply(talk, cut(talk, first, "truncate", "x" * 90))
         await apply(talk, cut(talk, first, "mask", "[hidden]"))
         await apply(talk, cut(talk, second, "truncate", "x" * 90))
-        found = await hidden_since(talk.session.store, "s1", window, before)
+        found = await list_hidden_since(talk.session.store, "s1", window, before)
         assert [(one.op, one.count, one.handle) for one in found] == [
             ("mask", 1, f"m{first}.0"),
             ("truncate", 1, f"m{second}.0"),
@@ -200,22 +209,22 @@ def test_an_edit_that_was_undone_or_shown_again_hides_nothing():
         await apply(talk, cut(talk, second, "mask", "[hidden]"))
         await talk.session.rewind(kept)
         window = talk.session.window
-        found = await hidden_since(talk.session.store, "s1", window, before)
+        found = await list_hidden_since(talk.session.store, "s1", window, before)
         assert [(one.count, one.handle) for one in found] == [(1, f"m{first}.0")]
         await talk.session.reveal(f"m{first}.0")
-        assert await hidden_since(talk.session.store, "s1", talk.session.window, before) == []
+        assert await list_hidden_since(talk.session.store, "s1", talk.session.window, before) == []
 
     asyncio.run(run())
 
 
 def test_one_line_says_how_full_it_is():
     made = console(90)
-    show_line(ledger(60_900), Thresholds(), made)
+    show_context_line(ledger(60_900), ThresholdsSpec(), made)
     assert text_of(made) == "  Context 30.4% · 60.9k/200.0k · cache 75%"
 
 
 def test_a_call_that_reported_nothing_has_no_cache_line():
     made = console()
     none = replace(ledger(60_900), total_usage=Usage(input=0), last_usage=None)
-    show_context(none, [], Thresholds(), made)
+    show_context_bar(none, [], ThresholdsSpec(), made)
     assert "cache" not in text_of(made)

@@ -5,18 +5,24 @@ import asyncio
 import pytest
 
 from tests.unit.cli.chat.talking import call, console, text_of, written
-from trimtab.cli.chat.screen import WAITS, Screen, arguments_of, column_after, size_of
-from trimtab.core.message import Message, Text
-from trimtab.providers.provider import TRANSIENT, Failure
-from trimtab.session.happenings import (
-    COMPACTED,
-    Ended,
-    Notice,
-    Piece,
-    Replied,
-    Restarted,
-    ToolBegan,
-    ToolEnded,
+from trimtab.cli.chat.turn_screen import (
+    RETRY_REASONS,
+    TurnScreen,
+    advance_cursor_column,
+    format_arguments_line,
+    format_output_size,
+)
+from trimtab.log.message import Message, Text
+from trimtab.providers.base import TRANSIENT_KINDS, ProviderFailure
+from trimtab.session.events import (
+    COMPACTED_NOTICE,
+    AssistantReplied,
+    ModelCallRetried,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    UserNotice,
 )
 
 
@@ -28,15 +34,15 @@ class Clock:
         return self.now
 
 
-def text(words: str) -> Piece:
-    return Piece(kind="text", text=words)
+def text(words: str) -> TextDelta:
+    return TextDelta(kind="text", text=words)
 
 
 def drawn(*happenings, width: int = 80, terminal: bool = False) -> str:
-    screen = Screen(console(width, terminal=terminal), clock=Clock())
-    screen.begin()
+    screen = TurnScreen(console(width, terminal=terminal), clock=Clock())
+    screen.begin_turn()
     for happening in happenings:
-        screen.tell(happening)
+        screen.on_event(happening)
     screen.end_line()
     return text_of(screen.console)
 
@@ -48,33 +54,37 @@ def test_a_reply_is_the_sum_of_its_pieces():
 def test_thinking_text_and_tools_are_set_off_by_empty_lines():
     asked = call()
     shown = drawn(
-        Piece(kind="thinking", text="Hm."),
+        TextDelta(kind="thinking", text="Hm."),
         text("\n\nI look."),
-        Replied(message=Message(role="assistant", parts=(Text(text="I look."),)), usage=None),
-        ToolBegan(call=asked),
-        ToolEnded(call=asked, text="x" * 2_000, is_error=False),
+        AssistantReplied(
+            message=Message(role="assistant", parts=(Text(text="I look."),)), usage=None
+        ),
+        ToolStarted(call=asked),
+        ToolFinished(call=asked, text="x" * 2_000, is_error=False),
         text("Done."),
-        Ended(why="done", calls=2),
+        TurnFinished(reason="done", calls=2),
     )
     assert shown == "Hm.\n\nI look.\n\n● read  src/a.py  0 ms · 2.0 kB\n\nDone."
 
 
 def test_a_tool_that_failed_says_so_in_red_on_its_one_line():
     asked = call()
-    screen = Screen(console(60, terminal=True), clock=Clock())
-    screen.tell(ToolBegan(call=asked))
-    screen.tell(ToolEnded(call=asked, text="FileNotFoundError: no\nsuch file", is_error=True))
+    screen = TurnScreen(console(60, terminal=True), clock=Clock())
+    screen.on_event(ToolStarted(call=asked))
+    screen.on_event(
+        ToolFinished(call=asked, text="FileNotFoundError: no\nsuch file", is_error=True)
+    )
     assert "\x1b[31m  0 ms · FileNotFoundError: no such file\x1b[0m" in written(screen.console)
     assert text_of(screen.console).count("\n") == 0
 
 
 def test_a_tool_takes_as_long_as_the_clock_says():
     clock = Clock()
-    screen = Screen(console(), clock=clock)
+    screen = TurnScreen(console(), clock=clock)
     asked = call()
-    screen.tell(ToolBegan(call=asked))
+    screen.on_event(ToolStarted(call=asked))
     clock.now += 2.25
-    screen.tell(ToolEnded(call=asked, text="", is_error=False))
+    screen.on_event(ToolFinished(call=asked, text="", is_error=False))
     assert text_of(screen.console) == "● read  src/a.py  2.2 s · no output"
 
 
@@ -82,25 +92,27 @@ def test_a_tool_takes_as_long_as_the_clock_says():
 def test_a_tools_line_is_never_wider_than_the_window(width):
     asked = call(arguments='{"path": "' + "漢字/" * 100 + '"}')
     shown = drawn(
-        ToolBegan(call=asked), ToolEnded(call=asked, text="e" * 500, is_error=True), width=width
+        ToolStarted(call=asked),
+        ToolFinished(call=asked, text="e" * 500, is_error=True),
+        width=width,
     )
-    assert column_after(0, shown, 1_000) <= width
+    assert advance_cursor_column(0, shown, 1_000) <= width
     assert "\n" not in shown
 
 
 def test_two_tools_at_once_have_a_line_each():
     one, two = call(arguments='{"path": "one"}'), call(arguments='{"path": "two"}')
     shown = drawn(
-        ToolBegan(call=one),
-        ToolBegan(call=two),
-        ToolEnded(call=two, text="22", is_error=False),
-        ToolEnded(call=one, text="1", is_error=False),
+        ToolStarted(call=one),
+        ToolStarted(call=two),
+        ToolFinished(call=two, text="22", is_error=False),
+        ToolFinished(call=one, text="1", is_error=False),
     )
     assert shown == "● read  two  0 ms · 2 B\n● read  one  0 ms · 1 B"
 
 
 def test_what_broke_off_is_said_to_be_void():
-    shown = drawn(text("It is"), Restarted(why="connection lost"), text("It is so."))
+    shown = drawn(text("It is"), ModelCallRetried(reason="connection lost"), text("It is so."))
     assert shown == (
         "It is\n\nThe reply broke off (connection lost). What is above is void; it is asked for "
         "again.\n\nIt is so."
@@ -108,11 +120,11 @@ def test_what_broke_off_is_said_to_be_void():
 
 
 def drawn_in_a_chat(*happenings) -> str:
-    screen = Screen(console(200), clock=Clock())
-    screen.commands = True
-    screen.begin()
+    screen = TurnScreen(console(200), clock=Clock())
+    screen.has_commands = True
+    screen.begin_turn()
     for happening in happenings:
-        screen.tell(happening)
+        screen.on_event(happening)
     screen.end_line()
     return text_of(screen.console)
 
@@ -121,9 +133,11 @@ def test_a_call_that_was_refused_before_anything_was_drawn_voids_nothing():
     why = "prompt is too long: 32286 tokens > 32000 maximum"
     told = (
         text("I look."),
-        Replied(message=Message(role="assistant", parts=(Text(text="I look."),)), usage=None),
-        Notice(text=COMPACTED),
-        Restarted(why=why, limit=32_000),
+        AssistantReplied(
+            message=Message(role="assistant", parts=(Text(text="I look."),)), usage=None
+        ),
+        UserNotice(text=COMPACTED_NOTICE),
+        ModelCallRetried(reason=why, limit=32_000),
         text("Here."),
     )
     refused = (
@@ -131,31 +145,33 @@ def test_a_call_that_was_refused_before_anything_was_drawn_voids_nothing():
         "is lost"
     )
     assert drawn_in_a_chat(*told) == (
-        f"I look.\n\n{COMPACTED}\n{refused}: /context shows what is hidden.\n\nHere."
+        f"I look.\n\n{COMPACTED_NOTICE}\n{refused}: /context shows what is hidden.\n\nHere."
     )
     # Where nobody can type a command, none is named.
     assert f"{refused}." in drawn(*told, width=200)
 
 
 def test_a_call_that_failed_before_anything_was_drawn_says_why():
-    assert drawn_in_a_chat(Restarted(why="Bad history."), text("Here.")) == (
+    assert drawn_in_a_chat(ModelCallRetried(reason="Bad history."), text("Here.")) == (
         "The call failed (Bad history) and was made again. Nothing is lost.\n\nHere."
     )
 
 
 def test_what_was_drawn_of_the_call_before_is_not_void_by_the_next():
-    shown = drawn_in_a_chat(text("Half"), Restarted(why="lost"), Restarted(why="lost again"))
+    shown = drawn_in_a_chat(
+        text("Half"), ModelCallRetried(reason="lost"), ModelCallRetried(reason="lost again")
+    )
     assert shown.count("is void") == 1
 
 
 def test_a_notice_is_shown():
-    assert drawn(Notice(text="Context was compacted.")) == "Context was compacted."
+    assert drawn(UserNotice(text="Context was compacted.")) == "Context was compacted."
 
 
 def test_nothing_that_a_model_says_commands_the_terminal():
-    screen = Screen(console(terminal=True))
+    screen = TurnScreen(console(terminal=True))
     for piece in ("\x1b[2J", "a\r", "\nb\r", "c", "\x9b31m", "\u202e", "\x07"):
-        screen.tell(text(piece))
+        screen.on_event(text(piece))
     screen.end_line()
     out = written(screen.console)
     assert "\x1b[2J" not in out
@@ -178,15 +194,15 @@ def test_a_pipe_gets_lines_as_they_are():
 
 def test_the_status_tells_who_is_waited_for_and_vanishes():
     clock = Clock()
-    screen = Screen(console(terminal=True), clock=clock)
+    screen = TurnScreen(console(terminal=True), clock=clock)
     screen.waiting_for = "waiting for the model"
-    screen.begin()
-    screen.tick()
+    screen.begin_turn()
+    screen.refresh_status()
     assert written(screen.console) == ""
     clock.now += 3
-    screen.tick()
+    screen.refresh_status()
     assert "… waiting for the model, 3 s (Ctrl-C stops it)" in written(screen.console)
-    screen.tell(text("Here."))
+    screen.on_event(text("Here."))
     screen.end_line()
     assert text_of(screen.console).strip() == "Here."
     assert "\x1b8\x1b[K" in written(screen.console)
@@ -194,45 +210,45 @@ def test_the_status_tells_who_is_waited_for_and_vanishes():
 
 def test_the_status_says_why_and_when_a_call_is_made_again():
     clock = Clock()
-    screen = Screen(console(terminal=True), clock=clock)
+    screen = TurnScreen(console(terminal=True), clock=clock)
     screen.waiting_for = "waiting for the model"
-    screen.begin()
-    screen.waits(Failure(kind="rate_limit", message="slow down"), 12.0)
+    screen.begin_turn()
+    screen.on_retry_wait(ProviderFailure(kind="rate_limit", message="slow down"), 12.0)
     clock.now += 7
-    screen.tick()
+    screen.refresh_status()
     assert "… rate limited, next try in 5 s (Ctrl-C stops it)" in written(screen.console)
     clock.now += 6
-    screen.tick()
+    screen.refresh_status()
     assert "… waiting for the model, 13 s" in written(screen.console)
 
 
 def test_every_failure_that_may_pass_has_words_in_the_status():
-    assert set(WAITS) == TRANSIENT
+    assert set(RETRY_REASONS) == TRANSIENT_KINDS
 
 
 def test_the_status_names_the_tool_that_runs():
     clock = Clock()
-    screen = Screen(console(terminal=True), clock=clock)
-    screen.tell(ToolBegan(call=call()))
+    screen = TurnScreen(console(terminal=True), clock=clock)
+    screen.on_event(ToolStarted(call=call()))
     clock.now += 12
-    screen.tick()
+    screen.refresh_status()
     assert "… read src/a.py, 12 s" in written(screen.console)
 
 
 def test_no_status_is_shown_where_there_is_no_terminal():
     clock = Clock()
-    screen = Screen(console(), clock=clock)
+    screen = TurnScreen(console(), clock=clock)
     clock.now += 10
-    screen.tick()
+    screen.refresh_status()
     assert written(screen.console) == ""
 
 
 def test_what_happens_during_a_question_is_drawn_after_it():
-    screen = Screen(console())
+    screen = TurnScreen(console())
 
     async def ask():
-        async with screen.paused():
-            screen.tell(Notice(text="meanwhile"))
+        async with screen.pause_drawing():
+            screen.on_event(UserNotice(text="meanwhile"))
             assert "meanwhile" not in written(screen.console)
 
     asyncio.run(ask())
@@ -250,11 +266,11 @@ def test_what_happens_during_a_question_is_drawn_after_it():
     ],
 )
 def test_arguments_are_shown_briefly(arguments, shown):
-    assert arguments_of(call(arguments=arguments), 40) == shown
+    assert format_arguments_line(call(arguments=arguments), 40) == shown
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("", "no output"), ("abc", "3 B"), ("é" * 1_000, "2.0 kB")]
 )
 def test_a_size_is_in_bytes(text, size):
-    assert size_of(text) == size
+    assert format_output_size(text) == size

@@ -3,9 +3,8 @@
 import asyncio
 
 from tests.unit.cli.chat.talking import talking
-from trimtab.session.stopping import NOT_RUN, STOPPED, close_calls
-from trimtab.session.tools import Tool
-from trimtab.testing.answer import Call
+from trimtab.session.tools import NOT_RUN_TEXT, STOPPED_TEXT, Tool, close_open_tool_calls
+from trimtab.testing.replies import ScriptedCall
 
 
 async def stopped_in_a_tool(calls, permit=None):
@@ -21,9 +20,11 @@ async def stopped_in_a_tool(calls, permit=None):
         return ""
 
     definition = talk.agent.tools[0].definition
-    talk.agent.tools = [Tool(definition=definition, run=run, permit=permit and permit(began))]
+    talk.agent.tools = [
+        Tool(definition=definition, run=run, check_permission=permit and permit(began))
+    ]
     says = {"role": "user", "content": "Go."}
-    turn = asyncio.create_task(talk.agent.turn(talk.session, says))
+    turn = asyncio.create_task(talk.agent.run_turn(talk.session, says))
     await began.wait()
     turn.cancel()
     await asyncio.wait({turn})
@@ -41,11 +42,11 @@ def results(talk):
 
 def test_a_tool_that_ran_is_told_from_one_that_did_not():
     async def run():
-        talk, ran = await stopped_in_a_tool([Call(name="read", arguments={"path": "a"})])
-        assert await close_calls(talk.session) == 1
-        assert results(talk) == [STOPPED]
-        assert await close_calls(talk.session) == 0
-        await talk.agent.turn(talk.session, {"role": "user", "content": "And now?"})
+        talk, ran = await stopped_in_a_tool([ScriptedCall(name="read", arguments={"path": "a"})])
+        assert await close_open_tool_calls(talk.session) == 1
+        assert results(talk) == [STOPPED_TEXT]
+        assert await close_open_tool_calls(talk.session) == 0
+        await talk.agent.run_turn(talk.session, {"role": "user", "content": "And now?"})
         assert ran == ["read"]
 
     asyncio.run(run())
@@ -60,11 +61,11 @@ def test_a_call_that_was_still_asked_about_counts_as_not_run():
         return ask
 
     async def run():
-        calls = [Call(name="read", arguments={"path": name}) for name in "ab"]
+        calls = [ScriptedCall(name="read", arguments={"path": name}) for name in "ab"]
         talk, ran = await stopped_in_a_tool(calls, permit)
-        assert await close_calls(talk.session) == 2
-        assert results(talk) == [NOT_RUN, NOT_RUN]
-        await talk.agent.turn(talk.session, {"role": "user", "content": "And now?"})
+        assert await close_open_tool_calls(talk.session) == 2
+        assert results(talk) == [NOT_RUN_TEXT, NOT_RUN_TEXT]
+        await talk.agent.run_turn(talk.session, {"role": "user", "content": "And now?"})
         assert ran == []
 
     asyncio.run(run())
@@ -73,9 +74,9 @@ def test_a_call_that_was_still_asked_about_counts_as_not_run():
 def test_a_session_without_open_calls_is_left_as_it_is():
     async def run():
         talk = await talking(["Hello."])
-        await talk.agent.turn(talk.session, {"role": "user", "content": "Hi."})
+        await talk.agent.run_turn(talk.session, {"role": "user", "content": "Hi."})
         before = talk.session.window.seq
-        assert await close_calls(talk.session) == 0
+        assert await close_open_tool_calls(talk.session) == 0
         assert talk.session.window.seq == before
 
     asyncio.run(run())

@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from trimtab.cli.chat.wrapping import Wrapping
+from trimtab.cli.chat.turn_screen import StreamingWordWrapper
 
 
 def wrapped(pieces: list[str], width: int) -> str:
-    words = Wrapping()
+    words = StreamingWordWrapper()
     return "".join(words.feed(piece, width) for piece in pieces) + words.flush(width)
 
 
@@ -45,11 +45,11 @@ def test_code_is_left_as_it_is():
 
 
 def test_text_without_spaces_is_passed_on_as_it_comes():
-    words = Wrapping()
+    words = StreamingWordWrapper()
     assert words.feed("漢字漢字", 20) == "漢字漢字"
 
 
 def test_a_word_that_is_shown_early_is_not_torn_from_its_end():
-    words = Wrapping()
+    words = StreamingWordWrapper()
     made = words.feed("say hel", 9) + words.flush(9) + words.feed("lo to me ", 9)
     assert made + words.flush(9) == "say hello\nto me"

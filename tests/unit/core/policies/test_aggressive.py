@@ -4,8 +4,8 @@ import pytest
 
 from tests.conversations import calls, chat, prose, result, said, talk, user
 from trimtab import CannotFit
-from trimtab.core.plan import Plan
-from trimtab.core.policies.aggressive import drop_half
+from trimtab.policy.overflow import drop_oldest_half
+from trimtab.policy.plan import Plan
 
 
 def test_a_half_that_would_end_inside_of_a_round_ends_before_it():
@@ -16,9 +16,11 @@ def test_a_half_that_would_end_inside_of_a_round_ends_before_it():
     context.add(said("I see."))
     context.add(user("And?"))
     plan = Plan(context.window, context.budget())
-    assert plan.messages == 8
-    drop_half(plan)
-    assert plan.messages == 5, "the middle is behind the call, the first message of the round"
+    assert plan.visible_messages == 8
+    drop_oldest_half(plan)
+    assert plan.visible_messages == 5, (
+        "the middle is behind the call, the first message of the round"
+    )
 
 
 @pytest.mark.parametrize(("messages", "left"), [(3, 1), (40, 20), (41, 20)])
@@ -27,8 +29,8 @@ def test_where_each_message_stands_for_itself_the_greater_half_goes(messages, le
     for number in range(messages):
         context.add((user, said)[number % 2](prose(500, f"message {number}")))
     plan = Plan(context.window, context.budget())
-    drop_half(plan)
-    assert plan.messages == left
+    drop_oldest_half(plan)
+    assert plan.visible_messages == left
 
 
 def shrinking(context, tries, **named):

@@ -3,17 +3,22 @@
 import pytest
 
 from tests.conversations import calls, chat, prose, result, said, texts, user
-from trimtab.core.event import Attempt, Edit, Usage
-from trimtab.core.policies.awaiting import PATIENCE, summary_price, unlikely
-from trimtab.core.policies.knobs import knobs_from
-from trimtab.core.policies.offers import Offer, Prices
+from trimtab.log.event import Edit, SummaryAttempt, Usage
+from trimtab.policy.config import parse_policy_config
+from trimtab.policy.cost_model import (
+    MAX_CALLS_AWAITING_SUMMARY,
+    CachePrices,
+    CompactionOffer,
+    estimate_summary_price,
+    is_summary_unlikely,
+)
 
-WARM = Prices(read=0.1, write=1.25, cold=False)
-COLD = Prices(read=0.1, write=1.25, cold=True)
+WARM = CachePrices(read_price=0.1, write_price=1.25, is_cold=False)
+COLD = CachePrices(read_price=0.1, write_price=1.25, is_cold=True)
 
 
 def offer(removed, rewrite, summary=0.0):
-    return Offer(removed=removed, rewrite=rewrite, summary=summary)
+    return CompactionOffer(removed_tokens=removed, rewrite_price=rewrite, summary_price=summary)
 
 
 def test_an_expensive_summary_never_beats_a_cheap_mask():
@@ -28,14 +33,14 @@ def test_a_cheap_summary_beats_masks_that_bring_little():
 
 def test_on_a_cold_cache_only_the_summary_has_a_price():
     assert offer(30_000, 9e9, 100).beats(offer(20_000, 0), COLD)
-    assert not offer(30_000, 0, 50_000).pays(0.0, 2.0, COLD)
-    assert offer(30_000, 9e9, 100).pays(0.0, 2.0, COLD)
+    assert not offer(30_000, 0, 50_000).is_paid_by(0.0, 2.0, COLD)
+    assert offer(30_000, 9e9, 100).is_paid_by(0.0, 2.0, COLD)
 
 
 def test_the_meter_pays_for_the_rewriting_and_for_the_summary():
     whole = offer(30_000, 4_000, 1_000)
-    assert not whole.pays(9_999, 2.0, WARM)
-    assert whole.pays(10_000, 2.0, WARM)
+    assert not whole.is_paid_by(9_999, 2.0, WARM)
+    assert whole.is_paid_by(10_000, 2.0, WARM)
 
 
 def long_chat(turns, tools=False, **own):
@@ -57,18 +62,20 @@ def long_chat(turns, tools=False, **own):
 
 def test_where_masks_do_not_reach_low_water_a_summary_is_wanted_and_nothing_is_edited():
     context = long_chat(70)
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     assert context.window.summary is None
-    assert context.window.messages == 140
-    assert context.window.note is not None
-    assert context.window.note["waited"] >= 1
+    assert context.window.visible_messages == 140
+    assert context.window.policy_note is not None
+    assert context.window.policy_note["waited"] >= 1
     assert wanted.max_tokens == 500
     context.add_summary("Facts:\n- all of it", span=wanted.span)
     context.add(user("And now?"))
     shown = texts(context.request())
-    assert context.window.note is None  # the meter is paid, nobody waits
-    listed = context.window.words.size(context.window.counter, recall=False).tokens
+    assert context.window.policy_note is None  # the meter is paid, nobody waits
+    listed = context.window.conversation.user_words.measure_all_blocks(
+        context.window.counter, show_handles=False
+    ).tokens
     assert context.window.tokens - listed < 14_000
     # What the user said stays, word for word: in its place, or in the list beside the mark.
     questions = [prose(1_200, f"question {number}") for number in range(70)]
@@ -77,12 +84,12 @@ def test_where_masks_do_not_reach_low_water_a_summary_is_wanted_and_nothing_is_e
 
 def test_a_dear_summary_is_wanted_later_than_a_cheap_one():
     def first_wanted(price):
-        context = long_chat(0, context={"summary": {"price": price}})
+        context = long_chat(0, limits={"summary": {"price": price}})
         for number in range(90):
             context.add(user(prose(1_200, f"question {number}")))
             context.request()
             context.add(said(prose(1_200, f"answer {number}")))
-            if context.wanted_summary() is not None:
+            if context.pending_summary() is not None:
                 return number
         return 90
 
@@ -98,25 +105,25 @@ def test_where_no_summary_comes_masks_do_not_wait_for_it():
 
 def test_a_summary_that_failed_lately_or_never_came_is_not_counted_on():
     context = long_chat(5)
-    assert not unlikely(context.window)
-    context.append(Attempt(first=2, last=9, outcome="failed", usage=Usage(input=1)))
-    assert unlikely(context.window)
+    assert not is_summary_unlikely(context.window)
+    context.append(SummaryAttempt(first=2, last=9, outcome="failed", usage=Usage(input=1)))
+    assert is_summary_unlikely(context.window)
     waiting = long_chat(70)
-    assert waiting.window.note is not None
-    assert waiting.window.note["waited"] >= PATIENCE
-    assert unlikely(waiting.window)
+    assert waiting.window.policy_note is not None
+    assert waiting.window.policy_note["waited"] >= MAX_CALLS_AWAITING_SUMMARY
+    assert is_summary_unlikely(waiting.window)
 
 
 def test_forced_it_stands_in_and_says_what_for():
-    context = long_chat(0, context={"summary": {"price": 0.1}})
+    context = long_chat(0, limits={"summary": {"price": 0.1}})
     context.configure(context_window=16_000)
     for number in range(40):
         context.add(user(prose(1_200, f"question {number}")))
-        if context.wanted_summary(forced=True) is not None:
+        if context.pending_summary(forced=True) is not None:
             break
         context.request()
         context.add(said(prose(1_200, f"answer {number}")))
-    forced = context.wanted_summary(forced=True)
+    forced = context.pending_summary(forced=True)
     assert forced is not None
     assert forced.messages[0].text.startswith("question 0")
     context.request()
@@ -126,14 +133,14 @@ def test_forced_it_stands_in_and_says_what_for():
 
 def test_the_price_is_that_of_what_is_shown_and_of_what_is_asked_for():
     context = long_chat(10)
-    groups = list(context.window.visible.values())
-    knobs = knobs_from({"summary": {"price": 0.5}})
-    shown = sum(min(group.tokens, 300 * group.messages) for group in groups)
-    assert summary_price(context.window, groups, knobs) == 0.5 * (shown + 450 + 5 * 300)
-    assert summary_price(context.window, groups, knobs_from({})) == 0
+    groups = list(context.window.visible_groups.values())
+    knobs = parse_policy_config({"summary": {"price": 0.5}})
+    shown = sum(min(group.tokens, 300 * group.message_count) for group in groups)
+    assert estimate_summary_price(context.window, groups, knobs) == 0.5 * (shown + 450 + 5 * 300)
+    assert estimate_summary_price(context.window, groups, parse_policy_config({})) == 0
 
 
 @pytest.mark.parametrize("name", ["list_tokens", "price"])
 def test_a_cap_below_nothing_is_refused(name):
     with pytest.raises(ValueError, match=f"summary.{name} is -1; it must be 0 or more"):
-        knobs_from({"summary": {name: -1}})
+        parse_policy_config({"summary": {name: -1}})

@@ -3,9 +3,9 @@
 import pytest
 
 from tests.conversations import calls, chat, contents, prose, result, results, use, user
-from trimtab.core.edits import previously_viewed
-from trimtab.core.event import Edit
-from trimtab.core.policies.compact import MAX_RESULT_BYTES, TUNING
+from trimtab.log.edits import format_first_line_placeholder
+from trimtab.log.event import Edit
+from trimtab.policy.presets import COMPACT_BYTES_AND_KEPT_BY_GOAL, COMPACT_MAX_RESULT_BYTES
 
 VIEWED = "[Previously viewed: "
 
@@ -23,8 +23,12 @@ def viewed(request):
 
 
 def test_the_defaults_and_the_three_tunings_are_those_of_document_1():
-    assert MAX_RESULT_BYTES == 4_000
-    assert TUNING == {"cost": (30_000, 4), "balanced": (50_000, 6), "quality": (80_000, 10)}
+    assert COMPACT_MAX_RESULT_BYTES == 4_000
+    assert COMPACT_BYTES_AND_KEPT_BY_GOAL == {
+        "cost": (30_000, 4),
+        "balanced": (50_000, 6),
+        "quality": (80_000, 10),
+    }
 
 
 def test_a_file_is_cut_to_4000_bytes_and_says_so():
@@ -112,11 +116,14 @@ def test_compaction_says_the_bytes_and_the_limit():
 
 
 def test_the_first_line_is_cut_at_100_characters():
-    assert previously_viewed("y" * 300) == f"[Previously viewed: {'y' * 100}]"
+    assert format_first_line_placeholder("y" * 300) == f"[Previously viewed: {'y' * 100}]"
 
 
 def test_blank_lines_before_the_first_are_passed_over():
-    assert previously_viewed("\n  \n  File: a.rs\nrest") == "[Previously viewed: File: a.rs]"
+    assert (
+        format_first_line_placeholder("\n  \n  File: a.rs\nrest")
+        == "[Previously viewed: File: a.rs]"
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +136,7 @@ def test_blank_lines_before_the_first_are_passed_over():
     ],
 )
 def test_a_first_line_that_says_next_to_nothing_is_followed_by_the_next(text, kept):
-    assert previously_viewed(text) == f"[Previously viewed: {kept}]"
+    assert format_first_line_placeholder(text) == f"[Previously viewed: {kept}]"
 
 
 def test_a_compacted_result_is_recalled_whole():
@@ -156,18 +163,18 @@ def test_the_threshold_is_never_above_the_room():
 
 
 def test_an_explicit_keep_binds():
-    context = chat("compact", context={"tool_result_keep_first": 1, "tool_result_keep_last": 2})
+    context = chat("compact", limits={"tool_result_keep_first": 1, "tool_result_keep_last": 2})
     shown = results(loop(context, 13))
     assert [text.startswith(VIEWED) for text in shown] == [False] + [True] * 10 + [False] * 2
 
 
 def test_both_keeps_at_zero_disable_compaction():
-    context = chat("compact", context={"tool_result_keep_first": 0, "tool_result_keep_last": 0})
+    context = chat("compact", limits={"tool_result_keep_first": 0, "tool_result_keep_last": 0})
     assert viewed(loop(context, 20)) == []
 
 
 def test_an_explicit_cap_in_tokens_replaces_bytes_and_words():
-    context = chat("compact", context={"max_tool_result_tokens": 100})
+    context = chat("compact", limits={"max_tool_result_tokens": 100})
     context.add(user("go"))
     [shown] = results(use(context, "c1", prose(8_000)))
     assert "kept first ~100 of ~" in shown
@@ -176,7 +183,7 @@ def test_an_explicit_cap_in_tokens_replaces_bytes_and_words():
 
 @pytest.mark.parametrize("strategy", ["tail", "both"])
 def test_an_explicit_strategy_never_claims_that_the_start_is_shown(strategy):
-    context = chat("compact", context={"tool_result_truncation": strategy})
+    context = chat("compact", limits={"tool_result_truncation": strategy})
     context.add(user("go"))
     whole = prose(9_012)
     [shown] = results(use(context, "c1", whole))
@@ -185,7 +192,7 @@ def test_an_explicit_strategy_never_claims_that_the_start_is_shown(strategy):
 
 
 def test_an_explicit_history_cap_binds():
-    context = chat("compact", context={"max_history_tokens": 50})
+    context = chat("compact", limits={"max_history_tokens": 50})
     for number in range(4):
         context.add(user(prose(400, f"{number}")))
         context.request()
@@ -193,5 +200,5 @@ def test_an_explicit_history_cap_binds():
 
 
 def test_an_exempt_tool_is_never_compacted():
-    context = chat("compact", context={"tools": {"read": {"exempt": True}}})
+    context = chat("compact", limits={"tools": {"read": {"exempt": True}}})
     assert viewed(loop(context, 20)) == []

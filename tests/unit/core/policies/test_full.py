@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conversations import chat, contents, prose, results, talk, use, user
-from trimtab.core.event import Edit
+from trimtab.log.event import Edit
 
 
 def edits(context):
@@ -73,4 +73,4 @@ def test_an_unknown_goal_is_refused_with_the_choices():
 )
 def test_a_wrong_knob_is_refused_when_it_is_set(given, said):
     with pytest.raises(ValueError, match=said):
-        chat("full", context=given)
+        chat("full", limits=given)

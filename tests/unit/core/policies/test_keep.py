@@ -7,11 +7,11 @@ import pytest
 
 from tests.conversations import calls, chat, prose, result, results, said, texts, user
 from trimtab import Context
-from trimtab.core.event import Edit
-from trimtab.core.keeping import names_kept
-from trimtab.core.policies import POLICIES
-from trimtab.core.policies.asked import asked
-from trimtab.core.policies.knobs import knobs_from
+from trimtab.log.event import Edit
+from trimtab.policy.config import parse_policy_config
+from trimtab.policy.keep_rules import arguments_name_kept_file
+from trimtab.policy.on_demand import decide_on_demand_compaction
+from trimtab.policy.presets import POLICY_NAMES
 
 SMALL = {"context_window": 12_000, "max_output_tokens": 500}
 README = prose(3_000, "README of the project")
@@ -24,9 +24,9 @@ def look(context: Context, number: int, path: str, text: str) -> dict[str, Any]:
     return context.request()
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_a_file_that_is_kept_stays_whole_while_others_come_and_go(policy):
-    context = chat(policy, context={"keep": ["README*", "*.toml"]}, **SMALL)
+    context = chat(policy, limits={"keep": ["README*", "*.toml"]}, **SMALL)
     context.add(user("go"))
     look(context, 0, "docs/README.md", README)
     shown: list[Any] = []
@@ -38,9 +38,9 @@ def test_a_file_that_is_kept_stays_whole_while_others_come_and_go(policy):
     assert len([text for text in sources if text in shown]) < 20
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_without_the_setting_the_same_file_is_hidden(policy):
-    context = chat(policy, context={"tool_result_keep_first": 0}, **SMALL)
+    context = chat(policy, limits={"tool_result_keep_first": 0}, **SMALL)
     context.add(user("go"))
     request = look(context, 0, "docs/README.md", README)
     for number in range(1, 30):
@@ -48,9 +48,9 @@ def test_without_the_setting_the_same_file_is_hidden(policy):
     assert README not in results(request)
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_what_is_kept_gives_way_if_nothing_else_can_and_is_still_recalled(policy):
-    context = chat(policy, context={"keep": ["*.toml"]}, recall=True, **SMALL)
+    context = chat(policy, limits={"keep": ["*.toml"]}, recall=True, **SMALL)
     context.add(user("go"))
     files = {f"p{number}.toml": prose(3_000, f"settings {number}") for number in range(30)}
     handles: dict[str, str] = {}
@@ -69,7 +69,7 @@ def test_what_is_kept_gives_way_if_nothing_else_can_and_is_still_recalled(policy
 
 @pytest.mark.parametrize("policy", ["rolling", "thresholds", "auto"])
 def test_a_conversation_of_many_turns_goes_into_the_summary_before_the_file_does(policy):
-    context = chat(policy, context={"keep": ["README*"]}, **SMALL)
+    context = chat(policy, limits={"keep": ["README*"]}, **SMALL)
     context.add(user("What is it?"))
     look(context, 0, "README.md", README)
     context.add(said("A project."))
@@ -82,7 +82,7 @@ def test_a_conversation_of_many_turns_goes_into_the_summary_before_the_file_does
 
 
 def test_a_summary_that_someone_writes_leaves_the_file_where_it_is():
-    context = chat("rolling", context={"keep": ["README*"]}, summaries="manual")
+    context = chat("rolling", limits={"keep": ["README*"]}, summaries="manual")
     context.add(user("What is it?"))
     look(context, 0, "README.md", README)
     context.add(said("A project."))
@@ -90,7 +90,7 @@ def test_a_summary_that_someone_writes_leaves_the_file_where_it_is():
         context.add(user(prose(300, f"question {number}")))
         context.add(said(prose(300, f"answer {number}")))
     context.request()
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     told = "".join(message.text for message in wanted.messages)
     assert "What is it?" in told
@@ -100,17 +100,17 @@ def test_a_summary_that_someone_writes_leaves_the_file_where_it_is():
     request = context.request()
     assert README in results(request)
     assert "question 1 " not in texts(request)
-    assert context.wanted_summary() is None
+    assert context.pending_summary() is None
 
 
 def test_a_person_who_asks_for_less_keeps_the_file():
-    context = chat("auto", context={"keep": ["README*"]})
+    context = chat("auto", limits={"keep": ["README*"]})
     context.add(user("go"))
     look(context, 0, "README.md", README)
     for number in range(1, 12):
         look(context, number, f"src/f{number}.py", prose(3_000, f"source {number}"))
-    knobs = knobs_from(context.options.context)
-    for edit in asked(context.window, context.budget(), knobs=knobs).edits:
+    knobs = parse_policy_config(context.options.limits)
+    for edit in decide_on_demand_compaction(context.window, context.budget(), config=knobs).edits:
         context.append(edit)
     shown = results(context.request())
     assert README in shown
@@ -136,15 +136,15 @@ def test_a_person_who_asks_for_less_keeps_the_file():
     ],
 )
 def test_an_argument_matches_whole_or_by_its_last_part(arguments, pattern, kept):
-    assert names_kept(arguments, (pattern,)) == kept
+    assert arguments_name_kept_file(arguments, (pattern,)) == kept
 
 
 @pytest.mark.parametrize("given", ["README*", 3, [3], [""], {"README*": 1}])
 def test_patterns_that_are_none_are_refused(given):
     with pytest.raises(ValueError, match=r"keep is .*it must be a list of file patterns"):
-        knobs_from({"keep": given})
+        parse_policy_config({"keep": given})
 
 
 def test_patterns_are_a_list():
-    assert knobs_from({"keep": ["README*", "*.toml"]}).keep == ("README*", "*.toml")
-    assert knobs_from({"keep": None}).keep == ()
+    assert parse_policy_config({"keep": ["README*", "*.toml"]}).keep == ("README*", "*.toml")
+    assert parse_policy_config({"keep": None}).keep == ()

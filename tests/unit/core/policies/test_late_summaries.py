@@ -4,13 +4,13 @@ import pytest
 
 from tests.conversations import chat, contents, prose, said, talk, texts, user
 from trimtab import SummaryRefused
-from trimtab.core.plan import Plan
+from trimtab.policy.plan import Plan
 
 
 def test_what_was_said_while_a_summary_was_made_stays():
     context = chat("rolling", summaries="manual")
     talk(context, 10, size=200)
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     talk(context, 3, size=200, start=10)
     context.add_summary("The first five.", span=wanted.span)
@@ -22,7 +22,7 @@ def test_what_was_said_while_a_summary_was_made_stays():
 def test_a_summary_of_what_was_undone_meanwhile_is_refused():
     context = chat("rolling", summaries="manual")
     talk(context, 10, size=200)
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     context.rewind(wanted.span.first)
     with pytest.raises(SummaryRefused, match="undone or erased"):
@@ -32,7 +32,7 @@ def test_a_summary_of_what_was_undone_meanwhile_is_refused():
 def test_a_rewind_behind_the_span_does_not_disturb_its_summary():
     context = chat("rolling", summaries="manual")
     talk(context, 10, size=200)
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     context.add(user("oops"))
     context.rewind(context.window.seq - 1)
@@ -43,7 +43,7 @@ def test_a_rewind_behind_the_span_does_not_disturb_its_summary():
 def test_a_summary_of_what_was_erased_meanwhile_is_refused():
     context = chat("rolling", summaries="manual")
     talk(context, 10, size=200)
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     context.erase(f"m{wanted.span.first}")
     with pytest.raises(SummaryRefused, match="undone or erased"):
@@ -58,10 +58,10 @@ def carried_on():
     before = context.window.seq
     context.add_summary("- it began with question 0")
     talk(context, 5, size=200, start=10)
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     assert wanted.span.last <= before
-    assert wanted.prior == "- it began with question 0"
+    assert wanted.prior_summary == "- it began with question 0"
     return context, wanted, before
 
 
@@ -82,23 +82,23 @@ def test_a_summary_that_carries_on_what_holds_no_longer_is_refused(what):
     context, wanted, before = carried_on()
     what(context, before)
     with pytest.raises(SummaryRefused, match="undone or erased"):
-        context.add_summary(f"{wanted.prior}\n- and more", span=wanted.span)
+        context.add_summary(f"{wanted.prior_summary}\n- and more", span=wanted.span)
     assert "it began with" not in texts(context.request())
 
 
 def test_a_summary_that_carries_on_one_that_was_shortened_is_taken():
     context, wanted, _ = carried_on()
     plan = Plan(context.window, context.budget())
-    plan.shorten_summary(lambda: bool(plan.decision().edits), "shorter")
-    for edit in plan.decision().edits:
+    plan.shorten_summary(lambda: bool(plan.to_decision().edits), "shorter")
+    for edit in plan.to_decision().edits:
         context.append(edit)
-    context.add_summary(f"{wanted.prior}\n- and more", span=wanted.span)
+    context.add_summary(f"{wanted.prior_summary}\n- and more", span=wanted.span)
     assert "it began with" in texts(context.request())
 
 
 def test_a_summary_that_carries_on_what_reaches_behind_its_span_is_refused_likewise():
     sizes = {"window": 8, "keep": 6, "forced": 50}
-    context = chat("rolling", summaries="manual", context={"summary": sizes})
+    context = chat("rolling", summaries="manual", limits={"summary": sizes})
     talk(context, 7, size=200)
     context.add_summary("- it began with question 0")
     assert context.window.summary is not None
@@ -107,12 +107,12 @@ def test_a_summary_that_carries_on_what_reaches_behind_its_span_is_refused_likew
     context.reveal("m2-m5")
     context.request()
     context.add(said("I see."))
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     assert wanted.span.last < last
     context.erase(f"m{last}")
     with pytest.raises(SummaryRefused, match="undone or erased"):
-        context.add_summary(f"{wanted.prior}\n- and more", span=wanted.span)
+        context.add_summary(f"{wanted.prior_summary}\n- and more", span=wanted.span)
 
 
 def talked():

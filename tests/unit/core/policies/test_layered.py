@@ -19,14 +19,14 @@ from tests.conversations import (
 )
 from tests.pictures import png, text
 from tests.snapshots import snapshot
-from trimtab.core.budget import quarter
-from trimtab.core.event import Edit
-from trimtab.core.message import Media, Message, Text
-from trimtab.core.policies.layered import (
-    KEEP_FIRST,
-    KEEP_LAST,
-    MAX_HISTORY_TOKENS,
-    MAX_TOOL_RESULT_TOKENS,
+from trimtab.log.event import Edit
+from trimtab.log.message import Media, Message, Text
+from trimtab.policy.budget import bytes_to_tokens
+from trimtab.policy.presets import (
+    LAYERED_KEPT_FIRST_RESULTS,
+    LAYERED_KEPT_LAST_RESULTS,
+    LAYERED_MAX_HISTORY_TOKENS,
+    LAYERED_MAX_RESULT_TOKENS,
 )
 
 MASKED = "[result masked"
@@ -46,8 +46,8 @@ def visible(request):
 
 
 def test_the_defaults_are_those_of_document_0():
-    assert (MAX_HISTORY_TOKENS, MAX_TOOL_RESULT_TOKENS) == (20_000, 8_000)
-    assert (KEEP_FIRST, KEEP_LAST) == (2, 5)
+    assert (LAYERED_MAX_HISTORY_TOKENS, LAYERED_MAX_RESULT_TOKENS) == (20_000, 8_000)
+    assert (LAYERED_KEPT_FIRST_RESULTS, LAYERED_KEPT_LAST_RESULTS) == (2, 5)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_defaults_are_those_of_document_0():
 )
 def test_a_result_over_the_cap_is_cut_and_says_so(strategy, indicator):
     whole = prose(52_000 * 4)
-    context = chat(context={"tool_result_truncation": strategy})
+    context = chat(limits={"tool_result_truncation": strategy})
     context.add(user("go"))
     [shown] = results(use(context, "c1", whole))
     head, found, tail = shown.partition(indicator)
@@ -72,7 +72,7 @@ def test_a_result_over_the_cap_is_cut_and_says_so(strategy, indicator):
 
 
 def test_the_strategy_both_keeps_two_equal_halves():
-    context = chat(context={"tool_result_truncation": "both"})
+    context = chat(limits={"tool_result_truncation": "both"})
     context.add(user("go"))
     [shown] = results(use(context, "c1", prose(100_000)))
     head, tail = shown.split("\n[truncated: kept first+last ~8000 of ~25000 tokens (both)]\n")
@@ -127,14 +127,14 @@ def test_results_outside_the_first_and_last_are_masked():
 
 
 def test_eight_rounds_with_two_and_three_kept_mask_three_in_the_middle():
-    context = chat(context={"tool_result_keep_first": 2, "tool_result_keep_last": 3})
+    context = chat(limits={"tool_result_keep_first": 2, "tool_result_keep_last": 3})
     request = loop(context, 8)
     assert visible(request) == [True, True, False, False, False, True, True, True]
 
 
 def test_a_masked_result_says_how_much_is_gone_and_keeps_its_call():
     context = chat(
-        context={
+        limits={
             "max_tool_result_tokens": 12_000,
             "tool_result_keep_first": 0,
             "tool_result_keep_last": 1,
@@ -177,7 +177,7 @@ def test_one_result_more_than_is_kept_masks_one():
 
 
 def test_both_keeps_at_zero_disable_masking():
-    context = chat(context={"tool_result_keep_first": 0, "tool_result_keep_last": 0})
+    context = chat(limits={"tool_result_keep_first": 0, "tool_result_keep_last": 0})
     assert all(visible(loop(context, 20)))
 
 
@@ -190,12 +190,12 @@ def test_both_keeps_at_zero_disable_masking():
 )
 def test_one_keep_at_zero_leaves_the_other(first, last, seen):
     """The newest result has not been seen by the model when it is first sent."""
-    context = chat(context={"tool_result_keep_first": first, "tool_result_keep_last": last})
+    context = chat(limits={"tool_result_keep_first": first, "tool_result_keep_last": last})
     assert visible(loop(context, 5)) == seen
 
 
 def test_results_the_model_has_not_seen_are_never_masked():
-    context = chat(context={"tool_result_keep_first": 0, "tool_result_keep_last": 2})
+    context = chat(limits={"tool_result_keep_first": 0, "tool_result_keep_last": 2})
     context.add(user("go"))
     ids = [f"c{number}" for number in range(6)]
     context.add(calls(*ids))
@@ -206,7 +206,7 @@ def test_results_the_model_has_not_seen_are_never_masked():
 
 
 def test_a_placeholder_is_never_masked_again():
-    context = chat(context={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
+    context = chat(limits={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
     context.add(user("go"))
     use(context, "c0", prose(4_000))
     shown = [results(use(context, f"c{number}", prose(40)))[0] for number in range(1, 6)]
@@ -214,7 +214,7 @@ def test_a_placeholder_is_never_masked_again():
 
 
 def test_a_result_shorter_than_its_placeholder_stays():
-    context = chat(context={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
+    context = chat(limits={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
     context.add(user("go"))
     use(context, "c0", "ok")
     assert results(use(context, "c1", "done")) == ["ok", "done"]
@@ -236,13 +236,13 @@ def test_the_history_is_cut_to_20000_tokens_oldest_first():
     notice, *kept = contents(request)
     assert "omitted" in notice
     assert kept[-1] == "now"
-    assert quarter(sum(len(text) for text in kept[:-1])) <= 20_000
+    assert bytes_to_tokens(sum(len(text) for text in kept[:-1])) <= 20_000
     assert kept[-2].startswith("answer 49\n")
     assert len(kept) == 40
 
 
 def test_the_notice_counts_the_messages_that_are_gone():
-    context = chat(context={"max_history_tokens": 1_000})
+    context = chat(limits={"max_history_tokens": 1_000})
     for number in range(47):
         context.add(user(prose(100)) if number % 2 else said(prose(100)))
     context.add(user(prose(3_900)))
@@ -252,7 +252,7 @@ def test_the_notice_counts_the_messages_that_are_gone():
 
 def test_the_notice_has_the_system_role_where_the_dialect_allows_it():
     context = chat(
-        dialect="openai_responses", system="Be brief.", context={"max_history_tokens": 100}
+        dialect="openai_responses", system="Be brief.", limits={"max_history_tokens": 100}
     )
     talk(context, 3, size=300)
     context.add(user("now"))
@@ -266,7 +266,7 @@ def test_the_notice_has_the_system_role_where_the_dialect_allows_it():
 
 
 def test_the_notice_is_the_first_text_of_a_users_message_elsewhere():
-    context = claude(context={"max_history_tokens": 30})
+    context = claude(limits={"max_history_tokens": 30})
     talk(context, 3, size=300)
     context.add(user("now"))
     [message] = context.request()["messages"]
@@ -278,7 +278,7 @@ def test_the_notice_is_the_first_text_of_a_users_message_elsewhere():
 
 
 def test_the_notice_is_a_users_message_of_its_own_before_an_assistants():
-    context = claude(context={"max_history_tokens": 100})
+    context = claude(limits={"max_history_tokens": 100})
     talk(context, 3, size=300)
     context.add(user("now"))
     first, second, _ = context.request()["messages"]
@@ -296,7 +296,7 @@ def test_no_notice_stands_where_nothing_is_missing():
 
 
 def test_zero_is_no_cap_on_the_history():
-    context = chat(context={"max_history_tokens": 0})
+    context = chat(limits={"max_history_tokens": 0})
     talk(context, 50, size=2_000)
     context.add(user("now"))
     assert len(context.request()["messages"]) == 101
@@ -306,14 +306,14 @@ def test_zero_is_no_cap_on_the_history():
 def test_without_a_cap_or_with_one_above_it_the_history_is_bound_by_what_is_available(cap):
     """Counted as words there is room for more, so that the guard has nothing to do."""
     context = chat(
-        context={"max_history_tokens": cap},
+        limits={"max_history_tokens": cap},
         context_window=20_000,
         tokenizer=lambda text: len(text.split()),
     )
     talk(context, 50, size=2_000)
     context.add(user("now"))
     request = context.request()
-    sent = quarter(sum(len(m["content"]) for m in request["messages"]))
+    sent = bytes_to_tokens(sum(len(m["content"]) for m in request["messages"]))
     available = context.budget().available
     assert len(request["messages"]) < 101
     assert available - 1_000 < sent <= available
@@ -322,7 +322,7 @@ def test_without_a_cap_or_with_one_above_it_the_history_is_bound_by_what_is_avai
 
 
 def test_a_round_of_the_history_goes_whole_or_not_at_all():
-    context = chat(context={"max_history_tokens": 600})
+    context = chat(limits={"max_history_tokens": 600})
     context.add(user("go"))
     context.add(calls("a", "b"))
     context.add(result("a", prose(1_000)))
@@ -334,7 +334,7 @@ def test_a_round_of_the_history_goes_whole_or_not_at_all():
 
 
 def test_a_newest_message_larger_than_the_cap_is_still_sent():
-    context = chat(context={"max_history_tokens": 100})
+    context = chat(limits={"max_history_tokens": 100})
     talk(context, 2)
     context.add(user(prose(4_000)))
     assert contents(context.request())[-1] == prose(4_000)
@@ -344,14 +344,14 @@ def test_the_oldest_rounds_of_the_turn_are_dropped_as_a_last_resort():
     context = chat(
         context_window=20_000,
         max_output_tokens=1_000,
-        context={"tool_result_keep_first": 0, "tool_result_keep_last": 0},
+        limits={"tool_result_keep_first": 0, "tool_result_keep_last": 0},
     )
     talk(context, 2)
     request = {}
     context.add(user("go"))
     for number in range(12):
         request = use(context, f"c{number}", prose(7_000))
-    assert quarter(context.window.bytes) <= context.budget().available
+    assert bytes_to_tokens(context.window.bytes) <= context.budget().available
     assert contents(request)[:6] == [
         "[conversation truncated — 6 older messages omitted]",
         prose(40, "question 0"),
@@ -377,7 +377,7 @@ def test_many_rounds_never_reach_the_limit():
 def test_recall_stands_before_the_closing_bracket_of_every_text():
     context = chat(
         recall=True,
-        context={
+        limits={
             "max_history_tokens": 20,
             "max_tool_result_tokens": 100,
             "tool_result_keep_first": 0,
@@ -399,7 +399,7 @@ def test_recall_stands_before_the_closing_bracket_of_every_text():
 
 def test_a_tool_may_have_a_cap_and_a_strategy_of_its_own():
     context = chat(
-        context={"tools": {"log": {"max_tool_result_tokens": 50, "tool_result_truncation": "tail"}}}
+        limits={"tools": {"log": {"max_tool_result_tokens": 50, "tool_result_truncation": "tail"}}}
     )
     context.add(user("go"))
     use(context, "c1", prose(4_000))
@@ -411,7 +411,7 @@ def test_a_tool_may_have_a_cap_and_a_strategy_of_its_own():
 
 def test_an_exempt_tool_is_neither_cut_nor_masked():
     context = chat(
-        context={
+        limits={
             "tool_result_keep_first": 0,
             "tool_result_keep_last": 1,
             "tools": {"plan": {"exempt": True}},
@@ -438,7 +438,7 @@ def test_a_picture_counts_by_its_tokens_not_by_its_payload():
 
 
 def test_two_system_messages_never_meet_in_a_dialect_without_them():
-    context = claude(system="Be brief.", context={"max_history_tokens": 30})
+    context = claude(system="Be brief.", limits={"max_history_tokens": 30})
     talk(context, 3, size=300)
     context.add(system("steer"))
     context.add(user("now"))

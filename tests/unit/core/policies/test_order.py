@@ -2,8 +2,12 @@
 
 from tests.agents import Agent, source
 from tests.conversations import said
-from trimtab.core.policies.order import least_needed, need, oldest_first
-from trimtab.core.uses import uses_of
+from trimtab.policy.relevance import (
+    compute_need_score,
+    get_reference_index,
+    order_least_needed_first,
+    order_oldest_first,
+)
 
 
 def agent() -> Agent:
@@ -12,7 +16,10 @@ def agent() -> Agent:
 
 def hidden_first(made: Agent) -> list[str]:
     """Handles in hiding order."""
-    return [each.handle for each in least_needed(made.window, list(made.window.results.values()))]
+    return [
+        each.handle
+        for each in order_least_needed_first(made.window, list(made.window.results.values()))
+    ]
 
 
 def test_a_read_that_was_made_again_goes_before_its_like():
@@ -86,14 +93,16 @@ def test_of_two_alike_the_older_goes_first():
         block = {"type": "tool_result", "tool_use_id": each, "content": "same_text"}
         made.context.add({"role": "user", "content": [block]})
     first, second = made.window.results.values()
-    uses = uses_of(made.window)
-    uses.facts[first.key].superseded = False
-    assert need(uses, uses.facts[first.key], 9) == need(uses, uses.facts[second.key], 9)
-    assert least_needed(made.window, [second, first]) == [first, second]
+    uses = get_reference_index(made.window)
+    uses.stats_by_result[first.key].superseded = False
+    assert compute_need_score(uses, uses.stats_by_result[first.key], 9) == compute_need_score(
+        uses, uses.stats_by_result[second.key], 9
+    )
+    assert order_least_needed_first(made.window, [second, first]) == [first, second]
 
 
 def test_a_result_that_nobody_knows_of_stands_in_the_middle():
-    assert need(uses_of(agent().window), None, 1_000) == 0.0
+    assert compute_need_score(get_reference_index(agent().window), None, 1_000) == 0.0
 
 
 def test_the_order_is_the_same_after_a_restart():
@@ -110,4 +119,4 @@ def test_the_baseline_leaves_the_order_of_the_log():
     made = agent()
     made.work(4, 400)
     results = list(made.window.results.values())
-    assert oldest_first(made.window, results) == results
+    assert order_oldest_first(made.window, results) == results

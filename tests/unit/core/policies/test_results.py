@@ -4,14 +4,14 @@ import pytest
 
 from tests.conversations import calls, chat, prose, result, results, user
 from trimtab import SummaryRefused
-from trimtab.core.event import Edit
+from trimtab.log.event import Edit
 
 ON = {"tool_result_truncation": "summary", "max_tool_result_tokens": 200}
 LONG = prose(8_000, "E_1042 in src/wire/frame.go")
 
 
 def asked(policy="layered", given=LONG, **own):
-    context = chat(policy, **{"context": ON, **own})
+    context = chat(policy, **{"limits": ON, **own})
     context.add(user("Read it."))
     context.add(calls("a"))
     context.add(result("a", given))
@@ -21,37 +21,39 @@ def asked(policy="layered", given=LONG, **own):
 @pytest.mark.parametrize("policy", ["auto", "layered", "rolling", "thresholds"])
 def test_what_a_policy_would_cut_is_wanted_with_its_sizes(policy):
     context = asked(policy)
-    (wanted,) = context.wanted_results()
+    (wanted,) = context.pending_result_summaries()
     entry = context.window.entries[wanted.seq]
     assert (wanted.tool, wanted.handle) == ("read", f"m{wanted.seq}.0")
     assert wanted.tokens == entry.sizes[0].tokens
     assert wanted.message.results[0].text == LONG
     assert (wanted.max_tokens, wanted.list_tokens) == (500, 500)
     context.request()
-    assert wanted.most == entry.shown(0).tokens < 250
-    assert context.wanted_results() == ()
+    assert wanted.max_total_tokens == entry.shown_size(0).tokens < 250
+    assert context.pending_result_summaries() == ()
 
 
 def test_nothing_is_wanted_unless_it_is_asked_for():
-    assert asked(context={"max_tool_result_tokens": 200}).wanted_results() == ()
+    assert asked(limits={"max_tool_result_tokens": 200}).pending_result_summaries() == ()
     both = {"max_tool_result_tokens": 200, "tools": {"read": {"tool_result_truncation": "summary"}}}
-    assert len(asked(context=both).wanted_results()) == 1
+    assert len(asked(limits=both).pending_result_summaries()) == 1
     other = {**ON, "tools": {"read": {"tool_result_truncation": "tail"}}}
-    assert asked(context=other).wanted_results() == ()
+    assert asked(limits=other).pending_result_summaries() == ()
 
 
 def test_what_is_within_its_cap_exempt_or_pinned_is_not_wanted():
-    assert asked(given="short").wanted_results() == ()
-    assert asked(context={**ON, "tools": {"read": {"exempt": True}}}).wanted_results() == ()
+    assert asked(given="short").pending_result_summaries() == ()
+    assert (
+        asked(limits={**ON, "tools": {"read": {"exempt": True}}}).pending_result_summaries() == ()
+    )
     pinned = asked()
     pinned.pin(f"m{pinned.window.seq}")
-    assert pinned.wanted_results() == ()
+    assert pinned.pending_result_summaries() == ()
 
 
 def test_a_summary_stands_from_the_first_call_on_and_the_text_is_recalled():
     context = asked()
-    (wanted,) = context.wanted_results()
-    context.add_result_summary(wanted, "- all went well", by="a-model")
+    (wanted,) = context.pending_result_summaries()
+    context.add_result_summary(wanted, "- all went well", written_by="a-model")
     (sent,) = results(context.request())
     assert sent == (
         f"[summary of a tool result of ~{wanted.tokens} tokens, for reference: what it tells is "
@@ -65,7 +67,7 @@ def test_a_summary_stands_from_the_first_call_on_and_the_text_is_recalled():
 @pytest.mark.parametrize("text", ["", " \n", prose(4_000)], ids=["nothing", "blanks", "too long"])
 def test_what_is_empty_or_larger_than_the_cut_is_refused_and_the_cut_is_made(text):
     context = asked()
-    (wanted,) = context.wanted_results()
+    (wanted,) = context.pending_result_summaries()
     before = len(context.events)
     with pytest.raises(SummaryRefused, match="empty or larger than the cut"):
         context.add_result_summary(wanted, text)
@@ -75,7 +77,7 @@ def test_what_is_empty_or_larger_than_the_cut_is_refused_and_the_cut_is_made(tex
 
 def test_what_was_sent_meanwhile_is_not_summarised_any_more():
     context = asked()
-    (wanted,) = context.wanted_results()
+    (wanted,) = context.pending_result_summaries()
     context.request()
     with pytest.raises(SummaryRefused, match="came too late"):
         context.add_result_summary(wanted, "- all went well")
@@ -83,5 +85,5 @@ def test_what_was_sent_meanwhile_is_not_summarised_any_more():
 
 def test_what_a_file_sets_for_summaries_holds_for_those_of_results():
     own = {**ON, "summary": {"max_tokens": 90, "list_tokens": 7}}
-    (wanted,) = asked(context=own).wanted_results()
+    (wanted,) = asked(limits=own).pending_result_summaries()
     assert (wanted.max_tokens, wanted.list_tokens) == (90, 7)

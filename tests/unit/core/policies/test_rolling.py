@@ -18,14 +18,18 @@ from tests.conversations import (
     user,
 )
 from trimtab import Context, SummaryRefused
-from trimtab.core.budget import budget_for
-from trimtab.core.event import Edit
-from trimtab.core.extract import MAX_TOKENS
-from trimtab.core.plan import Span
-from trimtab.core.policies import POLICIES
-from trimtab.core.policies.knobs import FORCED, KEEP, WINDOW, Knobs
-from trimtab.core.policies.rolling import MAX_TOOL_RESULT_TOKENS, rolling
-from trimtab.core.summary_text import listed_text, split
+from trimtab.log.event import Edit
+from trimtab.policy.budget import build_budget
+from trimtab.policy.config import (
+    DEFAULT_KEPT_MESSAGES,
+    ROLLING_FORCED_MESSAGES,
+    ROLLING_WINDOW_MESSAGES,
+    PolicyConfig,
+)
+from trimtab.policy.plan import MessageSpan
+from trimtab.policy.presets import POLICY_NAMES, ROLLING_MAX_RESULT_TOKENS, build_rolling_policy
+from trimtab.summaries.extract import MAX_EXTRACT_TOKENS
+from trimtab.summaries.format import format_verbatim_list, split_summary
 
 SUMMARY = "[Summary of the earlier conversation, for reference: the newest user message wins]\n"
 
@@ -37,8 +41,13 @@ def summary(request):
 
 
 def test_the_defaults_are_those_of_document_3():
-    assert (WINDOW, KEEP, FORCED, MAX_TOKENS) == (15, 10, 50, 500)
-    assert MAX_TOOL_RESULT_TOKENS == 8_000
+    assert (
+        ROLLING_WINDOW_MESSAGES,
+        DEFAULT_KEPT_MESSAGES,
+        ROLLING_FORCED_MESSAGES,
+        MAX_EXTRACT_TOKENS,
+    ) == (15, 10, 50, 500)
+    assert ROLLING_MAX_RESULT_TOKENS == 8_000
 
 
 def test_up_to_15_messages_are_sent_as_they_are():
@@ -119,9 +128,9 @@ def test_a_summary_never_takes_more_than_500_tokens_and_keeps_what_was_asked_fir
     talk(context, 100, size=300)
     told = summary(context.request())
     assert told is not None
-    body, listed = split(told)
+    body, listed = split_summary(told)
     assert context.window.counter.count(body) <= 500
-    assert context.window.counter.count(listed_text(listed)) <= 500
+    assert context.window.counter.count(format_verbatim_list(listed)) <= 500
     assert body.startswith("- user: question 0\n- user: question 1\n")
     assert "question 50" not in body
     assert body.splitlines()[-1] == "- user: question 93"
@@ -149,10 +158,10 @@ def test_with_summaries_by_hand_nothing_is_hidden_before_50_messages():
     talk(context, 24)
     request = context.request()
     assert len(request["messages"]) == 48
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     assert len(wanted.messages) == 38
-    assert wanted.prior == ""
+    assert wanted.prior_summary == ""
 
 
 def test_at_50_messages_nobody_is_waited_for():
@@ -173,7 +182,7 @@ def test_a_summary_that_is_given_replaces_what_was_wanted():
     request = context.request()
     assert summary(request) == "They asked ten things."
     assert len(request["messages"]) == 10
-    assert context.wanted_summary() is None
+    assert context.pending_summary() is None
 
 
 def test_the_prior_summary_is_handed_on():
@@ -181,9 +190,9 @@ def test_the_prior_summary_is_handed_on():
     talk(context, 10, size=200)
     context.add_summary("First part.")
     talk(context, 5, size=200, start=10)
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
-    assert wanted.prior == "First part."
+    assert wanted.prior_summary == "First part."
     assert wanted.messages[0].text == prose(200, "question 5")
 
 
@@ -223,13 +232,13 @@ def test_a_summary_that_is_empty_or_not_smaller_is_refused_and_the_messages_stay
 def test_a_failed_summariser_loses_nothing():
     context = chat("rolling", summaries="manual")
     talk(context, 10)
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     assert len(context.request()["messages"]) == 20
 
 
 def test_long_names_do_not_push_out_what_the_user_said_first():
-    context = chat("auto", context_window=16_000, context={"summary": {"max_tokens": 600}})
+    context = chat("auto", context_window=16_000, limits={"summary": {"max_tokens": 600}})
     context.add(user("Never touch invoices_2019."))
     for number in range(150):
         hashes = (sha256(f"{number} {n}".encode()).hexdigest() for n in range(8))
@@ -239,7 +248,7 @@ def test_long_names_do_not_push_out_what_the_user_said_first():
     summary = context.window.summary
     assert summary is not None
     assert summary.text.startswith("- user: Never touch invoices_2019.")
-    assert context.window.counter.count(split(summary.text)[0]) <= 600
+    assert context.window.counter.count(split_summary(summary.text)[0]) <= 600
 
 
 def test_a_summary_outlives_a_restart():
@@ -314,7 +323,7 @@ def test_where_the_newest_ten_are_over_the_room_the_oldest_of_them_are_summarise
     told = summary(request)
     assert told is not None
     assert {edit.op for edit in edits(context)} == {"summarise"}
-    hidden = 10 - context.window.messages
+    hidden = 10 - context.window.visible_messages
     assert 0 < hidden < 10
     for number in range(hidden // 2):
         assert f"- user: question {number}" in told
@@ -332,11 +341,15 @@ def test_messages_that_are_shorter_than_a_summary_of_them_stay():
 
 
 def edits(context):
-    return [event.body for event in context.window.past if isinstance(event.body, Edit)]
+    return [
+        event.body
+        for event in context.window.base.events_since_snapshot
+        if isinstance(event.body, Edit)
+    ]
 
 
 def test_the_window_is_a_setting():
-    context = chat("rolling", context={"summary": {"window": 4, "keep": 2}})
+    context = chat("rolling", limits={"summary": {"window": 4, "keep": 2}})
     talk(context, 3, size=200)
     shown = contents(context.request())
     assert shown[0].startswith(SUMMARY)
@@ -344,7 +357,7 @@ def test_the_window_is_a_setting():
 
 
 def test_the_messages_at_which_nobody_is_waited_for_are_a_setting():
-    context = chat("rolling", summaries="manual", context={"summary": {"forced": 20}})
+    context = chat("rolling", summaries="manual", limits={"summary": {"forced": 20}})
     talk(context, 9)
     assert not contents(context.request())[0].startswith(SUMMARY)
     talk(context, 1)
@@ -360,51 +373,51 @@ def test_the_messages_at_which_nobody_is_waited_for_are_a_setting():
     ],
 )
 def test_a_cap_that_is_set_binds_the_stand_in_of_every_preset(policy, options):
-    context = chat(policy, context={"summary": {"max_tokens": 60}}, **options)
+    context = chat(policy, limits={"summary": {"max_tokens": 60}}, **options)
     talk(context, 40, size=1_000)
     context.request()
     summary = context.window.summary
     assert summary is not None
-    body, listed = split(summary.text)
+    body, listed = split_summary(summary.text)
     assert 20 < context.window.counter.count(body) <= 60
-    assert context.window.counter.count(listed_text(listed)) <= 60
+    assert context.window.counter.count(format_verbatim_list(listed)) <= 60
 
 
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_a_cap_that_is_set_binds_a_given_summary_in_every_preset(policy):
-    context = chat(policy, context={"summary": {"max_tokens": 60}})
+    context = chat(policy, limits={"summary": {"max_tokens": 60}})
     talk(context, 5, size=4_000)
     lines = [prose(40, f"line {number}") for number in range(50)]
-    context.add_summary("\n".join(lines), span=Span(first=1, last=6))
+    context.add_summary("\n".join(lines), span=MessageSpan(first=1, last=6))
     summary = context.window.summary
     assert summary is not None
     assert summary.text.endswith(lines[-1])
-    body, listed = split(summary.text)
+    body, listed = split_summary(summary.text)
     assert 20 < context.window.counter.count(body) <= 60
-    assert context.window.counter.count(listed_text(listed)) <= 60
+    assert context.window.counter.count(format_verbatim_list(listed)) <= 60
 
 
 def test_a_given_summary_that_is_longer_than_what_it_replaces_is_refused_and_not_cut():
     context = chat("rolling", summaries="manual")
     talk(context, 10, size=300)
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
-    assert wanted.tokens > wanted.max_tokens
+    assert wanted.replaced_tokens > wanted.max_tokens
     with pytest.raises(SummaryRefused, match="not smaller than what it replaces"):
-        context.add_summary("word " * wanted.tokens)
+        context.add_summary("word " * wanted.replaced_tokens)
     assert context.window.summary is None
 
 
 def test_nothing_is_wanted_while_the_window_is_not_full():
     context = chat("rolling", summaries="manual")
     talk(context, 7)
-    assert context.wanted_summary() is None
+    assert context.pending_summary() is None
     with pytest.raises(SummaryRefused, match="nothing is waiting"):
         context.add_summary("too early")
 
 
 def test_an_explicit_mask_binds():
-    context = chat("rolling", context={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
+    context = chat("rolling", limits={"tool_result_keep_first": 0, "tool_result_keep_last": 1})
     context.add(user("go"))
     use(context, "c1", prose(400))
     assert results(use(context, "c2", "ok")) == ["[result masked — ~100 tokens removed]", "ok"]
@@ -412,36 +425,40 @@ def test_an_explicit_mask_binds():
 
 def test_a_decision_says_how_large_a_summary_may_be():
     context = chat("rolling")
-    budget = budget_for(context.window.settings, learned=None, ratio=1.0, margin=0.15)
-    assert rolling(Knobs())(context.window, budget).summary_tokens == 500
+    budget = build_budget(context.window.settings, learned_limit=None, ratio=1.0, margin=0.15)
+    assert build_rolling_policy(PolicyConfig())(context.window, budget).summary_tokens == 500
 
 
 @pytest.mark.parametrize(
     ("names", "low", "high"), [(50, 1, 500), (3_000, 501, 3_999), (12_000, 3_900, 4_000)]
 )
 def test_the_list_beside_a_summary_grows_with_what_is_replaced(names, low, high):
-    context = chat("rolling", context={"max_tool_result_tokens": 1_000_000})
+    context = chat("rolling", limits={"max_tool_result_tokens": 1_000_000})
     context.add(user("Read it."))
     use(context, "a", " ".join(f"name_{n}_x" for n in range(names)))
     talk(context, 8, size=200)
     context.request()
     edit = context.window.summary
     assert edit is not None
-    assert low <= context.window.counter.count(listed_text(split(edit.text)[1])) <= high
-    told = split(edit.text)[1].items
+    assert (
+        low
+        <= context.window.counter.count(format_verbatim_list(split_summary(edit.text)[1]))
+        <= high
+    )
+    told = split_summary(edit.text)[1].items
     talk(context, 8, size=200, start=8)
     context.request()
     after = context.window.summary
     assert after is not None
     assert after is not edit
     # Little was said since: what was listed stays, but for what newer items take the room of.
-    assert len({*told} - {*split(after.text)[1].items}) <= 2
+    assert len({*told} - {*split_summary(after.text)[1].items}) <= 2
 
 
 @pytest.mark.parametrize("cap", range(30, 120, 10))
 def test_a_history_cap_holds_for_the_summary_that_was_just_made(cap):
     """A summary may take more bytes than short messages did, though fewer tokens."""
-    context = chat("rolling", context={"max_history_tokens": cap})
+    context = chat("rolling", limits={"max_history_tokens": cap})
     for number in range(7):
         context.add(user(f"{number}?"))
         context.add(calls(f"c{number}"))
@@ -449,4 +466,4 @@ def test_a_history_cap_holds_for_the_summary_that_was_just_made(cap):
     context.add(user("And now?"))
     context.request()
     assert context.window.summary is not None
-    assert context.decide() == []
+    assert context.decide_edits() == []

@@ -6,11 +6,11 @@ import pytest
 
 from tests.conversations import chat, claude, contents, prose, results, said, talk, texts, use, user
 from trimtab import Context
-from trimtab.core.extract import MESSAGE_CHARS, extract
-from trimtab.core.message import text_message
-from trimtab.core.policies.knobs import KEEP, SUMMARISE_AT, TRIM_AT
-from trimtab.core.policies.thresholds import MAX_RESULT_CHARS
-from trimtab.core.tokens import BYTES4
+from trimtab.log.message import make_text_message
+from trimtab.policy.config import DEFAULT_KEPT_MESSAGES, SUMMARISE_AT_SHARE, TRIM_AT_SHARE
+from trimtab.policy.presets import THRESHOLDS_MAX_RESULT_CHARS
+from trimtab.summaries.extract import MAX_READ_CHARS, extract_summary
+from trimtab.tokens.counter import BYTES_4_COUNTER
 
 SUMMARY = "[Summary of the earlier conversation, for reference: the newest user message wins]\n"
 SMALL: dict[str, Any] = {"context_window": 20_000, "max_output_tokens": 500}
@@ -28,8 +28,8 @@ def fill(context, messages, words):
 
 
 def test_the_defaults_are_those_of_document_4():
-    assert (SUMMARISE_AT, TRIM_AT, KEEP) == (0.7, 0.9, 10)
-    assert (MAX_RESULT_CHARS, MESSAGE_CHARS) == (8_000, 1_000)
+    assert (SUMMARISE_AT_SHARE, TRIM_AT_SHARE, DEFAULT_KEPT_MESSAGES) == (0.7, 0.9, 10)
+    assert (THRESHOLDS_MAX_RESULT_CHARS, MAX_READ_CHARS) == (8_000, 1_000)
 
 
 @pytest.mark.parametrize(("words", "used"), [(493, 14_000), (494, 14_001)])
@@ -68,7 +68,7 @@ def test_with_summaries_by_hand_70_percent_only_asks():
     context = exact(summaries="manual")
     fill(context, 60, 240)
     assert len(context.request()["messages"]) == 60
-    wanted = context.wanted_summary()
+    wanted = context.pending_summary()
     assert wanted is not None
     assert len(wanted.messages) == 50
 
@@ -97,7 +97,7 @@ def test_90_percent_of_the_window_is_where_nobody_is_waited_for(words, used):
     fill(context, 35, 496)
     context.add(user("word " * words))
     assert context.report().used == used
-    assert (context.wanted_summary() is None) == (used > 18_000)
+    assert (context.pending_summary() is None) == (used > 18_000)
     assert (SUMMARY in texts(context.request())) == (used > 18_000)
 
 
@@ -126,7 +126,7 @@ def test_a_threshold_is_never_above_the_room():
     context = chat("thresholds", context_window=20_000, max_output_tokens=12_000)
     talk(context, 40, size=1_000)
     budget = context.budget()
-    assert budget.share(0.9) == budget.share(0.7) == budget.room
+    assert budget.tokens_at_share(0.9) == budget.tokens_at_share(0.7) == budget.room
     context.request()
     assert context.window.tokens <= budget.room
 
@@ -134,8 +134,8 @@ def test_a_threshold_is_never_above_the_room():
 def test_of_a_window_of_200000_tokens_the_room_is_less_than_90_percent():
     budget = claude("thresholds", model="claude-sonnet-4-5", context_window=None).budget()
     assert (budget.limit, budget.max_output) == (200_000, 8_192)
-    assert budget.share(0.7) == 140_000 - budget.head.tokens
-    assert budget.share(0.9) == budget.room == 163_935
+    assert budget.tokens_at_share(0.7) == 140_000 - budget.head.tokens
+    assert budget.tokens_at_share(0.9) == budget.room == 163_935
 
 
 def test_a_tool_output_is_cut_to_8000_characters():
@@ -165,9 +165,9 @@ def test_a_cut_that_would_not_make_an_output_smaller_is_not_made(words, whole):
 
 
 def test_of_one_message_only_1000_characters_are_looked_at():
-    behind = text_message("user", "\n" * 1_000 + "too far")
-    before = text_message("user", "\n" * 900 + "near enough")
-    assert extract("", [behind, before], BYTES4) == "- user: near enough"
+    behind = make_text_message("user", "\n" * 1_000 + "too far")
+    before = make_text_message("user", "\n" * 900 + "near enough")
+    assert extract_summary("", [behind, before], BYTES_4_COUNTER) == "- user: near enough"
 
 
 def test_nothing_is_masked_unless_it_is_asked_for():
@@ -181,7 +181,7 @@ def test_nothing_is_masked_unless_it_is_asked_for():
 
 @pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "compact", "layered"])
 def test_an_explicit_result_cap_binds_in_every_preset(policy):
-    context = chat(policy, context={"max_tool_result_tokens": 50})
+    context = chat(policy, limits={"max_tool_result_tokens": 50})
     context.add(user("go"))
     [shown] = results(use(context, "c1", prose(4_000)))
     assert "kept first ~50 of ~" in shown
@@ -189,7 +189,7 @@ def test_an_explicit_result_cap_binds_in_every_preset(policy):
 
 @pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "compact", "layered"])
 def test_an_explicit_history_cap_binds_in_every_preset(policy):
-    context = chat(policy, context={"max_history_tokens": 100})
+    context = chat(policy, limits={"max_history_tokens": 100})
     talk(context, 4, size=400)
     context.add(user("now"))
     shown = contents(context.request())
@@ -198,7 +198,7 @@ def test_an_explicit_history_cap_binds_in_every_preset(policy):
 
 @pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "layered"])
 def test_explicit_keeps_bind_in_every_preset(policy):
-    context = chat(policy, context={"tool_result_keep_first": 1, "tool_result_keep_last": 1})
+    context = chat(policy, limits={"tool_result_keep_first": 1, "tool_result_keep_last": 1})
     context.add(user("go"))
     request = {}
     for number in range(4):
@@ -210,14 +210,14 @@ def test_explicit_keeps_bind_in_every_preset(policy):
 @pytest.mark.parametrize("policy", ["thresholds", "rolling", "full", "compact", "layered"])
 def test_an_exempt_tool_is_exempt_in_every_preset(policy):
     context = chat(
-        policy, context={"max_tool_result_tokens": 50, "tools": {"read": {"exempt": True}}}
+        policy, limits={"max_tool_result_tokens": 50, "tools": {"read": {"exempt": True}}}
     )
     context.add(user("go"))
     assert results(use(context, "c1", prose(4_000))) == [prose(4_000)]
 
 
 def test_the_shares_are_settings():
-    context = exact(context={"thresholds": {"summarise": 0.1, "trim": 0.2, "keep": 2}})
+    context = exact(limits={"thresholds": {"summarise": 0.1, "trim": 0.2, "keep": 2}})
     fill(context, 12, 240)
     assert len(context.request()["messages"]) == 2
 

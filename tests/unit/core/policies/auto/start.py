@@ -3,24 +3,24 @@
 from typing import Any
 
 from tests.agents import Agent
-from trimtab.core.budget import Budget
-from trimtab.core.plan import Decision, Plan
-from trimtab.core.policies.auto import (
-    KEEP,
-    LOW,
-    MIN_GAIN,
-    Outlook,
-    Prices,
-    auto,
-    candidates,
-    outlook,
-    prices_of,
+from trimtab.policy.auto import (
+    KEPT_NEWEST_RESULTS,
+    MIN_GAIN_TOKENS,
+    TARGET_TOKENS_BY_GOAL,
+    CachePrices,
+    CompactionForecast,
+    build_auto_policy,
+    compute_cache_prices,
+    forecast_compaction,
+    list_mask_candidates,
 )
-from trimtab.core.policies.knobs import Knobs
-from trimtab.core.policies.order import least_needed
-from trimtab.core.window import Window
+from trimtab.policy.budget import Budget
+from trimtab.policy.config import PolicyConfig
+from trimtab.policy.plan import Decision, Plan
+from trimtab.policy.relevance import order_least_needed_first
+from trimtab.window.window import Window
 
-GOAL_LOW = LOW["cost"]
+GOAL_LOW = TARGET_TOKENS_BY_GOAL["cost"]
 MASKED = "[result masked"
 
 
@@ -28,23 +28,27 @@ class Watched:
     """The policy, and what it had before it at each call above the mark."""
 
     def __init__(self) -> None:
-        self.decide = auto(Knobs(), "cost")
-        self.seen: list[tuple[float, Prices, Outlook, Decision]] = []
+        self.decide = build_auto_policy(PolicyConfig(), "cost")
+        self.seen: list[tuple[float, CachePrices, CompactionForecast, Decision]] = []
 
     def __call__(self, window: Window, budget: Budget) -> Decision:
         decision = self.decide(window, budget)
         plan = Plan(window, budget)
-        if plan.tokens > GOAL_LOW + MIN_GAIN:
-            order = least_needed(window, candidates(plan, Knobs(), KEEP))
-            look = outlook(plan, order, GOAL_LOW)
-            meter = float((window.note or {}).get("meter", 0.0))
-            self.seen.append((meter, prices_of(window, budget), look, decision))
+        if plan.tokens > GOAL_LOW + MIN_GAIN_TOKENS:
+            order = order_least_needed_first(
+                window, list_mask_candidates(plan, PolicyConfig(), KEPT_NEWEST_RESULTS)
+            )
+            look = forecast_compaction(plan, order, GOAL_LOW)
+            meter = float((window.policy_note or {}).get("meter", 0.0))
+            self.seen.append((meter, compute_cache_prices(window, budget), look, decision))
         return decision
 
 
 def beside_the_list(agent: Agent) -> int:
     """Tokens of the window without the list of the user's words: what the mark is for."""
-    listed = agent.window.words.size(agent.window.counter, recall=agent.window.settings.recall)
+    listed = agent.window.conversation.user_words.measure_all_blocks(
+        agent.window.counter, show_handles=agent.window.settings.recall
+    )
     return agent.window.tokens - listed.tokens
 
 
@@ -56,7 +60,7 @@ def above_the_mark(**options: Any) -> Agent:
     """An agent whose window is over the mark while its cache is warm, and nothing is hidden."""
     agent = Agent(**options)
     agent.work(10)
-    assert agent.window.tokens > GOAL_LOW + MIN_GAIN
+    assert agent.window.tokens > GOAL_LOW + MIN_GAIN_TOKENS
     assert agent.meter > 0
     assert not agent.edits
     return agent

@@ -6,17 +6,17 @@ from tests.agents import Agent, source
 from tests.conversations import prose, said, user
 from tests.unit.core.policies.auto.start import GOAL_LOW, Watched, above_the_mark, compacted
 from trimtab import Context
-from trimtab.core.plan import Plan
-from trimtab.core.policies.auto import (
-    KEEP,
-    MIN_GAIN,
-    THETA,
-    Outlook,
-    candidates,
-    outlook,
-    prices_of,
+from trimtab.policy.auto import (
+    KEPT_NEWEST_RESULTS,
+    MIN_GAIN_TOKENS,
+    PAYBACK_FACTOR,
+    CompactionForecast,
+    compute_cache_prices,
+    forecast_compaction,
+    list_mask_candidates,
 )
-from trimtab.core.policies.knobs import Knobs
+from trimtab.policy.config import PolicyConfig
+from trimtab.policy.plan import Plan
 
 
 def test_the_meter_grows_by_the_price_of_reading_what_could_go():
@@ -26,8 +26,8 @@ def test_the_meter_grows_by_the_price_of_reading_what_could_go():
     for _ in range(3):
         before = agent.meter
         agent.work(1)
-        removed = watched.seen[-1][2].removed
-        assert removed > MIN_GAIN
+        removed = watched.seen[-1][2].removed_tokens
+        assert removed > MIN_GAIN_TOKENS
         assert agent.meter == pytest.approx(before + 0.1 * removed, abs=0.06)
 
 
@@ -35,13 +35,13 @@ def test_the_meter_is_kept_in_the_log():
     agent = above_the_mark()
     before = agent.meter
     twin = Context.load(agent.context.dump(), clock=agent.clock)
-    assert twin.window.note == {"meter": agent.meter}
+    assert twin.window.policy_note == {"meter": agent.meter}
     agent.clock.now += 1
     for context in (agent.context, twin):
         context.add(said(prose(40)))
         context.add(user("more"))
         context.request()
-    assert twin.window.note == agent.window.note
+    assert twin.window.policy_note == agent.window.policy_note
     assert agent.meter > before
 
 
@@ -50,7 +50,7 @@ def test_the_meter_is_kept_by_calls_that_were_made_elsewhere():
     before = agent.meter
     agent.context.add(said(prose(40)))
     agent.context.add(user("more"))
-    agent.context.step()
+    agent.context.record_external_call()
     assert agent.meter > before
 
 
@@ -64,14 +64,14 @@ def test_the_meter_starts_anew_after_a_compaction():
 def test_the_meter_of_a_fork_starts_anew():
     agent = above_the_mark()
     fork = agent.context.fork()
-    assert fork.window.note is None
+    assert fork.window.policy_note is None
     agent.clock.now += 1
     made: list[float] = []
     for context in (agent.context, fork):
         context.add(said("ok"))
         context.add(user("more"))
         context.request()
-        made.append((context.window.note or {})["meter"])
+        made.append((context.window.policy_note or {})["meter"])
     mine, forked = made
     assert 0 < forked < mine
 
@@ -81,9 +81,9 @@ def test_a_fork_inherits_the_warmth_of_the_cache():
     fork = agent.context.fork()
     fork.add(said("ok"))
     fork.add(user("more"))
-    assert not fork.decide()
+    assert not fork.decide_edits()
     agent.clock.now += 301
-    assert fork.decide()
+    assert fork.decide_edits()
 
 
 def test_a_warm_cache_is_left_alone_until_the_meter_has_paid_twice():
@@ -92,10 +92,11 @@ def test_a_warm_cache_is_left_alone_until_the_meter_has_paid_twice():
     agent.work(45)
     made = [bool(decision.edits) for *_, decision in watched.seen]
     due = [
-        meter + prices.read * look.removed >= THETA * (prices.write - prices.read) * look.rewritten
+        meter + prices.read_price * look.removed_tokens
+        >= PAYBACK_FACTOR * (prices.write_price - prices.read_price) * look.rewritten_tokens
         for meter, prices, look, _ in watched.seen
     ]
-    assert not any(prices.cold for _, prices, _, _ in watched.seen)
+    assert not any(prices.is_cold for _, prices, _, _ in watched.seen)
     assert made == due
     assert made.count(True) == 2
     assert made.index(True) > 5
@@ -114,11 +115,11 @@ def test_measured_misses_raise_the_price_of_a_read(wrote):
                 "cache_read_input_tokens": 0,
             },
         )
-    prices = prices_of(agent.window, agent.context.budget())
-    missed = agent.window.cache.miss_rate
-    assert prices.read == pytest.approx((1 - missed) * 0.1 + missed * 1.25)
+    prices = compute_cache_prices(agent.window, agent.context.budget())
+    missed = agent.window.accounting.cache_misses.miss_rate
+    assert prices.read_price == pytest.approx((1 - missed) * 0.1 + missed * 1.25)
     assert (missed > 0.1) is bool(wrote)
-    assert (prices.read > 0.2) is bool(wrote)
+    assert (prices.read_price > 0.2) is bool(wrote)
 
 
 def test_reads_that_hit_leave_the_price_as_it_is():
@@ -129,16 +130,20 @@ def test_reads_that_hit_leave_the_price_as_it_is():
             source(number, 8_000),
             usage={"input_tokens": agent.call.tokens - read, "cache_read_input_tokens": read},
         )
-    assert agent.window.cache.reports
-    assert prices_of(agent.window, agent.context.budget()).read == pytest.approx(0.1)
+    assert agent.window.accounting.cache_misses.provider_reports_cache
+    assert compute_cache_prices(agent.window, agent.context.budget()).read_price == pytest.approx(
+        0.1
+    )
 
 
 def test_usage_without_a_word_of_caches_says_nothing_of_them():
     agent = Agent()
     for number in range(6):
         agent.use(source(number, 8_000), usage={"input_tokens": agent.call.tokens})
-    assert not agent.window.cache.reports
-    assert prices_of(agent.window, agent.context.budget()).read == pytest.approx(0.1)
+    assert not agent.window.accounting.cache_misses.provider_reports_cache
+    assert compute_cache_prices(agent.window, agent.context.budget()).read_price == pytest.approx(
+        0.1
+    )
 
 
 def test_what_is_new_in_a_call_is_not_written_again():
@@ -148,10 +153,12 @@ def test_what_is_new_in_a_call_is_not_written_again():
     agent.context.add(user(prose(8_000)))
     look = ahead(agent)
     assert agent.window.tokens > before + 4_000
-    assert before - 100 < look.removed + look.rewritten <= before
+    assert before - 100 < look.removed_tokens + look.rewritten_tokens <= before
 
 
-def ahead(agent: Agent) -> Outlook:
+def ahead(agent: Agent) -> CompactionForecast:
     """What a compaction would do now that masks the oldest results."""
     plan = Plan(agent.window, agent.context.budget())
-    return outlook(plan, candidates(plan, Knobs(), KEEP), GOAL_LOW)
+    return forecast_compaction(
+        plan, list_mask_candidates(plan, PolicyConfig(), KEPT_NEWEST_RESULTS), GOAL_LOW
+    )

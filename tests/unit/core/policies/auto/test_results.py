@@ -11,12 +11,9 @@ from tests.unit.core.policies.auto.start import (
     compacted,
     names_of,
 )
-from trimtab.core.policies.auto import (
-    CAP,
-    auto,
-)
-from trimtab.core.policies.knobs import Knobs
-from trimtab.core.policies.order import oldest_first
+from trimtab.policy.auto import RESULT_CAP_TOKENS_BY_GOAL, build_auto_policy
+from trimtab.policy.config import PolicyConfig
+from trimtab.policy.relevance import order_oldest_first
 
 
 def test_the_three_newest_results_are_never_masked():
@@ -48,7 +45,7 @@ def test_results_that_the_model_has_not_seen_are_never_masked():
 
 
 def test_pinned_and_exempt_results_are_never_masked():
-    agent = Agent(context={"tools": {"plan": {"exempt": True}}})
+    agent = Agent(limits={"tools": {"plan": {"exempt": True}}})
     pinned = agent.use(source(100, 8_000), path="a.py")
     exempt = agent.use(source(101, 8_000), tool="plan")
     agent.context.pin(pinned)
@@ -61,7 +58,7 @@ def test_pinned_and_exempt_results_are_never_masked():
 
 @pytest.mark.parametrize(("first", "last"), [(2, 1), (0, 4), (1, 0)])
 def test_the_first_and_last_results_that_the_user_keeps_are_kept(first, last):
-    agent = Agent(context={"tool_result_keep_first": first, "tool_result_keep_last": last})
+    agent = Agent(limits={"tool_result_keep_first": first, "tool_result_keep_last": last})
     agent.work(10)
     agent.clock.now += 301
     agent.work(1, 14_000)
@@ -72,7 +69,7 @@ def test_the_first_and_last_results_that_the_user_keeps_are_kept(first, last):
 
 
 def test_both_keeps_at_zero_mask_nothing():
-    agent = Agent(context={"tool_result_keep_first": 0, "tool_result_keep_last": 0})
+    agent = Agent(limits={"tool_result_keep_first": 0, "tool_result_keep_last": 0})
     agent.work(12)
     agent.clock.now += 301
     agent.work(1)
@@ -100,15 +97,15 @@ def test_the_handle_stands_last_in_a_placeholder():
 @pytest.mark.parametrize("strategy", ["head", "tail", "both"])
 @pytest.mark.parametrize("recall", [False, True])
 def test_a_cut_result_names_what_was_cut_and_stays_within_the_cap(strategy, recall):
-    agent = Agent(recall=recall, context={"tool_result_truncation": strategy})
+    agent = Agent(recall=recall, limits={"tool_result_truncation": strategy})
     agent.work(5)
-    assert GOAL_LOW - CAP["cost"] < agent.window.tokens <= GOAL_LOW
+    assert GOAL_LOW - RESULT_CAP_TOKENS_BY_GOAL["cost"] < agent.window.tokens <= GOAL_LOW
     lines = [f"{prose(60)} field_{number}_name" for number in range(2_000)]
     handle = agent.use("\n".join(lines))
     shown = agent.shown[-1]
     edit = next(edit for edit in agent.edits if edit.handle == handle)
     assert edit.op == "truncate"
-    assert agent.window.counter.count(shown) <= CAP["cost"]
+    assert agent.window.counter.count(shown) <= RESULT_CAP_TOKENS_BY_GOAL["cost"]
     indicator = next(line for line in shown.splitlines() if line.startswith("[truncated: "))
     told, _, rest = indicator.partition('; words from its text: "')
     assert told.endswith(f"({strategy})")
@@ -122,12 +119,12 @@ def test_a_cut_result_names_what_was_cut_and_stays_within_the_cap(strategy, reca
 def test_names_of_many_tokens_do_not_push_a_cut_result_over_the_cap():
     agent = Agent()
     agent.work(5)
-    assert GOAL_LOW - CAP["cost"] < agent.window.tokens <= GOAL_LOW
+    assert GOAL_LOW - RESULT_CAP_TOKENS_BY_GOAL["cost"] < agent.window.tokens <= GOAL_LOW
     agent.use(
         " ".join(f"{number * 7919 % 99991:05x}Q{number * 31:x}_Ж" for number in range(20_000))
     )
     shown = agent.shown[-1]
-    assert agent.window.counter.count(shown) <= CAP["cost"]
+    assert agent.window.counter.count(shown) <= RESULT_CAP_TOKENS_BY_GOAL["cost"]
     assert '; words from its text: "' in shown
 
 
@@ -136,7 +133,7 @@ def test_below_the_mark_a_result_takes_half_of_it_and_by_the_third_power_less_as
     agent = Agent()
     agent.work(before)
     share = (GOAL_LOW - agent.window.tokens) / GOAL_LOW
-    most = max(CAP["cost"], GOAL_LOW / 2 * share**3)
+    most = max(RESULT_CAP_TOKENS_BY_GOAL["cost"], GOAL_LOW / 2 * share**3)
     agent.use(source(100, int(3 * most)))
     assert agent.shown[-1] == source(100, int(3 * most))
     agent.context.rewind(agent.window.seq - 3)
@@ -153,14 +150,14 @@ def test_a_result_within_the_cap_is_whole():
 
 
 def test_a_cap_of_the_users_own_replaces_the_goals():
-    agent = Agent(context={"max_tool_result_tokens": 1_000})
+    agent = Agent(limits={"max_tool_result_tokens": 1_000})
     agent.work(1)
     assert agent.window.counter.count(agent.shown[0]) <= 1_000
     assert "words from its text" not in agent.shown[0]
 
 
 def test_the_order_of_hiding_is_the_callers_to_give():
-    agent = Agent(policy=auto(Knobs(), "cost", order=oldest_first))
+    agent = Agent(policy=build_auto_policy(PolicyConfig(), "cost", result_order=order_oldest_first))
     agent.work(10)
     agent.clock.now += 301
     agent.work(1)
@@ -175,7 +172,7 @@ def test_the_frontier_mark_stands_before_the_first_result_that_would_go():
     agent.clock.now += 301
     agent.work(1)
     oldest = next(iter(agent.window.results.values()))
-    start = agent.context.rendering.starts[oldest.entry.round.entries[0].seq]
+    start = agent.context.rendering.block_index_by_seq[oldest.entry.round.entries[0].seq]
     assert start > 1
     assert agent.call.marks == (-1, start - 1, agent.call.blocks - 1)
 
@@ -188,7 +185,7 @@ def test_the_frontier_passes_what_the_next_compaction_would_spare():
         names = " ".join(f"value_100_{index}" for index in range(8))
         agent.use(prose(7_000), path="notes.txt", why=names)
     assert agent.meter > 0
-    decision = auto(Knobs(), "cost", order=lambda _, results: results[3:])(
-        agent.window, agent.context.budget()
-    )
+    decision = build_auto_policy(
+        PolicyConfig(), "cost", result_order=lambda _, results: results[3:]
+    )(agent.window, agent.context.budget())
     assert decision.frontier == list(agent.window.results.values())[3].seq

@@ -4,9 +4,7 @@ from tests.agents import Agent
 from tests.conversations import chat, prose, said, texts, user
 from tests.unit.core.policies.auto.start import GOAL_LOW, beside_the_list, names_of
 from trimtab import check
-from trimtab.core.policies.auto import (
-    MIN_GAIN,
-)
+from trimtab.policy.auto import MIN_GAIN_TOKENS
 
 
 def test_where_results_do_not_suffice_the_oldest_rounds_become_a_summary():
@@ -61,7 +59,7 @@ def test_a_summary_counts_itself_when_it_brings_the_window_down_to_the_mark():
             break
         agent.clock.now += 301
     assert agent.window.summary is not None
-    assert agent.window.summary.size.tokens > MIN_GAIN
+    assert agent.window.summary.size.tokens > MIN_GAIN_TOKENS
     assert beside_the_list(agent) <= GOAL_LOW
 
 
@@ -101,10 +99,10 @@ def test_deciding_again_after_a_summary_changes_nothing():
     agent.context.add(said("ok"))
     agent.context.add(user("more"))
     agent.clock.now += 301
-    edits = agent.context.decide()
+    edits = agent.context.decide_edits()
     assert edits
     agent.context.apply(edits)
-    assert agent.context.decide() == []
+    assert agent.context.decide_edits() == []
 
 
 def test_a_summary_that_more_is_put_into_at_once_loses_nothing_that_it_named():

@@ -1,0 +1,111 @@
+"""References to the environment in the texts of a file: `${NAME}` and `${NAME:-default}`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, cast
+
+from trimtab.agent.config.agent_file import ConfigProblem
+from trimtab.agent.config.yaml_document import (
+    ConfigPath,
+    YamlDocument,
+    format_config_path,
+    parse_yaml_scalar,
+)
+
+_ENV_REFERENCE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}|\$\{")
+
+
+class EnvironmentText(str):
+    """A text that came from the environment, at least in part; it may be a secret."""
+
+    __slots__ = ()
+
+
+class _UnresolvedReference(Exception):
+    """A reference that leads nowhere, with what to do."""
+
+
+def has_env_reference(text: str) -> bool:
+    """Whether a text takes something from the environment."""
+    return any(found.group(1) for found in _ENV_REFERENCE.finditer(text))
+
+
+def resolve_env_references(document: YamlDocument, environ: Mapping[str, str]) -> Any:
+    """The document's values with what they refer to; what is missing joins its problems."""
+    return _resolve_value(document.data, (), document, environ)
+
+
+def convert_env_text(value: Any) -> Any:
+    """What a text from the environment stands for where a number or a yes or no is wanted."""
+    return parse_yaml_scalar(str(value)) if isinstance(value, EnvironmentText) else value
+
+
+def convert_env_texts_within(value: Any) -> Any:
+    """The same for all that a value holds, where anything may stand."""
+    if isinstance(value, dict):
+        return {
+            name: convert_env_texts_within(one)
+            for name, one in cast("dict[str, Any]", value).items()
+        }
+    if isinstance(value, list):
+        return [convert_env_texts_within(one) for one in cast("list[Any]", value)]
+    return convert_env_text(value)
+
+
+def _resolve_value(
+    value: Any, path: ConfigPath, document: YamlDocument, environ: Mapping[str, str]
+) -> Any:
+    if isinstance(value, dict):
+        return {
+            name: _resolve_value(one, (*path, name), document, environ)
+            for name, one in cast("dict[str, Any]", value).items()
+        }
+    if isinstance(value, list):
+        listed = cast("list[Any]", value)
+        return [
+            _resolve_value(one, (*path, at), document, environ) for at, one in enumerate(listed)
+        ]
+    if not isinstance(value, str) or "$" not in value:
+        return value
+    try:
+        text = _ENV_REFERENCE.sub(lambda match: _look_up_reference(match, environ), value)
+    except _UnresolvedReference as missing:
+        place = document.marks[path].value_position
+        text = f"{format_config_path(path)} {missing}"
+        document.problems.append(ConfigProblem(text=text, position=place, path=path))
+        return None
+    if has_env_reference(value):
+        # `${NAME:-}` with nothing in it sets nothing.
+        return EnvironmentText(text) if text else None
+    return text
+
+
+def _look_up_reference(match: re.Match[str], environ: Mapping[str, str]) -> str:
+    if match.group() == "$$":
+        return "$"
+    name, has_default, default = match.groups()
+    if name is None:
+        raise _UnresolvedReference(
+            "has a `${` that is no reference; write ${NAME} or ${NAME:-default}, or $${ for the "
+            "signs themselves"
+        )
+    if value := environ.get(name):
+        return value
+    if has_default:
+        return default
+    if name in environ:
+        raise _UnresolvedReference(
+            f"refers to ${{{name}}}, which is empty; run `export {name}=…` first"
+        )
+    close = get_close_matches(name, environ, n=1, cutoff=0.85)
+    if close:
+        raise _UnresolvedReference(
+            f"refers to ${{{name}}}, which is not set, but ${{{close[0]}}} is; write that, or run "
+            f"`export {name}=…` first"
+        )
+    raise _UnresolvedReference(
+        f"refers to ${{{name}}}, which is not set; run `export {name}=…` first"
+    )

@@ -1,0 +1,292 @@
+"""What may stand where in an agent's file, asked of its schema by path.
+
+The JSON Schema of an agent's file, for editors: `python -m trimtab.agent.config.schema` prints it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, cast
+
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.agent.config.yaml_document import ConfigPath
+
+SchemaNode = Mapping[str, Any]
+"""A JSON Schema, or a part of one."""
+
+ANY_NAME = "NAME"
+"""Stands in a path for a name that the user chooses."""
+
+
+@cache
+def build_spec_schema() -> SchemaNode:
+    """The schema of what is read, without what only editors need."""
+    return AgentSpec.model_json_schema()
+
+
+def find_schema_at(path: ConfigPath, data: Any) -> SchemaNode | None:
+    """What may stand at that path of a document with these values; None for no place at all."""
+    shape = resolve_schema(build_spec_schema(), data)
+    for name in path:
+        data = _child_value(data, name)
+        if (inner := find_child_schema(shape, name)) is None:
+            return None
+        shape = resolve_schema(inner, data)
+    return shape
+
+
+def resolve_schema(schema: SchemaNode, value: Any) -> SchemaNode:
+    """The shape that a value is meant to have: references followed, the fitting alternative."""
+    while True:
+        if "$ref" in schema:
+            name = str(schema["$ref"]).rsplit("/", 1)[1]
+            schema = {
+                **build_spec_schema()["$defs"][name],
+                **{k: v for k, v in schema.items() if k != "$ref"},
+            }
+        elif "discriminator" in schema:
+            kind = _child_value(value, "kind")
+            if not isinstance(kind, str) or kind not in list_tool_kinds(schema):
+                return schema
+            schema = {"$ref": list_tool_kinds(schema)[kind]}
+        elif "anyOf" in schema:
+            fitting = _fitting_alternatives(schema, value)
+            if len(fitting) != 1:
+                return schema
+            told = {k: v for k, v in schema.items() if k in ("default", "description")}
+            schema = {**fitting[0], **told}
+        else:
+            return schema
+
+
+def list_tool_kinds(schema: SchemaNode) -> dict[str, str]:
+    """The alternatives of a tool by what its `kind` says."""
+    return dict(schema.get("discriminator", {}).get("mapping", {}))
+
+
+def list_setting_names(schema: SchemaNode) -> list[str]:
+    """The names that a block knows."""
+    return list(schema.get("properties", {}))
+
+
+@cache
+def index_blocks_by_setting() -> Mapping[str, tuple[str, ...]]:
+    """By a setting's name: the blocks that know it, as paths; the file itself is empty."""
+    found: dict[str, list[str]] = {}
+    for block, shape in iterate_config_blocks():
+        for name in list_setting_names(shape):
+            if block not in (at := found.setdefault(name, [])):
+                at.append(block)
+    return {name: tuple(at) for name, at in found.items()}
+
+
+def iterate_config_blocks() -> Iterator[tuple[str, SchemaNode]]:
+    """Every block of the file with its path; the four kinds of a tool share one."""
+    return _iterate_blocks_below("", build_spec_schema())
+
+
+def find_tool_kinds_with(setting: str) -> list[str]:
+    """The kinds of tools that know a setting."""
+    return [
+        str(shape["properties"]["kind"]["const"])
+        for _, shape in iterate_config_blocks()
+        if setting in list_setting_names(shape) and "const" in shape["properties"].get("kind", {})
+    ]
+
+
+def _iterate_blocks_below(path: str, shape: SchemaNode) -> Iterator[tuple[str, SchemaNode]]:
+    shape = resolve_schema(shape, {})
+    for ref in list_tool_kinds(shape).values():
+        yield from _iterate_blocks_below(path, {"$ref": ref})
+    if "properties" in shape:
+        yield path, shape
+    for name, inner in shape.get("properties", {}).items():
+        yield from _iterate_blocks_below(f"{path}.{name}".lstrip("."), inner)
+    if more := _schema_of_other_names(shape):
+        yield from _iterate_blocks_below(f"{path}.{ANY_NAME}", more)
+
+
+def describe_expected_value(schema: SchemaNode) -> str:
+    """What a value must be, for people: `a whole number, 1 or more`."""
+    if "enum" in schema:
+        return f"one of {', '.join(str(choice) for choice in schema['enum'])}"
+    if "const" in schema:
+        return str(schema["const"])
+    if "anyOf" in schema:
+        return " or ".join(
+            describe_expected_value(resolve_schema(one, None))
+            for one in _fitting_alternatives(schema, None)
+        )
+    match schema.get("type"):
+        case "integer":
+            return f"a whole number{_describe_range(schema, whole=True)}"
+        case "number":
+            return f"a number{_describe_range(schema, whole=False)}"
+        case "boolean":
+            return "true or false"
+        case "string":
+            return "a text"
+        case "array":
+            least = "one or more " if schema.get("minItems") else ""
+            return f"a list of {least}{_describe_many_values(schema['items'])}"
+        case _ if is_settings_block(schema):
+            return "a block of settings"
+        case _:
+            more = _schema_of_other_names(schema)
+            return f"names with {_describe_many_values(more) if more else 'values'}"
+
+
+def _describe_many_values(shape: SchemaNode) -> str:
+    shape = resolve_schema(shape, None)
+    if is_settings_block(shape):
+        return "a block of settings each"
+    return {"string": "texts", "object": "a JSON Schema each"}.get(shape.get("type", ""), "values")
+
+
+def _describe_range(shape: SchemaNode, *, whole: bool) -> str:
+    low = shape.get("minimum")
+    if "exclusiveMinimum" in shape:
+        low = shape["exclusiveMinimum"] + 1 if whole else None
+    if low is not None and "maximum" in shape:
+        return f", {low} to {shape['maximum']:,}"
+    if low is not None:
+        return f", {low} or more"
+    if "exclusiveMinimum" not in shape:
+        return ""
+    most = f" and at most {shape['maximum']}" if "maximum" in shape else ""
+    return f" more than {shape['exclusiveMinimum']}{most}"
+
+
+def _fitting_alternatives(shape: SchemaNode, data: Any) -> list[SchemaNode]:
+    choices = [one for one in cast("list[SchemaNode]", shape["anyOf"]) if one.get("type") != "null"]
+    kinds = {list: "array", dict: "object"}
+    wanted = kinds.get(cast("type[Any]", type(data)))
+    same = [one for one in choices if one.get("type") == wanted]
+    return same or choices
+
+
+def find_child_schema(schema: SchemaNode, name: str | int) -> SchemaNode | None:
+    """What may stand under a name, or in a list; None where nothing may."""
+    if isinstance(name, int):
+        return schema.get("items")
+    if name in schema.get("properties", {}):
+        return schema["properties"][name]
+    return _schema_of_other_names(schema)
+
+
+def is_settings_block(schema: SchemaNode) -> bool:
+    """Whether settings stand there."""
+    schema = resolve_schema(schema, None)
+    return "properties" in schema or "discriminator" in schema
+
+
+def _schema_of_other_names(shape: SchemaNode) -> SchemaNode | None:
+    """What may stand under a name that the user chooses; None where none may be chosen."""
+    if "patternProperties" in shape:
+        return next(iter(shape["patternProperties"].values()))
+    more = shape.get("additionalProperties")
+    return {} if more is True else more or None
+
+
+def find_value_at(data: Any, path: ConfigPath) -> Any:
+    """The value at a path; None where there is none."""
+    for step in path:
+        data = _child_value(data, step)
+    return data
+
+
+def _child_value(data: Any, step: str | int) -> Any:
+    if isinstance(data, dict) and isinstance(step, str):
+        return cast("dict[str, Any]", data).get(step)
+    if isinstance(data, list) and isinstance(step, int):
+        listed = cast("list[Any]", data)
+        return listed[step] if step < len(listed) else None
+    return None
+
+
+JSON_SCHEMA_DRAFT_URL = "https://json-schema.org/draft/2020-12/schema"
+ENV_REFERENCE_SCHEMA: Mapping[str, Any] = {
+    "type": "string",
+    "pattern": r"\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^}]*)?\}",
+}
+"""A text that refers to the environment; it may stand for a number, a choice, or true or false."""
+
+_MCP_COMMAND_OR_URL = [
+    {"required": ["command"], "properties": {"command": {"type": "array"}}},
+    {"required": ["url"], "properties": {"url": {"type": "string"}}},
+]
+"""An MCP server is started or reached."""
+
+
+def build_editor_schema() -> dict[str, Any]:
+    """What a file may hold that `load_agent_spec` takes.
+
+    It cannot tell everything that reading does: whether a variable is set, whether a prompt's file
+    is there, and whether two numbers go together.
+    """
+    made = _editor_block(build_spec_schema())
+    made["$defs"] = {
+        name: _editor_block(shape) for name, shape in build_spec_schema()["$defs"].items()
+    }
+    made["$defs"]["McpToolSpec"]["oneOf"] = _MCP_COMMAND_OR_URL
+    head = {
+        "$schema": JSON_SCHEMA_DRAFT_URL,
+        "$id": "urn:trimtab:agent",
+        "title": "An agent of Trimtab",
+    }
+    return {**head, **made}
+
+
+def format_editor_schema() -> str:
+    """The schema as it is published."""
+    return json.dumps(build_editor_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _editor_block(shape: Mapping[str, Any]) -> dict[str, Any]:
+    required: list[str] = shape.get("required", [])
+    properties = {
+        name: _editor_setting(inner, required=name in required)
+        for name, inner in shape.get("properties", {}).items()
+    }
+    kept = {name: value for name, value in shape.items() if name not in ("title", "$defs")}
+    if "description" in kept:
+        kept["description"] = _on_one_line(kept["description"])
+    return {**kept, "properties": properties}
+
+
+def _editor_setting(shape: Mapping[str, Any], *, required: bool) -> dict[str, Any]:
+    """One setting: what has no value in the file is not set."""
+    told = {"description": _on_one_line(shape["description"])} if "description" in shape else {}
+    if shape.get("default") is not None and "$ref" not in shape:
+        told["default"] = shape["default"]
+    bare = {
+        name: value
+        for name, value in shape.items()
+        if name not in ("default", "description", "discriminator", "title")
+    }
+    if "patternProperties" in bare:
+        bare["additionalProperties"] = False
+    more: Any = bare.get("additionalProperties")
+    if isinstance(more, dict) and "$ref" in more:
+        bare["additionalProperties"] = {"anyOf": [more, {"type": "null"}]}
+    choices = cast("list[dict[str, Any]]", bare.pop("anyOf", None) or [bare])
+    if any(_may_be_env_reference(choice) for choice in choices):
+        choices = [*choices, dict(ENV_REFERENCE_SCHEMA)]
+    if not required and {"type": "null"} not in choices:
+        choices = [*choices, {"type": "null"}]
+    return {**told, **(choices[0] if len(choices) == 1 else {"anyOf": choices})}
+
+
+def _may_be_env_reference(shape: Mapping[str, Any]) -> bool:
+    return shape.get("type") in ("integer", "number", "boolean") or "enum" in shape
+
+
+def _on_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    sys.stdout.write(format_editor_schema())

@@ -1,0 +1,68 @@
+"""Where an agent's file keeps its sessions, whatever else stands in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from trimtab.agent.config.agent_file import AgentFileError, ConfigProblem, read_agent_file
+from trimtab.agent.config.env_refs import resolve_env_references
+from trimtab.agent.config.yaml_document import parse_yaml_document
+from trimtab.agent.environment import ENVIRON
+from trimtab.stores.factory import is_database_address
+
+_STORE_PATH = ("session", "store")
+
+
+def resolve_store_location(store: str, folder: Path, environ: Mapping[str, str] = ENVIRON) -> str:
+    """A database as it is named, or a folder beside the file."""
+    if is_database_address(store):
+        return _with_password(store, environ)
+    return str(folder / Path(store).expanduser())
+
+
+def read_store_location(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> str | None:
+    """The place that the file names as its store; None where it names none.
+
+    Whoever only looks into sessions needs nothing else of the file: what is wrong elsewhere in it,
+    or refers to a variable that is not set, is not in the way. Raises `AgentFileError` where the
+    store itself cannot be read.
+    """
+    found = parse_yaml_document(read_agent_file(agent_file))
+    data = resolve_env_references(found, environ)
+    # A document that is no YAML has no marks, and may say anything.
+    wrong = [one for one in found.problems if one.path == _STORE_PATH or not found.marks]
+    if wrong:
+        raise AgentFileError(agent_file, wrong)
+    store = _get_key(_get_key(data, "session"), "store")
+    if store is None:
+        return None
+    if not isinstance(store, str):
+        text = "session.store must be a text: a folder, or the address of a database"
+        raise AgentFileError(
+            agent_file, [ConfigProblem(text=text, position=found.marks[_STORE_PATH].value_position)]
+        )
+    return resolve_store_location(store, agent_file.parent, environ)
+
+
+def _with_password(database: str, environ: Mapping[str, str]) -> str:
+    """The address with PGPASSWORD in it, if the database's own library cannot find that."""
+    password = environ.get("PGPASSWORD")
+    if not password or "PGPASSWORD" in os.environ:
+        return database
+    try:
+        from psycopg import ProgrammingError
+        from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    except ModuleNotFoundError:
+        return database  # whoever opens it says what is missing
+    try:
+        known = conninfo_to_dict(database).get("password")
+    except ProgrammingError:
+        return database  # whoever opens it says what is wrong
+    return database if known else make_conninfo(database, password=password)
+
+
+def _get_key(data: Any, name: str) -> Any:
+    return cast("dict[str, Any]", data).get(name) if isinstance(data, dict) else None

@@ -1,0 +1,94 @@
+"""One turn that a person can stop, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.agent.config.spec import ModelSpec
+from trimtab.cli.chat.turn_errors import TurnProblem, describe_turn_error
+from trimtab.session.events import TurnFinished
+
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+"""What ends the process, in order."""
+
+
+@dataclass(slots=True)
+class InterruptHandler:
+    """What Ctrl-C and the end of the terminal mean at the moment."""
+
+    turn: asyncio.Task[Any] | None = None
+    """What Ctrl-C stops."""
+    ignore_when_idle: bool = False
+    """Whether Ctrl-C means nothing where there is no turn; else it ends the process."""
+    ended_by_signal: int | None = None
+    """What has ended the process."""
+    main_task: asyncio.Task[Any] | None = None
+    """The process, as far as we are concerned."""
+
+    def stop_turn(self) -> None:
+        """Stop the turn, not the chat."""
+        if self.turn is not None:
+            self.turn.cancel()
+        elif not self.ignore_when_idle:
+            self.end_process(signal.SIGINT)
+
+    def end_process(self, signal_number: int) -> None:
+        """End the process, cleanly."""
+        self.ended_by_signal = signal_number
+        if self.main_task is not None:
+            self.main_task.cancel()
+
+    @contextmanager
+    def handle_signals(self) -> Generator[None]:
+        """While it lasts, signals stop the turn or end this task; none of them kills."""
+        loop, self.main_task = asyncio.get_running_loop(), asyncio.current_task()
+        loop.add_signal_handler(signal.SIGINT, self.stop_turn)
+        for number in TERMINATION_SIGNALS:
+            loop.add_signal_handler(number, self.end_process, number)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGINT, *TERMINATION_SIGNALS):
+                loop.remove_signal_handler(number)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatTurnOutcome:
+    ended: TurnFinished | None = None
+    """How the turn ended; None where it did not."""
+    stopped: bool = False
+    """Whether a person stopped it."""
+    problem: TurnProblem | None = None
+    """What went wrong."""
+
+
+async def run_interruptible_turn(
+    interrupts: InterruptHandler,
+    start_turn: Callable[[], Coroutine[Any, Any, TurnFinished]],
+    model: ModelSpec,
+) -> ChatTurnOutcome:
+    """Take a turn of a model that Ctrl-C may stop; a mistake of ours is raised."""
+    task = asyncio.create_task(start_turn())
+    interrupts.turn = task
+    try:
+        await asyncio.wait({task})
+    finally:
+        interrupts.turn = None
+        if not task.done():
+            # The process ends in the middle of it: what is open stays so, as after a crash.
+            task.cancel()
+            await asyncio.wait({task})
+    if task.cancelled():
+        return ChatTurnOutcome(stopped=True)
+    error = task.exception()
+    if error is None:
+        return ChatTurnOutcome(ended=task.result())
+    trouble = describe_turn_error(error, model)
+    if trouble is None:
+        raise error
+    return ChatTurnOutcome(problem=trouble)

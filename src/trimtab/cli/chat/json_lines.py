@@ -1,0 +1,109 @@
+"""`--json`: every happening as one line, for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Generator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import typer
+
+from trimtab.agent.tools.permissions.rules import ApprovalAnswer, ApprovalRequest
+from trimtab.cli.chat.interruptible_turn import InterruptHandler, run_interruptible_turn
+from trimtab.cli.chat.state import ChatState
+from trimtab.cli.chat.stdin import read_stdin_lines
+from trimtab.errors import StoreError
+from trimtab.session.events import TurnEvent, TurnFinished, turn_event_to_json
+from trimtab.session.tools import close_open_tool_calls
+
+EXIT_FAILED = 1
+EXIT_STOPPED = 130
+
+
+def write_json_line(record: dict[str, Any]) -> None:
+    """One line, at once."""
+    sys.stdout.write(f"{json.dumps(record)}\n")
+    sys.stdout.flush()
+
+
+def write_error_line(kind: str, text: str, next_step: str = "") -> None:
+    """What went wrong, as a line as well."""
+    write_json_line({"type": "error", "kind": kind, "text": text, "next": next_step})
+
+
+@contextmanager
+def report_errors_as_json() -> Generator[None]:
+    """What `cli.store_command.report_known_errors` does, as a line of JSON."""
+    try:
+        yield
+    except (BrokenPipeError, KeyError, IndexError):
+        raise
+    except (LookupError, OSError, StoreError, ValueError) as cause:
+        write_error_line("cannot", str(cause))
+        raise typer.Exit(2) from cause
+
+
+async def refuse_with_json_line(question: ApprovalRequest) -> ApprovalAnswer:
+    """Nobody is asked; the question is told."""
+    asked = {"tool": question.tool, "text": question.text, "arguments": dict(question.arguments)}
+    write_json_line({"type": "question", **asked, "why": question.why, "answer": "no"})
+    return "nobody"
+
+
+async def answer_as_json_lines(
+    chat: ChatState, question: str | None, interrupts: InterruptHandler
+) -> int:
+    """One turn for the argument, or one for each line of standard input."""
+    write_json_line({"type": "session", "id": chat.session.id})
+    if question is not None:
+        return await _answer_one(chat, question, interrupts)
+    status = 0
+    async for line in _read_prompts():
+        status = await _answer_one(chat, line, interrupts) or status
+        if status == EXIT_STOPPED:
+            break
+    return status
+
+
+async def _answer_one(chat: ChatState, question: str, interrupts: InterruptHandler) -> int:
+    def tell(happening: TurnEvent) -> None:
+        write_json_line(turn_event_to_json(happening))
+
+    async def turn() -> TurnFinished:
+        return await chat.agent.run_turn(
+            chat.session, {"role": "user", "content": question}, on_event=tell
+        )
+
+    outcome = await run_interruptible_turn(interrupts, turn, chat.agent.spec.model)
+    if outcome.stopped:
+        await close_open_tool_calls(chat.session)
+        write_error_line("stopped", "stopped by a signal")
+        return EXIT_STOPPED
+    if outcome.problem is not None:
+        write_error_line(
+            outcome.problem.kind, outcome.problem.text, outcome.problem.unattended_hint
+        )
+        return EXIT_FAILED
+    return 0
+
+
+async def _read_prompts() -> AsyncIterator[str]:
+    """Lines of standard input: a text each, or an object with one, for texts of several lines."""
+    async for line in read_stdin_lines():
+        if text := extract_prompt_text(line):
+            yield text
+
+
+def extract_prompt_text(line: str) -> str:
+    """What a line says."""
+    line = line.strip()
+    if line.startswith("{"):
+        try:
+            given: Any = json.loads(line)
+        except ValueError:
+            return line
+        text: Any = cast("dict[str, Any]", given).get("text")
+        return text.strip() if isinstance(text, str) else line
+    return line

@@ -1,0 +1,262 @@
+"""The chat at a terminal: a line, a turn, and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from rich.text import Text
+
+from trimtab.agent.config.loader import build_mask_settings_warning
+from trimtab.cli.chat.approval import ApprovalPrompt
+from trimtab.cli.chat.context_display import (
+    classify_fill_level,
+    show_context_bar,
+    show_context_line,
+    show_newly_hidden,
+)
+from trimtab.cli.chat.interruptible_turn import (
+    ChatTurnOutcome,
+    InterruptHandler,
+    run_interruptible_turn,
+)
+from trimtab.cli.chat.keyboard import (
+    InputClosed,
+    InputInterrupted,
+    KeyboardInput,
+    suppress_terminal_echo,
+)
+from trimtab.cli.chat.slash_commands import parse_slash_command, run_slash_command
+from trimtab.cli.chat.state import ChatState
+from trimtab.cli.chat.turn_screen import TurnScreen
+from trimtab.cli.format import escape_control_characters, format_age, format_count, shorten_to_line
+from trimtab.errors import StoreError
+from trimtab.session import Session
+from trimtab.session.audit import list_hidden_by_last_turn, list_hidden_since
+from trimtab.session.events import TurnFinished
+from trimtab.session.tools import close_open_tool_calls
+from trimtab.session.turn import is_model_reply_due
+from trimtab.window.window import Window
+
+MAX_RECAP_CHARS = 200
+"""Characters of the last exchange that are shown again."""
+REDRAW_SHARE_CHANGE = 0.05
+"""Of the window, by which its use must have changed for the whole bar to be drawn again."""
+
+
+class ChatLoop:
+    """Reads lines and draws turns until the person leaves."""
+
+    def __init__(
+        self,
+        chat: ChatState,
+        screen: TurnScreen,
+        keyboard: KeyboardInput,
+        approval: ApprovalPrompt,
+        interrupts: InterruptHandler,
+    ) -> None:
+        self.chat = chat
+        self._screen = screen
+        self._keyboard = keyboard
+        self._asking = approval
+        self._interrupts = interrupts
+        self._shown: object = None
+        self._whole: tuple[object, float] | None = None
+        screen.has_commands = True
+
+    async def run_until_left(self) -> None:
+        """Until /quit, Ctrl-D or twice Ctrl-C."""
+        talk, leaving = self.chat, False
+        while not talk.leaving:
+            self._show_context()
+            try:
+                draft, talk.draft = talk.draft, ""
+                line = await self._keyboard.read_line(draft)
+            except InputClosed:
+                break
+            except InputInterrupted:
+                if leaving:
+                    break
+                leaving = True
+                self._hint("Ctrl-C once more, or Ctrl-D, leaves.")
+                continue
+            leaving = False
+            await self._handle_line(line)
+
+    async def _handle_line(self, line: str) -> None:
+        talk = self.chat
+        if (command := parse_slash_command(line)) is not None:
+            # What looks into a long log, or waits for a store, can be left as well.
+            async def ended() -> TurnFinished:
+                await run_slash_command(talk, *command)
+                return TurnFinished(reason="done", calls=0)
+
+            with suppress_terminal_echo():
+                await self._run_interruptible(ended)
+            talk.console.print()
+        elif line.strip():
+            await self._run_turn(line.strip())
+        elif is_model_reply_due(talk.session.window):
+            await self._run_turn(None)
+
+    async def _run_interruptible(
+        self, start: Callable[[], Coroutine[Any, Any, TurnFinished]]
+    ) -> ChatTurnOutcome:
+        outcome = await run_interruptible_turn(self._interrupts, start, self.chat.agent.spec.model)
+        if outcome.problem is not None:
+            self._screen.print_message(outcome.problem.text, "error")
+            self._screen.print_message(outcome.problem.prompt_hint)
+        return outcome
+
+    async def _run_turn(self, text: str | None) -> None:
+        talk, screen = self.chat, self._screen
+        said = None if text is None else {"role": "user", "content": text}
+        window = talk.session.window
+        before, covered = window.seq, window.summary.last if window.summary is not None else 0
+
+        async def turn() -> TurnFinished:
+            return await talk.agent.run_turn(
+                talk.session,
+                said,
+                on_event=screen.on_event,
+                confirm_rerun=self._asking.confirm_rerun,
+            )
+
+        screen.waiting_for = f"waiting for {talk.agent.spec.model.name}"
+        screen.begin_turn()
+        with suppress_terminal_echo():
+            async with screen.show_status_while_waiting():
+                outcome = await self._run_interruptible(turn)
+            await self._show_outcome(outcome)
+            screen.end_with_blank_line()
+            await self._note_hidden(before, covered)
+
+    async def _show_outcome(self, outcome: ChatTurnOutcome) -> None:
+        if outcome.stopped:
+            calls = await close_open_tool_calls(self.chat.session)
+            told = "The reply that had begun is not kept"
+            if calls:
+                told = f"{format_count(calls, 'tool call')} did not finish"
+            self._screen.print_message(
+                f"Stopped. {told}. Your next message goes on from here; Enter alone lets the "
+                "model go on.",
+                "note",
+            )
+        elif outcome.ended is not None and outcome.ended.reason == "iterations":
+            most = self.chat.agent.spec.session.max_tool_iterations
+            self._screen.print_message(
+                f"Stopped after {format_count(most, 'round')} of tool calls (max_tool_iterations). "
+                "Enter lets it go on.",
+                "note",
+            )
+
+    async def _note_hidden(self, before: int, covered: int) -> None:
+        """What the turn has hidden; it is told now where the bar does not tell it."""
+        session = self.chat.session
+        try:
+            hidden = await list_hidden_since(
+                session.store, session.id, session.window, before, summarised_until=covered
+            )
+        except StoreError:
+            return
+        if hidden:
+            self.chat.hidden = hidden
+            if not self._worth_showing():
+                show_newly_hidden(hidden, self.chat.console)
+
+    def _worth_showing(self) -> bool:
+        thresholds = self.chat.agent.spec.session.thresholds
+        return self.chat.session.report().share > thresholds.display
+
+    def _show_context(self) -> None:
+        """The bar, wherever it is not what was seen last; one line where little has changed."""
+        talk, report = self.chat, self.chat.session.report()
+        thresholds = talk.agent.spec.session.thresholds
+        what = (
+            talk.session.id,
+            report.limit,
+            tuple(talk.hidden),
+            classify_fill_level(report, thresholds),
+        )
+        now = (what, report.used)
+        if not self._worth_showing():
+            self._whole = None
+        elif self._needs_whole_bar(what, report.share):
+            show_context_bar(report, talk.hidden, thresholds, talk.console)
+            self._whole = (what, report.share)
+        elif now != self._shown:
+            show_context_line(report, thresholds, talk.console)
+        self._shown = now
+
+    def _needs_whole_bar(self, state: object, share: float) -> bool:
+        """Whether the bar that was drawn last tells too little."""
+        return (
+            self._whole is None
+            or state != self._whole[0]
+            or abs(share - self._whole[1]) > REDRAW_SHARE_CHANGE
+        )
+
+    def _hint(self, text: str) -> None:
+        self.chat.console.print(Text(escape_control_characters(text), "dim"))
+
+    async def show_greeting(self, *, is_resumed: bool) -> None:
+        """Where the person is: a new session, or what was said last in an old one."""
+        talk = self.chat
+        window, spec = talk.session.window, talk.agent.spec
+        self._print_line(f"{spec.name} · {spec.model.name} · session {talk.session.id}", "bold")
+        if note := build_mask_settings_warning(spec):
+            self._hint(f"{note}.")
+        if not is_resumed:
+            self._hint("/help lists the commands; Ctrl-D leaves.\n")
+            return
+        # What was written at the opening, such as other settings, is no message.
+        position, store = max(window.entries, default=window.seq), talk.session.store
+        last = [event async for event in store.events(talk.session.id, [(position, position)])]
+        when = format_age(last[0].at) if last else ""
+        said = window.conversation.total_messages
+        self._hint(f"{format_count(said, 'message')} so far, the last {when}.")
+        talk.hidden = await list_hidden_by_last_turn(store, talk.session.id, window)
+        self._show_last_exchange(window)
+        if holder := await _find_other_writer(talk.session):
+            self._print_line(
+                f"\nProcess {holder} has this session open and alone may write to it. End that "
+                "one before you say something here, or go on in a copy: /fork.",
+                "yellow",
+            )
+        elif cut := describe_interrupted_turn(window):
+            self._print_line(f"\n{cut} Enter goes on with it; or say something else.", "yellow")
+        talk.console.print()
+
+    def _show_last_exchange(self, window: Window) -> None:
+        entries = list(window.entries.values())
+        said = {entry.message.role: entry for entry in entries if entry.message.text.strip()}
+        user, reply = said.get("user"), said.get("assistant")
+        if user is not None:
+            self._print_line(f"\n> {shorten_to_line(user.message.text, MAX_RECAP_CHARS)}", "dim")
+        if reply is not None and (user is None or reply.seq > user.seq):
+            self._print_line(shorten_to_line(reply.message.text, 2 * MAX_RECAP_CHARS), "dim")
+
+    def _print_line(self, text: str, style: str) -> None:
+        self.chat.console.print(Text(escape_control_characters(text), style))
+
+
+async def _find_other_writer(session: Session) -> str | None:
+    """Another process that writes to the session; None where the store does not tell."""
+    look: Any = getattr(session.store, "held_by", None)
+    return None if look is None else await look(session.id)
+
+
+def describe_interrupted_turn(window: Window) -> str:
+    """In what state the last turn was left, if it did not end; else nothing."""
+    if waiting := window.conversation.open_calls():
+        names = ", ".join(dict.fromkeys(pairing.name for pairing in waiting))
+        if window.accounting.started_tool_keys:
+            return (
+                f"The last turn was cut off while {escape_control_characters(names)} was "
+                "running; what it began may "
+                "still run outside of the chat."
+            )
+        return f"The last turn was cut off before {escape_control_characters(names)} could run."
+    if is_model_reply_due(window):
+        return "The last turn was cut off before the model had answered."
+    return ""

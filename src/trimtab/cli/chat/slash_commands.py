@@ -1,0 +1,352 @@
+"""What a line that begins with a slash does."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from rich.box import SIMPLE_HEAD
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from trimtab.cli.chat.context_display import (
+    classify_fill_level,
+    compute_bar_width,
+    describe_newly_hidden,
+)
+from trimtab.cli.chat.state import ChatState, generate_session_id
+from trimtab.cli.format import escape_control_characters, format_count, shorten_to_line
+from trimtab.cli.session.display import BAR_LEVEL_COLOURS, print_message_lines
+from trimtab.cli.session.view import build_message_lines
+from trimtab.cli.session.why import (
+    explain_visibility_by_part,
+    print_visibility_explanation,
+)
+from trimtab.errors import MissingApiKeyError
+from trimtab.recall.tools import NOTHING_FOUND_TEXT
+from trimtab.stores.factory import is_database_address
+
+RECALL_HEAD_ROWS = 60
+"""Rows of a recalled text that are shown from its beginning."""
+RECALL_TAIL_ROWS = 5
+"""Rows of it that are shown from its end."""
+ERASE_CONFIRMATION_WORD = "yes"
+"""What must stand behind a handle that is to be erased."""
+_COMMAND = re.compile(r"/([a-zA-Z?]+)(?:\s+(.*))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlashCommand:
+    run: Callable[[ChatState, str], Awaitable[None]]
+    """What it does, with what is typed behind its name."""
+    argument_hint: str = ""
+    """What is typed behind its name."""
+    help: str
+    """What it is for."""
+
+
+def parse_slash_command(line: str) -> tuple[str, str] | None:
+    """The name and the rest of a line that is a command; a path such as /etc/hosts is none."""
+    found = _COMMAND.fullmatch(line.strip())
+    return None if found is None else (found[1].lower(), (found[2] or "").strip())
+
+
+async def run_slash_command(chat: ChatState, name: str, argument: str) -> None:
+    """Do what a command says; what it cannot, it says."""
+    command = SLASH_COMMANDS.get(name)
+    if command is None:
+        near = difflib.get_close_matches(name, SLASH_COMMANDS, n=1, cutoff=0.4)
+        hint = f"did you mean /{near[0]}?" if near else "/help lists all"
+        _print_text(chat, f"There is no /{name}; {hint}", "red")
+        return
+    if command.argument_hint and not command.argument_hint.startswith("[") and not argument:
+        _print_text(chat, f"/{name} needs to know what: /{name} {command.argument_hint}", "red")
+        return
+    try:
+        await command.run(chat, argument)
+    except (LookupError, ValueError) as error:
+        _print_text(chat, f"{_capitalise(str(error))}", "red")
+
+
+async def _context(chat: ChatState, argument: str) -> None:
+    match argument:
+        case "":
+            ledger = chat.session.report()
+            style = BAR_LEVEL_COLOURS[
+                classify_fill_level(ledger, chat.agent.spec.session.thresholds)
+            ]
+            drawn = ledger.breakdown(compute_bar_width(chat.console))
+            chat.console.print(Text(drawn, style), no_wrap=True, overflow="ellipsis")
+            _hint(chat, "/context tools and /context messages tell more.")
+        case "tools":
+            _show_tools(chat)
+        case "messages":
+            window = chat.session.window
+            lines = [
+                line for entry in window.entries.values() for line in build_message_lines(entry)
+            ]
+            print_message_lines(lines, chat.console)
+            if gone := window.conversation.total_messages - len(window.entries):
+                _hint(chat, f"{format_count(gone, 'older message')} hidden; /search finds them.")
+            if not lines:
+                _hint(chat, "Nothing was said yet.")
+        case _:
+            raise ValueError(f"/context knows tools and messages, not {argument!r}")
+
+
+def _show_tools(chat: ChatState) -> None:
+    """What each tool takes: its definition, its calls and its results."""
+    rows: dict[str, Counter[str]] = {}
+    for section in chat.session.report().sections:
+        kind, found, name = section.name.partition(": ")
+        if found:
+            rows.setdefault(name, Counter())[kind] += section.tokens
+    if not rows:
+        _hint(chat, "There are no tools.")
+        return
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("tool", overflow="fold")
+    kinds = {"definition": "tool definition", "calls": "tool call", "results": "tool result"}
+    for title in (*kinds, "all"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for name, tokens in sorted(rows.items(), key=lambda row: -row[1].total()):
+        cells = [tokens[kind] for kind in kinds.values()]
+        figures = [*cells, sum(cells)]
+        table.add_row(
+            Text(escape_control_characters(name)),
+            *(f"{figure:,}" if figure else "–" for figure in figures),
+        )
+    chat.console.print(table)
+    _hint(chat, "Tokens, estimated, as the next call would send them.")
+
+
+async def _why(chat: ChatState, argument: str) -> None:
+    try:
+        found = await explain_visibility_by_part(chat.session.store, chat.session.id, argument)
+    except LookupError as error:
+        raise LookupError(
+            f"no message is called {argument}; /context messages lists those that there are"
+        ) from error
+    for reason in found:
+        print_visibility_explanation(reason, chat.console, f"/recall {reason.handle}")
+
+
+async def _recall(chat: ChatState, argument: str) -> None:
+    text = escape_control_characters(await chat.session.recall(argument))
+    rows = [row for line in text.split("\n") for row in _wrap_rows(line, chat.console.width)]
+    left = rows[RECALL_HEAD_ROWS:-RECALL_TAIL_ROWS]
+    if not left:
+        chat.console.out(text, highlight=False)
+        return
+    chat.console.out("\n".join(rows[:RECALL_HEAD_ROWS]), highlight=False)
+    place = chat.agent.spec.session.store
+    # A database's address holds a password, and comes from the environment as a rule.
+    store = "" if is_database_address(place) else f" --store {place}"
+    command = f"trimtab session recall {chat.session.id} {argument}{store} | less"
+    _hint(chat, f"… {format_count(len(left), 'line')} not shown; all of it: {command}")
+    chat.console.out("\n".join(rows[-RECALL_TAIL_ROWS:]), highlight=False)
+
+
+def _wrap_rows(line: str, width: int) -> list[str]:
+    """A line as a terminal breaks it."""
+    wide = max(20, width)
+    return [line[at : at + wide] for at in range(0, len(line), wide)] or [""]
+
+
+async def _search(chat: ChatState, argument: str) -> None:
+    found = await chat.session.search(argument)
+    if found == NOTHING_FOUND_TEXT:
+        _print_text(chat, f"Nothing holds {argument!r}; words match by how they begin.")
+    else:
+        chat.console.out(escape_control_characters(found), highlight=False)
+
+
+async def _compact(chat: ChatState, argument: str) -> None:
+    del argument
+    done = await chat.session.compact()
+    before, now = done.tokens_before, done.tokens_after
+    if not done.hidden:
+        _print_text(chat, "There is nothing to make smaller: the newest messages always stay.")
+        return
+    chat.hidden = done.hidden
+    _print_text(chat, f"{before:,} tokens are now {now:,}, {before - now:,} less.")
+    _hint(
+        chat,
+        f"{describe_newly_hidden(done.hidden)}. Nothing is lost: /recall HANDLE, /search WORDS.",
+    )
+
+
+async def _undo(chat: ChatState, argument: str) -> None:
+    del argument
+    undone = await chat.session.undo()
+    if undone is None:
+        _print_text(chat, "There is nothing to undo: you have said nothing yet.")
+        return
+    text, after, ran = undone.text, undone.messages - 1, undone.tool_results
+    chat.draft, chat.hidden = text, ()
+    told = f"Undone: {shorten_to_line(text, 60)!r}"
+    if after:
+        told += f" and {format_count(after, 'message')} behind it"
+    _print_text(chat, f"{told}. It is in the input line again.")
+    if ran:
+        _hint(
+            chat, f"What {format_count(ran, 'tool call')} did outside of the session is not undone."
+        )
+
+
+async def _erase(chat: ChatState, argument: str) -> None:
+    # Who never erases anything does not wait for what serves.
+    from trimtab.server.message_erasure import erase_message_and_copies
+    from trimtab.server.queue.file_log import QueueInUse
+    from trimtab.server.store_admin import open_queue_and_schedules
+
+    handle, _, word = argument.partition(" ")
+    session = chat.session
+    if word.strip() != ERASE_CONFIRMATION_WORD:
+        _print_text(chat, shorten_to_line(await session.recall(handle), 200))
+        _hint(
+            chat,
+            (
+                f"Once erased it cannot be brought back. To do it, type: /erase {handle} "
+                f"{ERASE_CONFIRMATION_WORD}"
+            ),
+        )
+        return
+    try:
+        async with open_queue_and_schedules(
+            chat.agent.spec.session.store, session.store, session.id
+        ) as found:
+            done = await erase_message_and_copies(
+                session, handle, why="asked for in a chat", hooks=found.erase_hooks
+            )
+    except QueueInUse as busy:
+        command = f"trimtab session erase {session.id} {handle}"
+        raise ValueError(
+            f"process {busy.holder} serves from this folder and may hold the message as well; "
+            f"leave with Ctrl-D, then: {command}"
+        ) from busy
+    chat.forget_lines(done.user_texts)
+    chat.hidden = ()
+    more = len(done.handles) - 1
+    told = f" and {format_count(more, 'message')} more" if more else ""
+    _print_text(chat, f"Erased {done.handles[0]}{told}, also from the lines that you have typed.")
+    if done.forks:
+        _hint(chat, f"Forks keep copies of their own: {', '.join(done.forks)}.")
+
+
+async def _fork(chat: ChatState, argument: str) -> None:
+    old = chat.session
+    if argument and await old.store.position(argument):
+        raise ValueError(f"there is a session {argument!r} already; choose another name")
+    chat.session = await old.fork(argument or generate_session_id())
+    back = chat.format_resume_command(old.id)
+    await old.close()
+    _print_text(chat, f"This is session {chat.session.id} now; {old.id} stays as it is.")
+    _hint(chat, f"Back to it: {back}")
+
+
+async def _model(chat: ChatState, argument: str) -> None:
+    session = chat.session
+    if argument:
+        try:
+            await chat.agent.switch_model(session, argument)
+        except MissingApiKeyError as error:
+            raise ValueError(str(error)) from error
+    ledger = session.report()
+    known = "" if ledger.source != "default" else ", assumed: nobody knows this model"
+    _print_text(
+        chat, f"{ledger.model}, window {ledger.limit:,} tokens{known}; {ledger.used:,} in use."
+    )
+    if argument and ledger.free < 0:
+        _hint(chat, f"{-ledger.free:,} tokens too many: they are hidden before the next call.")
+    if argument:
+        _hint(chat, "It holds until you leave; agent.yaml says what the next chat begins with.")
+
+
+async def _cost(chat: ChatState, argument: str) -> None:
+    del argument
+    ledger = chat.session.report()
+    used = ledger.total_usage
+    rows = [
+        ("calls", f"{ledger.calls:,}"),
+        ("input", f"{used.input:,} tokens"),
+        ("  read from the cache", f"{used.cache_read:,} ({ledger.cache_hit or 0:.0%})"),
+        ("  written to it", f"{used.cache_write:,}"),
+        ("output", f"{used.output:,} tokens"),
+    ]
+    if ledger.cost is not None:
+        rows.append(("cost", f"${ledger.cost:.4f} at list prices"))
+    else:
+        rows.append(("cost", f"not known: the catalog has no price for {ledger.model}"))
+    for name, value in rows:
+        line = Text(f"  {name:<23}", "dim")
+        line.append(escape_control_characters(value), "default")
+        chat.console.print(line, soft_wrap=True)
+
+
+async def _help(chat: ChatState, argument: str) -> None:
+    del argument
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(style="dim")
+    for name, command in SLASH_COMMANDS.items():
+        if command.help:
+            table.add_row(Text(f"/{name} {command.argument_hint}"), Text(command.help))
+    for key, told in KEY_HELP.items():
+        table.add_row(Text(key), Text(told))
+    chat.console.print(Padding(table, (0, 0, 0, 2)))
+
+
+async def _quit(chat: ChatState, argument: str) -> None:
+    del argument
+    chat.leaving = True
+
+
+def _print_text(chat: ChatState, text: str, style: str = "default") -> None:
+    chat.console.print(Text(escape_control_characters(text), style))
+
+
+def _hint(chat: ChatState, text: str) -> None:
+    chat.console.print(Text(escape_control_characters(text), "dim"))
+
+
+def _capitalise(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+SLASH_COMMANDS: dict[str, SlashCommand] = {
+    "context": SlashCommand(
+        run=_context,
+        argument_hint="[tools | messages]",
+        help="where the tokens of the next call go; per tool, or per message",
+    ),
+    "why": SlashCommand(
+        run=_why, argument_hint="HANDLE", help="why something is hidden, and what it says"
+    ),
+    "recall": SlashCommand(
+        run=_recall, argument_hint="HANDLE", help="a text as it was said, hidden or not"
+    ),
+    "search": SlashCommand(
+        run=_search, argument_hint="WORDS", help="find messages, hidden ones too"
+    ),
+    "compact": SlashCommand(run=_compact, help="make the context smaller now"),
+    "undo": SlashCommand(run=_undo, help="take back your last message and all behind it"),
+    "erase": SlashCommand(
+        run=_erase, argument_hint="HANDLE", help="destroy a message, also in what is made from it"
+    ),
+    "fork": SlashCommand(run=_fork, argument_hint="[NAME]", help="go on in a copy of this session"),
+    "model": SlashCommand(run=_model, argument_hint="[NAME]", help="say or change who answers"),
+    "cost": SlashCommand(run=_cost, help="tokens and dollars of this session"),
+    "help": SlashCommand(run=_help, help="this list"),
+    "quit": SlashCommand(run=_quit, help="leave; the session stays"),
+    "exit": SlashCommand(run=_quit, help=""),
+}
+KEY_HELP = {
+    "Alt-Enter, Ctrl-J": "a new line in your message",
+    "Ctrl-C": "stop the turn; clear the line; twice, leave",
+    "Ctrl-D": "leave",
+}

@@ -1,0 +1,442 @@
+"""Words that come in pieces, broken into lines at spaces; code is left as it is.
+
+What a turn looks like on a terminal, as it happens.
+
+All that is written is plain text in one direction: a line once drawn is not drawn again, so long
+replies stay whole in any terminal. The one exception is the status behind the last character,
+which tells who is waited for; it is taken away before anything else is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from trimtab.cli.format import escape_control_characters, shorten_to_line
+from trimtab.log.message import ToolCall
+from trimtab.providers.base import ProviderFailure
+from trimtab.session.events import (
+    AssistantReplied,
+    ContextEdited,
+    ModelCallFinished,
+    ModelCallRetried,
+    ModelCallStarted,
+    SummaryFinished,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnFailed,
+    TurnFinished,
+    TurnStarted,
+    UserNotice,
+)
+
+MAX_HELD_WORD_CHARS = 30
+"""Characters of a word that are held back until its end is seen; a longer one may be broken."""
+_PIECES = re.compile(r"\n|[^\S\n]+|\S+")
+_FENCES = ("```", "~~~")
+
+
+class StreamingWordWrapper:
+    """Takes a text piece by piece and gives what may be written of it."""
+
+    def __init__(self) -> None:
+        self._column = 0
+        self._word = self._space = self._start = ""
+        self._code = False
+        self._within = False  # part of this word is written already
+
+    def feed(self, text: str, width: int) -> str:
+        """What may be written now; the last word is kept until it is whole."""
+        made = ""
+        for piece in _PIECES.findall(text):
+            if piece == "\n":
+                made += self.flush(width) + piece
+                self._end_line()
+            elif piece.isspace():
+                made += self.flush(width)
+                self._space, self._within = self._space + piece, False
+                self._start += piece if len(self._start) < MAX_HELD_WORD_CHARS else ""
+            else:
+                self._start += piece if len(self._start) < MAX_HELD_WORD_CHARS else ""
+                self._word += piece
+                if len(self._word) > MAX_HELD_WORD_CHARS or not self._word.isascii():
+                    # Scripts without spaces would be held back for a whole paragraph.
+                    made += self.flush(width)
+        return made
+
+    def flush(self, width: int) -> str:
+        """What is kept; the rest of a word follows it without a space."""
+        if not self._word:
+            return ""
+        word, space = self._word, self._space
+        self._word = self._space = ""
+        size = cell_len((space + word).expandtabs(8))
+        breaks = not (self._within or self._code) and self._column + size > width
+        self._within = True
+        if breaks and self._column:
+            self._column = cell_len(word)
+            return f"\n{word}"
+        self._column += size
+        if self._column > width:
+            self._column %= max(1, width)
+        return space + word
+
+    def _end_line(self) -> None:
+        if self._start.lstrip().startswith(_FENCES):
+            self._code = not self._code
+        self._column, self._within = 0, False
+        self._space = self._start = ""
+
+
+STATUS_DELAY_S = 1.0
+"""Seconds without a word after which the status says what is waited for."""
+OUTPUT_CUT_PATTERN = re.compile(r"\[… ([0-9,]+) bytes left out …\]")
+"""Where a tool's output was cut."""
+EXIT_STATUS_PATTERN = re.compile(r"\[(exit status \d+|ended by signal \w+)\]$")
+"""How a tool's program ended, if not well."""
+RETRY_REASONS: Mapping[str, str] = {
+    "rate_limit": "rate limited",
+    "overloaded": "the provider is overloaded",
+    "server": "the provider failed",
+    "network": "the provider is not reached",
+    "timeout": "the provider did not answer in time",
+}
+"""By a failure's kind, why a call is made again."""
+STATUS_INTERVAL_S = 0.5
+"""Seconds between two looks at the clock."""
+TEXT_STYLES = {
+    "text": "",
+    "thinking": "dim italic",
+    "note": "yellow",
+    "error": "red",
+    "hint": "dim",
+}
+
+
+@dataclass(slots=True)
+class _RunningTool:
+    call: ToolCall
+    """What runs."""
+    since: float
+    """When it began, by the screen's clock."""
+
+
+class TurnScreen:
+    """Draws what it is told, piece by piece."""
+
+    def __init__(
+        self, console: Console, *, clock: Callable[[], float] = time.monotonic, live: bool = True
+    ) -> None:
+        self.console = console
+        self.waiting_for = "the model"
+        """Who the status names while no tool runs."""
+        self.has_commands = False
+        """Whether somebody can type commands such as /context."""
+        self._clock = clock
+        self._live = live and console.is_terminal and not console.is_dumb_terminal
+        self._block = ""
+        self._column = 0
+        self._held = ""
+        self._drawn = False  # something of the reply that is being made
+        self._words = StreamingWordWrapper()
+        self._status = ""
+        self._paused = False
+        self._later: list[Callable[[], None]] = []
+        self._quiet_since = clock()
+        self._running: dict[int, _RunningTool] = {}
+        self._again = ("", 0.0)  # why the call is made again, and when
+
+    def begin_turn(self) -> None:
+        """Whatever comes next is the first of a turn, below the input line."""
+        self._block, self._column, self._held = "input", 0, ""
+        self._drawn = False
+        self._running.clear()
+        self._again = ("", 0.0)
+        self._quiet_since = self._clock()
+
+    def on_event(self, event: TurnEvent) -> None:
+        """Draw what happened; while somebody is asked something, afterwards."""
+        draw = self._choose_drawing(event)
+        if self._paused:
+            self._later.append(draw)
+        else:
+            draw()
+            self._quiet_since = self._clock()
+
+    def on_retry_wait(self, failure: ProviderFailure, delay_s: float) -> None:
+        """The call is made again in a while; the status counts down to it."""
+        self._again = (RETRY_REASONS[failure.kind], self._clock() + delay_s)
+
+    def _choose_drawing(self, event: TurnEvent) -> Callable[[], None]:
+        match event:
+            case TextDelta():
+                return partial(self._draw_delta, event)
+            case ToolStarted():
+                self._running[id(event.call)] = _RunningTool(event.call, self._clock())
+                return self.end_line
+            case ToolFinished():
+                began = self._running.pop(id(event.call), None)
+                took = None if began is None else self._clock() - began.since
+                return partial(self._draw_tool_result, event, took)
+            case ModelCallRetried():
+                return partial(self._draw_retry, event)
+            case UserNotice():
+                return partial(self.print_message, event.text, "note")
+            case SummaryFinished():
+                return lambda: None  # it comes between turns, while somebody types
+            case (
+                TurnStarted()
+                | ContextEdited()
+                | ModelCallStarted()
+                | ModelCallFinished()
+                | TurnFailed()
+            ):
+                return lambda: None  # for those who count; what matters of it is said elsewhere
+            case AssistantReplied() | TurnFinished():
+                return self._finish_reply
+
+    def print_message(self, text: str, style: str = "hint") -> None:
+        """Something of our own, on lines of its own."""
+        self._begin_block("note")
+        self._erase_status()
+        shown = Text(escape_control_characters(text), TEXT_STYLES[style])
+        self.console.print(shown, soft_wrap=not self.console.is_terminal)
+
+    def end_line(self) -> None:
+        """Whatever comes next stands at the start of a line."""
+        self._flush()
+        self._held = ""
+        if self._column:
+            self._write("\n")
+
+    def end_with_blank_line(self) -> None:
+        """An empty line, unless nothing was drawn since the input."""
+        self.end_line()
+        if self._block != "input":
+            self._write("\n")
+
+    @asynccontextmanager
+    async def pause_drawing(self) -> AsyncGenerator[None]:
+        """Somebody else writes to the terminal."""
+        self.end_line()
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused, self._quiet_since = False, self._clock()
+            self._block, self._column = "asked", 0
+            later, self._later = self._later, []
+            for draw in later:
+                draw()
+
+    @asynccontextmanager
+    async def show_status_while_waiting(self) -> AsyncGenerator[None]:
+        """Show a status whenever nothing comes for a while."""
+        task = asyncio.create_task(self._refresh_status_forever()) if self._live else None
+        try:
+            yield
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait({task})
+            # However it ended: what others write next must not stand behind half a word.
+            self.end_line()
+
+    async def _refresh_status_forever(self) -> None:
+        while True:
+            await asyncio.sleep(STATUS_INTERVAL_S)
+            self.refresh_status()
+
+    def refresh_status(self) -> None:
+        """Draw the status, if it is time."""
+        now = self._clock()
+        if self._paused or not self._live or now - self._quiet_since < STATUS_DELAY_S:
+            return
+        self._flush()
+        room = self.console.width - self._column - 2
+        text = shorten_to_line(self._describe_wait(now), max(1, room))
+        if room < 20 or text == self._status:
+            return
+        self._erase_status()
+        self._status = text
+        # Saved and restored, the cursor stays where the next word goes.
+        self._write_raw(f"\x1b7 \x1b[2m{text}\x1b[0m\x1b8")
+
+    def _describe_wait(self, now: float) -> str:
+        why, at = self._again
+        if not self._running and now < at:
+            return f"… {why}, next try in {at - now:.0f} s (Ctrl-C stops it)"
+        if not self._running:
+            return f"… {self.waiting_for}, {now - self._quiet_since:.0f} s (Ctrl-C stops it)"
+        first, *others = self._running.values()
+        more = f" and {len(others)} more" if others else ""
+        told = f"{first.call.name} {format_arguments_line(first.call, 60)}".strip()
+        return f"… {told}{more}, {now - first.since:.0f} s (Ctrl-C stops it)"
+
+    def _draw_delta(self, delta: TextDelta) -> None:
+        # A line break may come in two pieces.
+        text = self._held + delta.text
+        self._held = "\r" if text.endswith("\r") else ""
+        text = text.removesuffix(self._held) if self._held else text
+        if not text:
+            return
+        if self._block != delta.kind:
+            # What separates blocks is ours; a reply that begins with empty lines has none more.
+            text = text.lstrip("\n")
+            if not text:
+                return
+            self._begin_block(delta.kind)
+        self._drawn = True
+        text = escape_control_characters(text)
+        if self.console.is_terminal:
+            text = self._words.feed(text, self.console.width)
+        self._write(text, TEXT_STYLES.get(delta.kind, ""))
+
+    def _draw_retry(self, event: ModelCallRetried) -> None:
+        """Void is only what can be seen; where nothing was drawn, nothing is lost."""
+        self.end_line()
+        drawn, self._drawn = self._drawn, False
+        if drawn:
+            told = (
+                f"The reply broke off ({shorten_to_line(event.reason, 80)}). What is above is "
+                "void; it is "
+                "asked for again."
+            )
+        elif event.limit is not None:
+            look = ": /context shows what is hidden" if self.has_commands else ""
+            told = (
+                f"The provider takes {event.limit:,} tokens, fewer than assumed; the call was "
+                f"made again. Nothing is lost{look}."
+            )
+        else:
+            why = shorten_to_line(event.reason, 80).rstrip(".")
+            told = f"The call failed ({why}) and was made again. Nothing is lost."
+        self.print_message(told, "note")
+
+    def _finish_reply(self) -> None:
+        self._drawn = False
+        self.end_line()
+
+    def _flush(self) -> None:
+        """The word that may not be whole yet."""
+        self._erase_status()
+        self._write(self._words.flush(self.console.width), TEXT_STYLES.get(self._block, ""))
+
+    def _draw_tool_result(self, ended: ToolFinished, took: float | None) -> None:
+        self._begin_block("tool")
+        wide = max(20, self.console.width)
+        name = f"● {shorten_to_line(ended.call.name, wide // 2)}"
+        left = max(12, wide - cell_len(name) - 4)
+        # Where both do not fit, half is for what was asked and the rest for what came.
+        given = format_arguments_line(ended.call, left)
+        told = _shorten_to_cells(
+            _describe_result(ended, took), max(12, left - min(cell_len(given), left // 2))
+        )
+        given = _shorten_to_cells(given, left - cell_len(told))
+        self._write(name, "cyan")
+        self._write(f"  {given}" if given else "")
+        self._write(f"  {told}\n", "red" if ended.is_error else "dim")
+
+    def _begin_block(self, block: str) -> None:
+        """A new block is set off from the last by an empty line."""
+        self.end_line()
+        if self._block != block and self._block:
+            self._write("\n")
+        self._block, self._words = block, StreamingWordWrapper()
+
+    def _write(self, text: str, style: str = "") -> None:
+        if not text:
+            return
+        self._erase_status()
+        self.console.out(text, style=style or None, end="", highlight=False)
+        self._column = advance_cursor_column(self._column, text, self.console.width)
+
+    def _erase_status(self) -> None:
+        if self._status:
+            self._status = ""
+            self._write_raw("\x1b[K")
+
+    def _write_raw(self, text: str) -> None:
+        self.console.file.write(text)
+        self.console.file.flush()
+
+
+def advance_cursor_column(column: int, text: str, width: int) -> int:
+    """Where the cursor is behind a text; 0 only at the start of a line."""
+    _, broken, last = text.rpartition("\n")
+    at = cell_len(last.expandtabs(8)) + (0 if broken else column)
+    return at if at <= width else (at - 1) % max(1, width) + 1
+
+
+def format_arguments_line(call: ToolCall, max_cells: int) -> str:
+    """What a model gave a tool, on one line of so many characters."""
+    return _shorten_to_cells(format_tool_arguments(call), max_cells)
+
+
+def format_tool_arguments(call: ToolCall) -> str:
+    """What a model gave a tool: one text as it is, else names and values."""
+    try:
+        given: Any = json.loads(call.arguments or "{}")
+    except (ValueError, RecursionError):
+        return call.arguments
+    if not isinstance(given, dict):
+        return call.arguments
+    named = cast("dict[str, Any]", given)
+    values = list(named.values())
+    if len(values) == 1 and isinstance(values[0], str):
+        return values[0]
+    return " ".join(f"{name}={_format_value(value)}" for name, value in named.items())
+
+
+def _describe_result(ended: ToolFinished, took: float | None) -> str:
+    """What came of a tool in few words; what was not run took no time."""
+    told = format_output_size(ended.text)
+    if left_out := OUTPUT_CUT_PATTERN.search(ended.text):
+        told += f", {left_out[1]} bytes left out (`max_output_bytes` in agent.yaml)"
+    if status := EXIT_STATUS_PATTERN.search(ended.text):
+        told += f", {status[1]}"
+    if ended.is_error:
+        told = ended.text.strip().removeprefix("[").removesuffix("]") or "failed"
+        if told.startswith("not run: "):
+            # What stands behind the first sentence is for the model.
+            told = told.partition(". ")[0]
+    return told if took is None else f"{format_tool_duration(took)} · {told}"
+
+
+def format_tool_duration(seconds: float) -> str:
+    """How long a tool took."""
+    return f"{seconds * 1_000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def format_output_size(output: str) -> str:
+    """How much a tool gave."""
+    size = len(output.encode("utf-8", "surrogatepass"))
+    for unit, factor in (("MB", 1_000_000), ("kB", 1_000)):
+        if size >= factor:
+            return f"{size / factor:.1f} {unit}"
+    return f"{size} B" if size else "no output"
+
+
+def _format_value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _shorten_to_cells(text: str, max_cells: int) -> str:
+    """The beginning of a text on one line of so many cells: some letters are two wide."""
+    line = shorten_to_line(text, max_cells) if max_cells > 3 else ""
+    while cell_len(line) > max_cells:
+        line = f"{line[:-2]}…"
+    return line

@@ -1,0 +1,84 @@
+"""The simulated provider of the demo: a process of its own, spoken to over HTTP alone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.request import Request, urlopen
+
+START_TIMEOUT_S = 30.0
+"""Seconds that it may take to listen."""
+
+
+class SimulatorStartError(RuntimeError):
+    """The simulator said no address."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatorClient:
+    url: str
+    """Where it listens."""
+
+    async def set_replies(self, replies: Sequence[Any]) -> None:
+        """Replace what the model is going to say."""
+        await self._send("/_control/script", {"replies": list(replies)})
+
+    async def count_refused_requests(self) -> int:
+        """Requests that it did not take so far."""
+        told = await self._send("/_control", None)
+        return int(told["stats"]["refused"])
+
+    async def count_tokens(self, request: dict[str, Any]) -> int:
+        """Tokens of a request by its own count, whether they fit or not."""
+        names = ("model", "system", "messages", "tools")
+        body = {name: request[name] for name in names if name in request}
+        told = await self._send("/v1/messages/count_tokens", body)
+        return int(told["input_tokens"])
+
+    async def _send(self, path: str, body: Any) -> Any:
+        return await asyncio.to_thread(self._exchange, path, body)
+
+    def _exchange(self, path: str, body: Any) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"x-api-key": "demo", "anthropic-version": "2023-06-01"}
+        asked = Request(self.url + path, data, headers)  # noqa: S310 - our own process
+        with urlopen(asked, timeout=START_TIMEOUT_S) as answer:  # noqa: S310 - as above
+            return json.loads(answer.read())
+
+
+@asynccontextmanager
+async def start_simulator_process(window: int) -> AsyncGenerator[SimulatorClient]:
+    """A simulator with a window of so many tokens, for as long as the block lasts."""
+    # With a seed of our own all ids are the same in every run, and so is the picture.
+    command = ("-m", "trimtab.testing.server", "--window", str(window), "--set", 'seed="demo"')
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
+    )
+    try:
+        yield SimulatorClient(url=await _read_address(process))
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        # Not `communicate`: nothing that it still says is of interest.
+        await process.wait()
+
+
+async def _read_address(process: Process) -> str:
+    assert process.stdout is not None and process.stderr is not None  # noqa: S101, PT018 - pipes
+    try:
+        async with asyncio.timeout(START_TIMEOUT_S):
+            line = (await process.stdout.readline()).decode().strip()
+    except TimeoutError:
+        raise SimulatorStartError(
+            f"the simulator did not listen within {START_TIMEOUT_S:g} seconds"
+        ) from None
+    if not line.startswith("http"):
+        said = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
+        raise SimulatorStartError(f"the simulator did not start: {said[-1] if said else line!r}")
+    return line

@@ -1,0 +1,261 @@
+"""Python, and the packages that an agent needs.
+
+Whether sessions can be kept where the file says.
+
+An agent looked at from all sides, one finding after the other, each within its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from trimtab.agent.agent import build_context_options
+from trimtab.agent.config.agent_file import AgentFileError
+from trimtab.agent.config.loader import (
+    build_mask_settings_warning,
+    list_config_warnings,
+    load_agent_spec,
+    load_system_prompt,
+    locate_agent_store,
+)
+from trimtab.agent.config.spec import AgentSpec, McpToolSpec, ModelSpec
+from trimtab.catalog import resolve_model_info
+from trimtab.cli.doctor.findings import (
+    Finding,
+    make_failure_finding,
+    make_ok_finding,
+    make_skipped_finding,
+    make_warning_finding,
+)
+from trimtab.cli.doctor.model_checks import (
+    PROVIDER_TIMEOUT_S,
+    check_catalog_entry,
+    check_provider,
+    check_window,
+)
+from trimtab.cli.doctor.tool_checks import check_secret_exposure, check_tools
+from trimtab.cli.init.model_choice import guess_provider
+from trimtab.cli.installed_packages import find_package_versions
+from trimtab.context import Context
+from trimtab.errors import DatabaseNotMigrated, MissingApiKeyError, StoreError
+from trimtab.providers.base import Provider
+from trimtab.providers.factory import create_provider, find_provider_endpoint
+from trimtab.stores.factory import is_database_address, open_store
+
+
+def check_python() -> Finding:
+    """What runs; older interpreters do not come this far."""
+    implementation = platform.python_implementation()
+    told = f"{platform.python_version()} ({implementation}), trimtab {version('trimtab')}"
+    return make_ok_finding("Python", told)
+
+
+def check_packages(spec: AgentSpec, dialect: str | None, store: str) -> Finding:
+    """The packages that this agent's provider, tools and store are made with."""
+    wanted = ["agent"]
+    if dialect is not None:
+        wanted.append("anthropic" if dialect == "anthropic" else "openai")
+    if any(isinstance(tool, McpToolSpec) for tool in spec.tools.values()):
+        wanted.append("mcp")
+    if is_database_address(store):
+        wanted.append("postgres")
+    found = {name: at for extra in wanted for name, at in find_package_versions(extra).items()}
+    lacking = [extra for extra in wanted if None in find_package_versions(extra).values()]
+    if lacking:
+        missing = ", ".join(name for name, at in found.items() if at is None)
+        return make_failure_finding(
+            "packages", f"missing: {missing}", f"pip install 'trimtab[{','.join(lacking)}]'"
+        )
+    return make_ok_finding("packages", ", ".join(f"{name} {at}" for name, at in found.items()))
+
+
+DATABASE_TIMEOUT_S = 15.0
+"""Seconds that a database may take."""
+LOW_DISK_SPACE_BYTES = 500_000_000
+"""Bytes of free space below which it is worth a word."""
+
+
+async def check_store(store_location: str) -> Finding:
+    """One that is written to and read from."""
+    return (
+        await _check_database(store_location)
+        if is_database_address(store_location)
+        else _check_folder(Path(store_location))
+    )
+
+
+async def _check_database(store: str) -> Finding:
+    try:
+        async with asyncio.timeout(DATABASE_TIMEOUT_S):
+            opened = await open_store(store)
+            try:
+                await opened.sessions(limit=1)
+            finally:
+                await opened.close()
+    except TimeoutError:
+        told = f"the database did not answer within {DATABASE_TIMEOUT_S:g} seconds"
+        return make_failure_finding(
+            "store", told, "check its address in session.store, and that it runs"
+        )
+    except DatabaseNotMigrated as error:
+        return make_failure_finding("store", str(error), "trimtab migrate --database …")
+    except (StoreError, ValueError) as error:
+        return make_failure_finding(
+            "store", str(error), "check its address in session.store, and that it runs"
+        )
+    return make_ok_finding("store", "the database answers, and is of this release")
+
+
+def _check_folder(path: Path) -> Finding:
+    there = path
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir():
+        return make_failure_finding(
+            "store", f"{there} is no folder", "set session.store to another place"
+        )
+    try:
+        # Permissions say less than an attempt: a disk may be read-only, or full.
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"trimtab")
+            file.flush()
+            os.fsync(file.fileno())
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        return make_failure_finding(
+            "store",
+            f"{there} cannot be written to: {error.strerror or error}",
+            "give yourself write access, or set session.store to another place",
+        )
+    told = f"{path} {'is' if path.exists() else 'will be'} writable, {free / 1e9:,.1f} GB free"
+    if free < LOW_DISK_SPACE_BYTES:
+        return make_warning_finding(
+            "store", told, "free some space: a session that cannot be kept stops"
+        )
+    return make_ok_finding(
+        "store", told if path.exists() else f"{path} will be made, {free / 1e9:,.1f} GB free"
+    )
+
+
+FIX = "correct the file; `trimtab init` shows one that works"
+
+
+async def run_agent_checks(
+    file: Path, folder: Path, environ: Mapping[str, str], *, offline: bool
+) -> AsyncIterator[Finding]:
+    """All that there is to say; what comes later may rest on what comes first."""
+    yield check_python()
+    try:
+        spec = load_agent_spec(file, environ)
+    except AgentFileError as error:
+        for problem in error.problems:
+            yield make_failure_finding(file.name, str(problem))
+        return
+    yield make_ok_finding(file.name, f"{spec.name}: {spec.model.name}, {len(spec.tools)} tools")
+    for hint in list_config_warnings(file):
+        yield make_warning_finding(file.name, hint, "")
+    if note := build_mask_settings_warning(spec):
+        yield make_warning_finding(file.name, note, "")
+    store = locate_agent_store(spec, folder)
+    dialect = find_model_dialect(spec.model)
+    yield check_packages(spec, dialect, store)
+    system = load_system_prompt(spec, folder)
+    options = build_context_options(spec, system, dialect)
+    yield _check_system_prompt(spec, options)
+    async for finding in _check_provider_and_key(spec.model, environ, offline=offline):
+        yield finding
+    elsewhere = bool(spec.model.provider or spec.model.base_url)
+    yield check_catalog_entry(spec.model.name, spec.model.context_window, other_provider=elsewhere)
+    yield await check_store(store)
+    tools = await check_tools(spec, folder, environ, dialect)
+    for finding in tools.findings:
+        yield finding
+    if spec.tools:
+        yield await check_secret_exposure(environ)
+    yield check_window(options, tools.ready_tools)
+
+
+def find_model_dialect(model: ModelSpec) -> str:
+    """What the model's provider speaks."""
+    if model.provider is not None:
+        return find_provider_endpoint(model.provider).dialect
+    return resolve_model_info(model.name).dialect or "openai_chat"
+
+
+def _check_system_prompt(spec: AgentSpec, options: dict[str, Any]) -> Finding:
+    if spec.system is None:
+        return make_warning_finding(
+            "system", "there is no system prompt", "name a Markdown file: system: system.md"
+        )
+    report = Context(**options).report()
+    tokens = next(one.tokens for one in report.sections if one.name == "system prompt")
+    where = spec.system if len(spec.system.split()) == 1 else "in the file"
+    return make_ok_finding(
+        "system", f"{where}: {tokens:,} tokens, {tokens / report.limit:.1%} of the window"
+    )
+
+
+async def _check_provider_and_key(
+    model: ModelSpec, environ: Mapping[str, str], *, offline: bool
+) -> AsyncIterator[Finding]:
+    variable = _key_variable(model)
+    try:
+        provider = create_provider(
+            model.name,
+            provider=model.provider,
+            api_key=model.api_key,
+            base_url=model.base_url,
+            timeout=PROVIDER_TIMEOUT_S,
+            environ=environ,
+        )
+    except MissingApiKeyError as error:
+        yield make_failure_finding(
+            "key", str(error), f"export {variable}=…" if variable else "see model.provider"
+        )
+        return
+    except (ImportError, ValueError) as error:
+        yield make_failure_finding("provider", str(error))
+        return
+    try:
+        yield _check_key(model, variable, environ)
+        if offline:
+            yield make_skipped_finding("provider", "not asked: --offline")
+            return
+        async for finding in _check_provider_answers(provider, model, variable):
+            yield finding
+    finally:
+        await provider.close()
+
+
+async def _check_provider_answers(
+    provider: Provider, model: ModelSpec, variable: str | None
+) -> AsyncIterator[Finding]:
+    named = model.provider or guess_provider(model.name)
+    async for finding in check_provider(
+        provider, model.name, provider_name=named, key_variable=variable
+    ):
+        yield finding
+
+
+def _key_variable(model: ModelSpec) -> str | None:
+    """The environment variable that the key is looked for in; None where none is asked for."""
+    named = model.provider or guess_provider(model.name)
+    if model.api_key is not None:
+        return "model.api_key"
+    return find_provider_endpoint(named).key_variable if named else None
+
+
+def _check_key(model: ModelSpec, variable: str | None, environ: Mapping[str, str]) -> Finding:
+    if model.api_key is not None:
+        return make_ok_finding("key", "model.api_key is set")
+    if variable is not None and environ.get(variable):
+        return make_ok_finding("key", f"{variable} is set")
+    return make_ok_finding("key", "none is set, and none is asked for here")

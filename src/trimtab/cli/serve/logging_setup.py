@@ -1,0 +1,81 @@
+"""Log lines: for people, or one JSON object each. Never what was said, never a secret."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from datetime import UTC, datetime
+from typing import Any
+
+_STANDARD_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
+    "message",
+    "asctime",
+    "taskName",
+}
+"""What every record has; all else is an extra of whoever logs."""
+QUIET_LOGGERS = (
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "telegram",
+    "discord",
+    "procrastinate",
+    "apscheduler",
+)
+"""Libraries whose routine is none of an operator's business; some log addresses with tokens."""
+
+
+class JsonLogFormatter(logging.Formatter):
+    """A record as one line of JSON with its extras as fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC)
+        told: dict[str, Any] = {
+            "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        told |= {
+            name: value
+            for name, value in vars(record).items()
+            if name not in _STANDARD_RECORD_FIELDS
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            told["error"] = record.exc_info[0].__name__
+            # Places alone: the error's own words may repeat what a user said.
+            told["trace"] = "".join(traceback.format_tb(record.exc_info[2]))
+        return json.dumps(told, default=str)
+
+
+class TextLogFormatter(logging.Formatter):
+    """The same for people: time, level if it matters, what, and in which session."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).astimezone()
+        level = "" if record.levelno <= logging.INFO else f"{record.levelname} "
+        session: Any = getattr(record, "session", "")
+        where = f" [{session}]" if session else ""
+        told = f"{at:%H:%M:%S} {level}{record.getMessage()}{where}"
+        if record.exc_info and record.exc_info[0] is not None:
+            trace = "".join(traceback.format_tb(record.exc_info[2]))
+            told = f"{told}\n{trace}{record.exc_info[0].__name__}"
+        return told
+
+
+def configure_logging(*, as_json: bool) -> None:
+    """Let all log lines go to standard error in one form."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLogFormatter() if as_json else TextLogFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.INFO)
+    for name in QUIET_LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        log = logging.getLogger(name)
+        log.handlers[:] = []
+        log.propagate = True
+        log.setLevel(logging.WARNING)

@@ -1,0 +1,202 @@
+"""Everything that serving needs, opened in order and given back in the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from trimtab.agent.agent import Agent, open_agent
+from trimtab.cli.chat.input_history import (
+    list_user_texts,
+    locate_history_file,
+    remove_history_lines,
+)
+from trimtab.cli.serve.agents import AgentSet
+from trimtab.cli.serve.channels import map_channel_senders, open_channels
+from trimtab.server.channels.base import Channel
+from trimtab.server.control_files import serve_control_requests
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.message_erasure import SessionErasure
+from trimtab.server.queue.files import FileQueue
+from trimtab.server.service import AgentService
+from trimtab.stores.base import Store
+from trimtab.stores.factory import open_store
+from trimtab.stores.files import FileStore
+
+MAX_STORE_CONNECTIONS = 16
+"""To a database at most, for sessions; the mail has its own."""
+log = logging.getLogger("trimtab.serve")
+MISSING_FLEET_PACKAGES = "turns on PostgreSQL need more packages: pip install 'trimtab[fleet]'"
+
+
+class TurnRunner(Protocol):
+    """Who runs what is due."""
+
+    async def drain(self, timeout_s: float) -> int:
+        """Begin nothing more and let what runs end; returns how many turns were cut off."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class ServerRuntime:
+    """What is open."""
+
+    service: AgentService
+    """Agents, sessions and mail."""
+    schedule_turn: Callable[[str], Awaitable[None]]
+    """Lets a turn run although nothing new was said."""
+    turn_runner: TurnRunner | None = None
+    """Who runs turns here; None where others do."""
+    channels: list[tuple[str, Channel]] = field(default_factory=list[tuple[str, Channel]])
+    """Ways in and out, each with its agent; the clock's is everybody's."""
+    background_tasks: dict[str, Callable[[], Coroutine[Any, Any, None]]] = field(
+        default_factory=dict[str, Callable[[], Coroutine[Any, Any, None]]]
+    )
+    """What runs until it is cancelled, by name."""
+    resumed_sessions: int = 0
+    """Sessions with messages that an earlier process has left."""
+
+
+@asynccontextmanager
+async def open_server_runtime(
+    agent_set: AgentSet, *, run_turns: bool = True, run_channels: bool = True
+) -> AsyncGenerator[ServerRuntime]:
+    """The house of these agents."""
+    async with AsyncExitStack() as held:
+        store = await open_store(
+            agent_set.store_location,
+            max_connections=min(MAX_STORE_CONNECTIONS, agent_set.serve_config.at_once + 2),
+        )
+        held.push_async_callback(store.close)
+        agents: dict[str, Agent] = {}
+        for name, member in agent_set.members.items():
+            agents[name] = await held.enter_async_context(
+                open_agent(member.spec, member.folder, store=store)
+            )
+        make = _open_on_database if agent_set.uses_database else _open_on_files
+        house = await make(agent_set, store, agents, run_turns)
+        held.push_async_callback(house.service.close)
+        _forget_history_lines(house.service)
+        await _start_channels(agent_set, house, held, run=run_channels)
+        if isinstance(house.turn_runner, LocalTurnRunner):
+            house.resumed_sessions = await house.turn_runner.resume_waiting()
+        yield house
+
+
+async def _open_on_files(
+    agent_set: AgentSet, store: Store, agents: dict[str, Agent], run_turns: bool
+) -> ServerRuntime:
+    if not run_turns:
+        raise ValueError(
+            "--no-turns is for a fleet on PostgreSQL; on files one process does it all"
+        )
+    assert isinstance(store, FileStore)  # noqa: S101 - what a place that is no database opens as
+    mail = await FileQueue.open(store)
+    await store.recover()
+    service = AgentService(
+        agents=agents,
+        store=store,
+        queue=mail,
+        event_bus=LocalEventBus(),
+        max_waiting=agent_set.serve_config.max_waiting,
+    )
+    own = LocalTurnRunner(
+        service,
+        max_turns=agent_set.serve_config.at_once,
+        max_turns_per_tenant=agent_set.serve_config.tenant_at_once,
+    )
+    mail.on_posted = own.request_turn
+
+    async def due(session: str) -> None:
+        own.request_turn(session)
+
+    house = ServerRuntime(service=service, schedule_turn=due, turn_runner=own)
+    house.background_tasks["requests of this machine"] = partial(
+        serve_control_requests, store.root, service
+    )
+    return house
+
+
+async def _open_on_database(
+    agent_set: AgentSet, store: Store, agents: dict[str, Agent], run_turns: bool
+) -> ServerRuntime:
+    try:
+        from trimtab.server.events.postgres import PostgresEventBus
+        from trimtab.server.postgres.job_queue import JobPayload
+        from trimtab.server.postgres.worker_pool import WorkerPool
+        from trimtab.server.queue.postgres import PostgresQueue
+    except ModuleNotFoundError as error:
+        if error.name not in ("procrastinate", "psycopg", "psycopg_pool"):
+            raise
+        raise ValueError(MISSING_FLEET_PACKAGES) from error
+    mail = await PostgresQueue.connect(agent_set.store_location)
+    live = PostgresEventBus(agent_set.store_location)
+    service = AgentService(
+        agents=agents,
+        store=store,
+        queue=mail,
+        event_bus=live,
+        max_waiting=agent_set.serve_config.max_waiting,
+    )
+    live.on_stop_requested = service.stop_local_turn
+
+    async def due(session: str) -> None:
+        await mail.defer_job(JobPayload(session=session))
+
+    house = ServerRuntime(service=service, schedule_turn=due)
+    house.background_tasks["live"] = live.run
+    if run_turns:
+        serve = agent_set.serve_config
+        fleet = WorkerPool(
+            service, mail, max_turns=serve.at_once, max_turns_per_tenant=serve.tenant_at_once
+        )
+        house.turn_runner = fleet
+        house.background_tasks["turns"] = fleet.run
+    return house
+
+
+def _forget_history_lines(service: AgentService) -> None:
+    """What was typed into chats by whoever runs this leaves that file with the message."""
+    path = locate_history_file(os.environ)
+
+    async def forget(said: Collection[str]) -> None:
+        try:
+            await asyncio.to_thread(remove_history_lines, path, said)
+        except OSError as error:
+            log.warning("%s may keep a line that was erased elsewhere: %s", path, error)
+
+    async def deleted(session: str) -> None:
+        if path.exists() and await service.store.position(session):
+            await forget(await list_user_texts(service.store, session))
+
+    async def erased(gone: SessionErasure) -> None:
+        await forget(gone.user_texts)
+
+    service.delete_hooks.append(deleted)
+    service.erase_hooks.append(erased)
+
+
+async def _start_channels(
+    agent_set: AgentSet, runtime: ServerRuntime, exit_stack: AsyncExitStack, *, run: bool
+) -> None:
+    """Doors, and what leaves through them. Those that do not run still deliver."""
+    runtime.channels = await open_channels(agent_set, runtime.service, now=time.time())
+    for agent, door in runtime.channels:
+        exit_stack.push_async_callback(door.close)
+        if run:
+            runtime.background_tasks[f"{door.name} of {agent}"] = door.run
+    ways = map_channel_senders(runtime.channels, is_only_process=not agent_set.uses_database)
+    if not ways:
+        return
+    delivery = ReplyDelivery(runtime.service.queue, ways)
+    runtime.service.queue.on_replies = delivery.wake
+    runtime.background_tasks["delivery"] = delivery.run

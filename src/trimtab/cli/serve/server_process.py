@@ -1,0 +1,246 @@
+"""From what was typed to agents that are served, and back to an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from trimtab.cli.format import format_count
+from trimtab.cli.serve import logging_setup
+from trimtab.cli.serve.agents import AgentSet, load_agent_set
+from trimtab.cli.serve.banner import (
+    list_config_notes,
+    list_tools_needing_approval,
+    render_startup_banner,
+)
+from trimtab.cli.serve.http_server import (
+    ManagedUvicornServer,
+    build_http_server,
+    build_listener_url,
+    build_local_url,
+    load_api_keys,
+    open_listening_socket,
+)
+from trimtab.cli.serve.runtime import ServerRuntime, open_server_runtime
+from trimtab.cli.store_command import report_known_errors
+from trimtab.server.channels.http.api_keys import ApiKeyFile
+from trimtab.server.channels.http.app import create_http_app
+from trimtab.server.channels.http.request_context import HttpServerState
+
+log = logging.getLogger("trimtab.serve")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeArguments:
+    """What was typed."""
+
+    agent_files: tuple[Path, ...]
+    """The agents'."""
+    host: str | None
+    """The address to listen on, if not the file's."""
+    port: int | None
+    """The port, if not the file's."""
+    json_logs: bool
+    """Whether a program reads the log."""
+    serve_http: bool
+    """Whether HTTP is offered."""
+    run_turns: bool
+    """Whether turns are run."""
+    run_channels: bool
+    """Whether anything is taken in but by HTTP."""
+    metrics_port: int | None = None
+    """Where metrics are shown beside HTTP, or without it."""
+
+
+def run_server(arguments: ServeArguments) -> int:
+    """Serve until a signal comes; returns the exit status."""
+    with report_known_errors():
+        crew = load_agent_set(arguments.agent_files)
+        if not crew.uses_database and not (arguments.run_turns and arguments.run_channels):
+            raise ValueError(
+                "--no-turns and --workers-only are for several processes on PostgreSQL; on files "
+                "one process does it all"
+            )
+        changed = {"host": arguments.host, "port": arguments.port}
+        given = {name: value for name, value in changed.items() if value is not None}
+        serve = crew.serve_config.model_copy(update=given)
+        keys, listener = None, None
+        if arguments.serve_http:
+            keys = load_api_keys(serve.host, crew.key_file)
+            listener = open_listening_socket(serve.host, serve.port)
+        metrics = None
+        if arguments.metrics_port is not None:
+            metrics = _serve_metrics(arguments.metrics_port, arguments.host or "127.0.0.1")
+        logging_setup.configure_logging(as_json=arguments.json_logs)
+        return asyncio.run(_ServerProcess(arguments, crew, keys, listener, metrics).run())
+
+
+class _ServerProcess:
+    """One process that serves."""
+
+    def __init__(
+        self,
+        arguments: ServeArguments,
+        agent_set: AgentSet,
+        keys: ApiKeyFile | None,
+        listener: socket.socket | None,
+        metrics_url: str | None,
+    ) -> None:
+        self._wanted = arguments
+        self._crew = agent_set
+        self._keys = keys
+        self._listener = listener
+        self._metrics = metrics_url
+        self._stop = asyncio.Event()
+        self._signals = 0
+        self._tasks: dict[asyncio.Task[None], str] = {}
+
+    async def run(self) -> int:
+        self._install_signal_handlers()
+        async with open_server_runtime(
+            self._crew, run_turns=self._wanted.run_turns, run_channels=self._wanted.run_channels
+        ) as house:
+            offer, server = self._build_server_state(house), None
+            for name, work in house.background_tasks.items():
+                self._start_task(name, work())
+            if offer is not None and self._listener is not None:
+                server = build_http_server(
+                    create_http_app(offer), drain_seconds=self._crew.serve_config.drain
+                )
+                self._start_task("HTTP", server.serve(sockets=[self._listener]))
+                await self._wait_until_ready(server)
+            if not self._stop.is_set():
+                self._announce(house)
+            await self._stop.wait()
+            return await self._shut_down(house, offer, server)
+
+    def _build_server_state(self, runtime: ServerRuntime) -> HttpServerState | None:
+        if self._listener is None:
+            return None
+        return HttpServerState(
+            service=runtime.service,
+            serve_config=self._crew.serve_config,
+            key_file=self._keys,
+            schedule_turn=runtime.schedule_turn,
+            render_metrics=_load_metrics_renderer(),
+            channel_routes=[route for _, door in runtime.channels for route in door.routes],
+        )
+
+    async def _shut_down(
+        self,
+        runtime: ServerRuntime,
+        state: HttpServerState | None,
+        server: ManagedUvicornServer | None,
+    ) -> int:
+        """Nothing new, then what runs is finished or left for others, then all else stops."""
+        drain = self._crew.serve_config.drain
+        failed = self._has_failed_task()
+        if state is not None and server is not None:
+            state.drain()
+            server.should_exit = True
+        left = 0
+        if runtime.turn_runner is not None:
+            log.info("stopping: running turns have %g s", drain, extra={"event": "draining"})
+            left = await runtime.turn_runner.drain(drain)
+        if state is not None:
+            await state.close()
+        await self._stop_tasks()
+        told = f"; {format_count(left, 'turn')} go on with the next process" if left else ""
+        log.info("stopped%s", told, extra={"event": "stopped", "handed_over": left})
+        return 1 if failed else 0
+
+    async def _stop_tasks(self) -> None:
+        """HTTP ends by itself; all else is cancelled."""
+        for task, name in self._tasks.items():
+            if name != "HTTP":
+                task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _has_failed_task(self) -> bool:
+        failed = False
+        for task, name in self._tasks.items():
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                log.error("%s has failed and the server stops: %s", name, error)
+                failed = True
+        return failed
+
+    def _start_task(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks[task] = name
+        # What should run until it is cancelled has failed where it ends.
+        task.add_done_callback(lambda _: self._stop.set())
+
+    async def _wait_until_ready(self, server: ManagedUvicornServer) -> None:
+        waits = [asyncio.ensure_future(each.wait()) for each in (server.ready, self._stop)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
+    def _install_signal_handlers(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal)
+
+    def _on_signal(self) -> None:
+        self._signals += 1
+        self._stop.set()
+        if self._signals > 1:
+            # Whoever asks twice does not want to wait: what is in the log is safe.
+            raise SystemExit(1)
+
+    def _announce(self, runtime: ServerRuntime) -> None:
+        url = build_listener_url(self._listener) if self._listener is not None else None
+        facts = {
+            "event": "serving",
+            "url": url,
+            "agents": list(self._crew.members),
+            "doors": [door.name for _, door in runtime.channels],
+            "waiting": runtime.resumed_sessions,
+            "metrics": self._metrics,
+            "refused": list_tools_needing_approval(self._crew)
+            if runtime.turn_runner is not None
+            else [],
+            "notes": list_config_notes(self._crew) if runtime.turn_runner is not None else [],
+        }
+        if self._wanted.json_logs:
+            log.info("serving", extra=facts)
+            return
+        told = render_startup_banner(
+            self._crew,
+            url=url,
+            keys=self._keys,
+            channels=runtime.channels,
+            runs_turns=runtime.turn_runner is not None,
+            resumed_sessions=runtime.resumed_sessions,
+            metrics_url=self._metrics,
+        )
+        with suppress(OSError):
+            typer.echo(f"{told}\n")
+            sys.stdout.flush()
+
+
+def _load_metrics_renderer():  # noqa: ANN202 - the type of `render`, which may not be there
+    try:
+        from trimtab.observe.prometheus import render_metrics
+    except ImportError:
+        return None
+    return render_metrics
+
+
+def _serve_metrics(port: int, host: str) -> str:
+    """Answer there; returns the address."""
+    try:
+        from trimtab.observe.prometheus import start_metrics_server
+    except ImportError as missing:
+        raise ValueError(str(missing)) from missing
+    return f"{build_local_url(host, start_metrics_server(port, host))}/metrics"

@@ -1,0 +1,180 @@
+"""`trimtab session`: look into sessions, find what is hidden, and look after them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from trimtab.cli.format import escape_control_characters, format_count
+from trimtab.cli.session.display import (
+    print_request,
+    print_session_list,
+    print_session_view,
+)
+from trimtab.cli.session.view import (
+    build_session_view,
+    find_call,
+    load_read_only_context,
+)
+from trimtab.cli.session.why import (
+    explain_visibility_by_part,
+    print_visibility_explanation,
+)
+from trimtab.cli.store_command import (
+    UNSET_STORE,
+    HandleArgument,
+    JsonOption,
+    SessionArgument,
+    StoreOption,
+    format_store_option,
+    make_output_console,
+    print_exact_text,
+    require_session_position,
+    run_on_store,
+)
+from trimtab.log.event import dump_canonical_json
+from trimtab.recall.tools import NOTHING_FOUND_TEXT
+from trimtab.session import audit, store_recall
+
+
+def list_sessions_command(
+    store: StoreOption = UNSET_STORE,
+    after: Annotated[str, typer.Option(help="Begin behind this id.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 100,
+    as_json: JsonOption = False,
+) -> None:
+    """List the sessions of a store, in the order of their ids."""
+    found = run_on_store(
+        store, "listing sessions", lambda kept, _: kept.sessions(after=after, limit=limit + 1)
+    )
+    rows, more = found[:limit], len(found) > limit
+    following = rows[-1].session if more else None
+    if as_json:
+        typer.echo(json.dumps({"sessions": [asdict(row) for row in rows], "after": following}))
+        return
+    if not rows:
+        typer.echo(f"no sessions{f' behind {after!r}' if after else ''}")
+        return
+    console = make_output_console()
+    print_session_list(rows, console)
+    told = f"{format_count(len(rows), 'session')}"
+    if following is not None:
+        told += f"; more: trimtab session list --after {following!r}{format_store_option(store)}"
+    console.print(Text(escape_control_characters(told), "dim"), soft_wrap=True)
+
+
+def show_session_command(
+    session: SessionArgument,
+    store: StoreOption = UNSET_STORE,
+    call: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="The exact request of this call: its position in the log, last, or last-1.",
+        ),
+    ] = None,
+    last: Annotated[int, typer.Option(min=0, help="So many messages and calls.")] = 10,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the model sees now; with --call, the exact request of a past call.
+
+    A past request is rendered from the log and checked against the hash that the call recorded;
+    with --json it is printed as canonical JSON, byte for byte, and nothing else.
+    """
+    if call is not None:
+        _print_past_request(session, store, call, as_json=as_json)
+        return
+    seen = run_on_store(
+        store, f"reading {session}", lambda kept, _: build_session_view(kept, session, last)
+    )
+    if as_json:
+        typer.echo(json.dumps(seen.to_json()))
+        return
+    hidden = [handles[-1].partition("-")[0] for handles in seen.hidden.values()]
+    hints: list[str] = []
+    if seen.last_calls:
+        hints.append(
+            f"what a call sent:  trimtab session show {session} --call "
+            f"last{format_store_option(store)}"
+        )
+    if hidden:
+        hints.append(
+            f"why it is hidden:  trimtab session why {session} "
+            f"{hidden[0]}{format_store_option(store)}"
+        )
+    print_session_view(seen, make_output_console(), hints)
+
+
+def explain_hidden_command(
+    session: SessionArgument,
+    handle: HandleArgument,
+    store: StoreOption = UNSET_STORE,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why something is not in the context, since when and by which edit, and show it."""
+    found = run_on_store(
+        store,
+        f"reading {session}",
+        lambda kept, _: explain_visibility_by_part(kept, session, handle),
+    )
+    if as_json:
+        told = [asdict(reason) for reason in found]
+        typer.echo(json.dumps(told[0] if len(told) == 1 else told))
+        return
+    console = make_output_console()
+    for reason in found:
+        recall = f"trimtab session recall {session} {reason.handle}{format_store_option(store)}"
+        print_visibility_explanation(reason, console, recall)
+
+
+def search_session_command(
+    session: SessionArgument,
+    query: Annotated[list[str], typer.Argument(metavar="QUERY...", help="Words to look for.")],
+    store: StoreOption = UNSET_STORE,
+) -> None:
+    """Find messages by their words, hidden ones included; the best match comes first."""
+    wanted = " ".join(query)
+
+    async def look(kept: Any, _: object) -> str:
+        window = (await load_read_only_context(kept, session)).window
+        return await store_recall.search_session(kept, session, window, wanted)
+
+    found = run_on_store(store, f"searching {session}", look)
+    if found == NOTHING_FOUND_TEXT:
+        typer.echo(f"nothing in {session} holds {wanted!r}; words match by how they begin")
+        raise typer.Exit(1)
+    typer.echo(escape_control_characters(found))
+
+
+def recall_text_command(
+    session: SessionArgument, handle: HandleArgument, store: StoreOption = UNSET_STORE
+) -> None:
+    """Print the text behind a handle, hidden or not.
+
+    A part, such as m12.0, is printed exactly as it was said; a message, such as m12, below a line
+    that names it.
+    """
+
+    async def look(kept: Any, _: object) -> str:
+        window = (await load_read_only_context(kept, session)).window
+        return await store_recall.recall_from_store(kept, session, window, handle)
+
+    print_exact_text(run_on_store(store, f"reading {session}", look))
+
+
+def _print_past_request(session: str, store: str, call: str, *, as_json: bool) -> None:
+    async def look(kept: Any, _: object) -> Any:
+        position = await require_session_position(kept, session)
+        made = await find_call(kept, session, position, call)
+        return made, await audit.rebuild_request_from_store(kept, session, made.seq)
+
+    made, request = run_on_store(store, f"rendering a call of {session}", look)
+    if as_json:
+        typer.echo(dump_canonical_json(request), nl=sys.stdout.isatty())
+    else:
+        print_request(made, request, make_output_console())

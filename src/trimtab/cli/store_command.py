@@ -1,0 +1,217 @@
+"""Which store a command works on, how long it takes, and what it says where it cannot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from trimtab.cli.default_store import read_default_store
+from trimtab.cli.errors import report_error, warn_about_typed_password
+from trimtab.cli.format import escape_control_characters
+from trimtab.errors import RequestChangedError, SessionNotFound, StoreError, StoreUnavailable
+from trimtab.stores.base import Store
+from trimtab.stores.factory import is_database_address, open_store
+
+T = TypeVar("T")
+
+UNSET_STORE = ""
+"""What a command gets where --store is not typed and TRIMTAB_STORE is not set."""
+DEFAULT_STORE_FOLDER = "./sessions"
+COMMAND_STORE_CONNECTIONS = 2
+"""To a database: a command does one thing at a time."""
+PROGRESS_DELAY_S = 1.0
+"""Seconds after which a command says what it is doing."""
+PIPED_WIDTH_CHARS = 160
+"""Characters of a line where nobody says how wide the paper is."""
+MAX_SUGGESTED_SESSIONS = 3
+"""Ids that are offered in place of one that is not there."""
+MAX_SEARCHED_SESSIONS = 1_000
+"""Sessions among which they are looked for."""
+
+
+class DefaultStoreLocation(str):
+    """A store that nobody had to name: a hint need not name it either."""
+
+    __slots__ = ()
+
+
+def _resolve_store_option(context: typer.Context, place: str) -> str:
+    """The store that was named, else that of the agent here, else ./sessions."""
+    if place or context.resilient_parsing:
+        warn_about_typed_password(context, "store", place, variable="TRIMTAB_STORE")
+        return place
+    try:
+        return DefaultStoreLocation(read_default_store() or DEFAULT_STORE_FOLDER)
+    except ValueError as error:
+        raise report_error(f"{error}; or say where the sessions are with --store") from error
+
+
+StoreOption = Annotated[
+    str,
+    typer.Option(
+        "--store",
+        envvar="TRIMTAB_STORE",
+        callback=_resolve_store_option,
+        show_default=False,
+        help="A folder of sessions, or a database: postgresql://user@host/name. Unset, "
+        "`session.store` of ./agent.yaml, else ./sessions.",
+    ),
+]
+SessionArgument = Annotated[str, typer.Argument(metavar="ID", help="The session.")]
+HandleArgument = Annotated[
+    str, typer.Argument(metavar="HANDLE", help="A message m12, its part m12.0, or m3-m50.")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+class ProgressStatus:
+    """What a command is about, for those who wait."""
+
+    def __init__(self, console: Console, text: str) -> None:
+        self._status = console.status(escape_control_characters(text))
+        self._text = text
+
+    def start(self) -> None:
+        self._status.start()
+
+    def stop(self) -> None:
+        self._status.stop()
+
+    def show_count(self, done: int, total: int, noun: str) -> None:
+        """How far it is."""
+        self._status.update(
+            f"{escape_control_characters(self._text)}: {done:,} of {total:,} {noun}"
+        )
+
+
+def run_on_store(
+    store_location: str,
+    description: str,
+    action: Callable[[Store, ProgressStatus], Awaitable[T]],
+    *,
+    allow_new_folder: bool = False,
+) -> T:
+    """Run a verb on a store; what cannot be done is one line on standard error and status 2.
+
+    `new` allows a folder that is not there yet.
+    """
+    with report_known_errors(), show_progress_if_slow(description) as told:
+        if isinstance(store_location, DefaultStoreLocation) and not (
+            allow_new_folder or is_database_address(store_location) or Path(store_location).exists()
+        ):
+            raise StoreUnavailable(
+                f"there are no sessions here yet: {store_location} is not there, `trimtab chat` "
+                "makes it. "
+                "Where they are elsewhere, name the place with --store or in TRIMTAB_STORE"
+            )
+        return asyncio.run(
+            _open_and_run(store_location, action, told, allow_new_folder=allow_new_folder)
+        )
+
+
+@contextmanager
+def report_known_errors() -> Generator[None]:
+    """Turn errors that name their cause into one line each; a mistake of ours stays a traceback."""
+    try:
+        yield
+    except RequestChangedError as error:
+        raise report_error(str(error), exit_status=1) from error
+    except (BrokenPipeError, KeyError, IndexError):
+        raise
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise report_error(f"{where}{error.strerror or error}") from error
+    except (LookupError, StoreError, ValueError) as error:
+        raise report_error(str(error)) from error
+
+
+@contextmanager
+def show_progress_if_slow(description: str) -> Generator[ProgressStatus]:
+    """Show what is being done once it takes a while, on standard error."""
+    told = ProgressStatus(Console(stderr=True), description)
+    # A thread: folding a long log does not let the event loop in.
+    timer = threading.Timer(PROGRESS_DELAY_S, told.start)
+    timer.start()
+    try:
+        yield told
+    finally:
+        timer.cancel()
+        timer.join()
+        told.stop()
+
+
+def make_output_console() -> Console:
+    """Where results go: as wide as the terminal, or plain and wide into a pipe."""
+    if sys.stdout.isatty():
+        return Console()
+    told = os.environ.get("COLUMNS", "")
+    width = int(told) if told.isdecimal() and int(told) else PIPED_WIDTH_CHARS
+    return Console(color_system=None, force_terminal=False, width=width)
+
+
+def print_exact_text(text: str) -> None:
+    """A text exactly as it is, but for a terminal, which must not obey it."""
+    if sys.stdout.isatty():
+        typer.echo(escape_control_characters(text))
+    else:
+        typer.echo(text.encode("utf-8", "surrogatepass"), nl=False)
+
+
+def format_store_option(store_location: str) -> str:
+    """What must be typed besides, so that a hint works when it is copied."""
+    # A database's address may hold a password, and comes from the environment as a rule.
+    return (
+        ""
+        if isinstance(store_location, DefaultStoreLocation) or is_database_address(store_location)
+        else f" --store {store_location}"
+    )
+
+
+def describe_store(store_location: str) -> str:
+    """The store in words that tell no password."""
+    return "the database" if is_database_address(store_location) else store_location
+
+
+async def _open_and_run(
+    store_location: str,
+    action: Callable[[Store, ProgressStatus], Awaitable[T]],
+    progress: ProgressStatus,
+    *,
+    allow_new_folder: bool,
+) -> T:
+    store = await open_store(
+        store_location, allow_new_folder=allow_new_folder, max_connections=COMMAND_STORE_CONNECTIONS
+    )
+    try:
+        return await action(store, progress)
+    finally:
+        await store.close()
+
+
+async def require_session_position(store: Store, session: str) -> int:
+    """The position of a session that must exist."""
+    position = await store.position(session)
+    if not position:
+        raise SessionNotFound(session, similar_ids=await _find_served_sessions(store, session))
+    return position
+
+
+async def _find_served_sessions(store: Store, name: str) -> list[str]:
+    """Ids of served sessions, TENANT/AGENT/NAME, that have this name."""
+    try:
+        found = await store.sessions(limit=MAX_SEARCHED_SESSIONS)
+    except StoreError:
+        return []  # a damaged log is not what was asked about
+    return [one.session for one in found if one.session.endswith(f"/{name}")][
+        :MAX_SUGGESTED_SESSIONS
+    ]

@@ -1,1 +1,0 @@
-"""The pure core: from a log of events to a window, and from a window to a prompt."""

@@ -1,0 +1,102 @@
+"""Where Anthropic's prompt cache is told to keep a prefix: at most four marks a request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trimtab.dialects.anthropic.blocks import THINKING_BLOCK_TYPES
+from trimtab.dialects.json_values import dict_or_none, dicts_in_list
+from trimtab.prompt.render import Prompt
+
+MAX_CACHE_MARKS = 4
+_Bodies = list[Mapping[str, Any]]
+
+
+def add_cache_marks(
+    prompt: Prompt, system_blocks: Sequence[Mapping[str, Any]]
+) -> tuple[_Bodies, _Bodies, _Bodies]:
+    """System, tools and block bodies with marks on copies of those that carry one.
+
+    The caller's own marks count. The latest four stay, for the longest prefix is worth most; but
+    one is kept for the standard tools, where others behind them are selected for one turn: all
+    that follows is another prefix in the next.
+    """
+    tools = list(prompt.tools)
+    head = len(tools) + len(system_blocks)
+    bodies: _Bodies = [*tools, *system_blocks, *(block.body for block in prompt.blocks)]
+    wanted = {
+        _find_mark_carrier(bodies, head + index)
+        for index in prompt.marks
+        if _is_valid_mark(prompt, index)
+    }
+    standard = (
+        len(tools) - prompt.selected_tools - 1 if prompt.selected_tools and prompt.marks else -1
+    )
+    wanted.add(standard)
+    carriers = sorted(
+        wanted | {i for i, body in enumerate(bodies) if _count_caller_marks(body)}, reverse=True
+    )
+    left = MAX_CACHE_MARKS - (1 if prompt.params.get("cache_control") else 0)
+    hour = prompt.hour_cache or _has_hour_ttl(prompt.params)
+    for index in carriers:
+        if index < 0:
+            continue
+        body = bodies[index]
+        own = _count_caller_marks(body)
+        kept = 1 if 0 <= standard < index else 0
+        if max(own, 1) > left - kept:
+            if own:
+                bodies[index] = _without_marks(body)
+            continue
+        left -= max(own, 1)
+        hour = hour or _has_hour_ttl(body)
+        if not own:
+            # The API refuses a mark of five minutes before one of an hour.
+            ttl = {"ttl": "1h"} if hour else {}
+            bodies[index] = {**body, "cache_control": {"type": "ephemeral", **ttl}}
+    return bodies[len(tools) : head], bodies[: len(tools)], bodies[head:]
+
+
+def _is_valid_mark(prompt: Prompt, index: int) -> bool:
+    return -1 <= index < len(prompt.blocks)
+
+
+def _find_mark_carrier(bodies: Sequence[Mapping[str, Any]], index: int) -> int:
+    """The block itself or the nearest one before it that may carry a mark; -1 for none."""
+    while index >= 0 and not _may_carry(bodies[index]):
+        index -= 1
+    return index
+
+
+def _may_carry(body: Mapping[str, Any]) -> bool:
+    kind = body.get("type")
+    if kind == "text":
+        return bool(body["text"])
+    return kind not in THINKING_BLOCK_TYPES
+
+
+def _count_caller_marks(body: Mapping[str, Any]) -> int:
+    """Marks that the caller has put on a block or, in a tool result, inside it."""
+    count = 1 if body.get("cache_control") else 0
+    if body.get("type") == "tool_result" and not isinstance(body.get("content"), str):
+        count += sum(
+            1 for inner in dicts_in_list(body.get("content")) if inner.get("cache_control")
+        )
+    return count
+
+
+def _has_hour_ttl(body: Mapping[str, Any]) -> bool:
+    control = dict_or_none(body.get("cache_control"))
+    if control is not None and control.get("ttl") == "1h":
+        return True
+    if body.get("type") != "tool_result":
+        return False
+    return any(_has_hour_ttl(inner) for inner in dicts_in_list(body.get("content")))
+
+
+def _without_marks(body: Mapping[str, Any]) -> dict[str, Any]:
+    out = {key: value for key, value in body.items() if key != "cache_control"}
+    if out.get("type") == "tool_result" and isinstance(out.get("content"), list):
+        out["content"] = [_without_marks(inner) for inner in dicts_in_list(out["content"])]
+    return out

@@ -1,0 +1,306 @@
+"""Anthropic's Messages API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trimtab.dialects.anthropic.blocks import (
+    parse_anthropic_block,
+    render_anthropic_block,
+    serialize_anthropic_block,
+)
+from trimtab.dialects.anthropic.cache_marks import add_cache_marks
+from trimtab.dialects.anthropic.model_features import (
+    accepts_inline_system_messages,
+    adapt_thinking_to_model,
+)
+from trimtab.dialects.anthropic.rules import find_request_errors as find_request_errors
+from trimtab.dialects.anthropic.rules import is_clear_thinking_edit, may_enable_thinking
+from trimtab.dialects.anthropic.stream import (
+    create_stream_accumulator as create_stream_accumulator,
+)
+from trimtab.dialects.base import ModelReply, WireObject
+from trimtab.dialects.conversion import EMPTY_MESSAGE_TEXT, SYSTEM_MESSAGE_PREFIX
+from trimtab.dialects.json_values import (
+    collect_extra_keys,
+    dict_or_none,
+    dicts_in_list,
+    int_or_zero,
+)
+from trimtab.dialects.model_families import (
+    has_foreign_thinking,
+    without_family_tag,
+    without_thinking,
+)
+from trimtab.dialects.request_parameters import drop_foreign_parameters
+from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_in
+from trimtab.dialects.tool_definitions import to_anthropic_tool
+from trimtab.dialects.wire_content import (
+    missing_role_error,
+    require_content,
+    require_objects_under_key,
+    require_system_parts,
+)
+from trimtab.log.event import Usage
+from trimtab.log.message import Message, Role, Text, ToolResult
+from trimtab.prompt.render import RENDERER_VERSION, JoinText, Prompt, PromptBlock
+
+name: str = "anthropic"
+allows_system_notices: bool = False
+prepend_text: JoinText | None = None
+
+_CONVERSATION_START_TEXT = "(conversation start)"
+_ROLES: Mapping[str, Role] = {"user": "user", "assistant": "assistant", "system": "system"}
+
+
+def parse_message(wire: WireObject) -> Message:
+    if "role" not in wire:
+        raise missing_role_error(wire)
+    role = _ROLES.get(wire["role"]) if isinstance(wire["role"], str) else None
+    if role is None:
+        raise ValueError(
+            f"role {wire.get('role')!r} is not an Anthropic role; "
+            "expected user, assistant or system (tool results stand in user messages)"
+        )
+    content = require_content(wire, optional=role == "assistant")
+    if isinstance(content, str):
+        parts = (Text(text=content),)
+        return Message(
+            role=role, parts=parts, origin=name, extra=collect_extra_keys(wire, "role", "content")
+        )
+    if content is None:
+        return Message(role=role, parts=(), origin=name, extra=collect_extra_keys(wire, "role"))
+    return Message(
+        role=role,
+        parts=tuple(parse_anthropic_block(block) for block in content),
+        plain=False,
+        origin=name,
+        extra=collect_extra_keys(wire, "role", "content"),
+    )
+
+
+def parse_history(wire_messages: Sequence[WireObject]) -> list[Message]:
+    return [parse_message(wire) for wire in wire_messages]
+
+
+def serialize_history(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    return [_serialize_message(message) for message in messages]
+
+
+def _serialize_message(message: Message) -> dict[str, Any]:
+    if message.origin != name:
+        return _serialize_foreign_message(message)
+    message = without_family_tag(message)
+    out: dict[str, Any] = {**(message.extra or {}), "role": message.role}
+    first = message.parts[0] if len(message.parts) == 1 else None
+    if message.plain and isinstance(first, Text) and first.extra is None:
+        out["content"] = first.text
+    elif message.parts or not message.plain:
+        out["content"] = [serialize_anthropic_block(part) for part in message.parts]
+    return out
+
+
+def _serialize_foreign_message(message: Message) -> dict[str, Any]:
+    rendered = render_blocks([message])
+    return {"role": rendered[0].role, "content": [block.body for block in rendered]}
+
+
+def is_reply_body(value: WireObject) -> bool:
+    return value.get("type") == "message" and "stop_reason" in value and "model" in value
+
+
+def parse_reply(reply_body: WireObject) -> ModelReply:
+    message = Message(
+        role="assistant",
+        parts=tuple(
+            parse_anthropic_block(block)
+            for block in require_objects_under_key(reply_body, "content")
+        ),
+        plain=False,
+        origin=name,
+    )
+    usage = dict_or_none(reply_body.get("usage"))
+    return ModelReply(
+        message=message,
+        usage=None if usage is None else parse_anthropic_usage(usage),
+        stop=reply_body.get("stop_reason"),
+        id=reply_body.get("id"),
+        # A long turn of tools that the provider runs itself.
+        paused=reply_body.get("stop_reason") == "pause_turn",
+    )
+
+
+def parse_anthropic_usage(usage: WireObject) -> Usage:
+    """Anthropic's `input_tokens` leaves cache reads and writes out; ours has them in."""
+    cache_read = int_or_zero(usage.get("cache_read_input_tokens"))
+    cache_write = int_or_zero(usage.get("cache_creation_input_tokens"))
+    return Usage(
+        input=int_or_zero(usage.get("input_tokens")) + cache_read + cache_write,
+        output=int_or_zero(usage.get("output_tokens")),
+        cache_read=cache_read,
+        cache_write=cache_write,
+    )
+
+
+def parse_system_prompt(system: str | Sequence[WireObject]) -> tuple[Message, ...]:
+    if isinstance(system, str):
+        return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
+    if not system:
+        return ()
+    if all("role" in wire for wire in system):
+        return tuple(parse_message(wire) for wire in system)
+    parts = tuple(parse_anthropic_block(block) for block in require_system_parts(system))
+    return (Message(role="system", parts=parts, plain=False, origin=name),)
+
+
+def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
+    return tools_in(tools, name, to_anthropic_tool)
+
+
+def render_blocks(
+    messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
+) -> list[PromptBlock]:
+    """Results are put right behind the calls: Anthropic wants them first in the user message."""
+    said: list[PromptBlock] = []
+    results: list[PromptBlock] = []
+    others: list[PromptBlock] = []
+    for message in messages:
+        own = message.origin == name
+        role = "assistant" if message.role == "assistant" else "user"
+        if message.role == "system" and (own or renderer_version > 4):
+            role = "system"
+        target = said if role == "assistant" else others
+        empty = True
+        if renderer_version > 4 and has_foreign_thinking(message, model):
+            message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
+        for part in message.parts:
+            body = render_anthropic_block(part, own, renderer_version)
+            if body is None:
+                continue
+            empty = False
+            is_result = isinstance(part, ToolResult)
+            (results if is_result else target).append(PromptBlock(role=role, body=body))
+        if empty:
+            target.append(PromptBlock(role=role, body={"type": "text", "text": EMPTY_MESSAGE_TEXT}))
+    if results and any(block.role == "assistant" for block in results):
+        results = [PromptBlock(role="user", body=block.body) for block in results]
+    return said + results + others
+
+
+def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
+    system, tools, bodies = add_cache_marks(prompt, _render_system_blocks(prompt.system))
+    messages = _group_blocks_into_messages(prompt, bodies)
+    params = prompt.params if prompt.renderer < 5 else _select_accepted_params(prompt, messages)
+    out = {**params, "model": prompt.model, prompt.output_param: prompt.max_output}
+    if system:
+        first = system[0]
+        plain = len(system) == 1 and len(first) == 2 and first.get("type") == "text"
+        out["system"] = first["text"] if plain else system
+    if tools:
+        out["tools"] = tools
+    out["messages"] = messages
+    if prompt.stream:
+        out["stream"] = True
+    return out
+
+
+def _render_system_blocks(messages: Sequence[Message]) -> list[WireObject]:
+    rendered: list[WireObject] = []
+    for message in messages:
+        own = message.origin == name
+        bodies = (render_anthropic_block(part, own) for part in message.parts)
+        rendered.extend(body for body in bodies if body is not None and "text" in body)
+    return rendered
+
+
+def _select_accepted_params(prompt: Prompt, messages: Sequence[WireObject]) -> dict[str, Any]:
+    """The parameters that the model takes. Thinking is left out while a tool loop is open that did
+    not begin with it: it was turned on, erased or said by another model since."""
+    params = drop_foreign_parameters(name, prompt.params)
+    asked = dict_or_none(params.get("thinking"))
+    if asked is None:
+        return params
+    thinking = adapt_thinking_to_model(prompt.model, asked)
+    if (
+        thinking is not None
+        and thinking.get("type") == "enabled"
+        and not may_enable_thinking(messages)
+    ):
+        thinking = None
+    if thinking is not None:
+        return {**params, "thinking": thinking}
+    del params["thinking"]
+    managed = dict_or_none(params.get("context_management"))
+    if managed is not None:
+        # Thinking that is off cannot be cleared, and the API refuses to be asked to.
+        edits = [
+            edit for edit in dicts_in_list(managed.get("edits")) if not is_clear_thinking_edit(edit)
+        ]
+        params["context_management"] = {**managed, "edits": edits}
+        if not edits:
+            del params["context_management"]
+    return params
+
+
+def _resolve_block_roles(prompt: Prompt) -> list[str]:
+    """The role of each block's message. A system message may only stand right behind a user's, and
+    before an assistant's or last, and not every model takes one; elsewhere it is the user's."""
+    roles = [block.role for block in prompt.blocks]
+    if prompt.renderer < 5:
+        return roles
+    taken = accepts_inline_system_messages(prompt.model)
+    for index, role in enumerate(roles):
+        if role != "system":
+            continue
+        before = roles[index - 1] if index else ""
+        after = next((each for each in roles[index + 1 :] if each != "system"), "")
+        last = not after and not prompt.volatile
+        if not taken or before not in ("user", "system") or not (last or after == "assistant"):
+            roles[index] = "user"
+    return roles
+
+
+def _with_system_prefix(body: WireObject) -> WireObject:
+    """What the system says in a user's message, told apart by a line before it."""
+    if body.get("type") != "text":
+        return body
+    return {**body, "text": f"{SYSTEM_MESSAGE_PREFIX}\n{body['text']}"}
+
+
+def _group_blocks_into_messages(
+    prompt: Prompt, bodies: Sequence[WireObject]
+) -> list[dict[str, Any]]:
+    """Adjacent blocks of one role become one message."""
+    messages: list[dict[str, Any]] = []
+    content: list[WireObject] = []
+    last = ""
+    roles = _resolve_block_roles(prompt)
+    for block, body, role in zip(prompt.blocks, bodies, roles, strict=True):
+        if role != block.role:
+            body = _with_system_prefix(body)  # noqa: PLW2901 - as it stands there
+        if role != last:
+            last = role
+            content = []
+            messages.append({"role": last, "content": content})
+        content.append(body)
+    if prompt.volatile:
+        text = {"type": "text", "text": prompt.volatile}
+        if last == "user":
+            content.append(text)
+        else:
+            messages.append({"role": "user", "content": [text]})
+    elif last == "assistant":
+        content[-1] = _without_trailing_space(content[-1])
+    if messages and messages[0]["role"] != "user":
+        messages.insert(
+            0, {"role": "user", "content": [{"type": "text", "text": _CONVERSATION_START_TEXT}]}
+        )
+    return messages
+
+
+def _without_trailing_space(body: WireObject) -> WireObject:
+    """A reply to be continued may not end in white space."""
+    if body.get("type") != "text" or not body["text"][-1:].isspace():
+        return body
+    return {**body, "text": body["text"].rstrip()}

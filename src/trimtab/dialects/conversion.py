@@ -1,0 +1,104 @@
+"""What stands for a part in a dialect that it did not come from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+from trimtab.dialects.json_values import dict_or_none, to_compact_json
+from trimtab.log.message import Media, Text, ToolResult
+
+EMPTY_MESSAGE_TEXT = "(no content)"
+"""The text of a message that has nothing a provider would accept."""
+ERROR_RESULT_PREFIX = "Error"
+"""What a result begins with that is an error, where the wire cannot say so otherwise."""
+SYSTEM_MESSAGE_PREFIX = "[System message]"
+"""Before the words of a system message that has to stand in a user's."""
+
+_INVALID_NAME_CHARS = re.compile(r"[^a-zA-Z0-9_-]")
+_DATA_URL = re.compile(r"data:([^;,]+);base64,(.*)", re.DOTALL)
+
+
+def omitted_media_text(media: Media) -> str:
+    """The text in place of media that the wire cannot carry."""
+    return f"[{media.kind} omitted: not supported here]"
+
+
+def make_valid_call_id(call_id: str, allowed_pattern: re.Pattern[str]) -> str:
+    """The id as the wire takes it: unchanged if it may be, else a digest of it.
+
+    It depends on nothing but the id, so that a call and its result agree wherever they stand.
+    """
+    if allowed_pattern.fullmatch(call_id):
+        return call_id
+    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"call_{digest[:24]}"
+
+
+def make_valid_tool_name(name: str, max_chars: int) -> str:
+    """A tool's name in the letters that every provider takes."""
+    return _INVALID_NAME_CHARS.sub("_", name)[:max_chars] or "tool"
+
+
+def parse_tool_arguments(arguments: str) -> dict[str, Any]:
+    """A call's arguments as an object; what is none is wrapped, never lost."""
+    if not arguments:
+        return {}
+    value = _parse_json_object(arguments)
+    return {"arguments": arguments} if value is None else value
+
+
+def ensure_arguments_json(arguments: str) -> str:
+    """A call's arguments as the text of an object, untouched where they are one."""
+    return (
+        to_compact_json(parse_tool_arguments(arguments))
+        if _parse_json_object(arguments) is None
+        else arguments
+    )
+
+
+def is_json_object_text(value: Any) -> TypeGuard[str]:
+    """Whether it is the text of an object, as a model writes a call's arguments."""
+    return isinstance(value, str) and _parse_json_object(value) is not None
+
+
+def with_error_prefix(result: ToolResult) -> ToolResult:
+    """A result whose first words say that the tool has failed, for a wire that has no flag."""
+    told = result.text.strip()
+    # What stands in for a result is one bracket, and says itself why.
+    stands_in = told.startswith("[") and told.endswith("]")
+    if not result.is_error or stands_in or told[:5].lower() == "error":
+        return result
+    first = result.content[0] if result.content else None
+    if isinstance(first, Text):
+        content = (replace(first, text=f"{ERROR_RESULT_PREFIX}: {first.text}"), *result.content[1:])
+    else:
+        content = (Text(text=ERROR_RESULT_PREFIX), *result.content)
+    return replace(result, content=content, plain=result.plain and len(content) == 1)
+
+
+def _parse_json_object(text: str) -> dict[str, Any] | None:
+    """The object that a text is the JSON of, if any provider could take it."""
+    try:
+        value = dict_or_none(json.loads(text))
+        # Too deep for whoever writes it, or a number that is none: 1e999, NaN.
+        json.dumps(value, allow_nan=False)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+def parse_data_url(url: str) -> tuple[str, str] | None:
+    """Media type and base64 payload of a plain `data:` URL; None for any other."""
+    found = _DATA_URL.fullmatch(url)
+    return (found[1], found[2]) if found else None
+
+
+def media_to_url(media: Media) -> str | None:
+    """The media as one URL: where it lies, or with its payload in it."""
+    if media.data is not None:
+        return f"data:{media.mime};base64,{media.data}" if media.mime else None
+    return media.url

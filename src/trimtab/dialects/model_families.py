@@ -1,0 +1,60 @@
+"""Whose model it is, by its name: what one maker's models have thought is not for another's."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from trimtab.log.message import MODEL_FAMILY_KEY, Message, OpaqueBlock
+
+_VENDOR_PREFIX = re.compile(r"^(?:[a-z][a-z-]*\.)+(?=[a-z])")
+_FAMILY_NAME = re.compile(r"[a-z]+")
+_OPENAI_MODEL = re.compile(r"gpt-(?!oss)|chatgpt|o\d|codex|computer-use")
+
+
+def detect_model_family(model: str) -> str:
+    """The family that a model's name tells: `openai`, `claude`, `deepseek`, `qwen`, …"""
+    base = _VENDOR_PREFIX.sub("", model.strip().lower().rsplit("/", 1)[-1].removeprefix("ft:"))
+    if _OPENAI_MODEL.match(base):
+        return "openai"
+    found = _FAMILY_NAME.match(base)
+    return found[0] if found else base
+
+
+def is_openai_model(model: str) -> bool:
+    """Whether the model is one of OpenAI's own, so that it is known who serves it."""
+    return detect_model_family(model) == "openai"
+
+
+def is_served_by_openai(model: str) -> bool:
+    """Whether it is called as OpenAI itself calls it; behind a path is somebody else's server."""
+    return is_openai_model(model) and "/" not in model
+
+
+def tag_thinking_family(message: Message, model: str) -> Message:
+    """A reply with thinking in it, with a note of the family that thought it."""
+    if not any(isinstance(part, OpaqueBlock) and part.thinking for part in message.parts):
+        return message
+    return replace(
+        message, extra={**(message.extra or {}), MODEL_FAMILY_KEY: detect_model_family(model)}
+    )
+
+
+def has_foreign_thinking(message: Message, model: str) -> bool:
+    """Whether the thinking in a message is known to be another family's than the model's."""
+    by = (message.extra or {}).get(MODEL_FAMILY_KEY)
+    return by is not None and bool(model) and by != detect_model_family(model)
+
+
+def without_thinking(message: Message) -> Message:
+    """The message without what was thought before it."""
+    kept = (part for part in message.parts if not (isinstance(part, OpaqueBlock) and part.thinking))
+    return replace(message, parts=tuple(kept))
+
+
+def without_family_tag(message: Message) -> Message:
+    """The message as it was said, without the note of who thought it."""
+    if message.extra is None or MODEL_FAMILY_KEY not in message.extra:
+        return message
+    extra = {key: value for key, value in message.extra.items() if key != MODEL_FAMILY_KEY}
+    return replace(message, extra=extra or None)

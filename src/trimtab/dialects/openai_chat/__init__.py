@@ -1,0 +1,1 @@
+"""OpenAI Chat Completions, and servers that speak its format."""

@@ -1,0 +1,436 @@
+"""OpenAI's Chat Completions API, and the many servers that speak it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from trimtab.dialects.base import ModelReply, WireObject
+from trimtab.dialects.conversion import (
+    EMPTY_MESSAGE_TEXT,
+    make_valid_call_id,
+    make_valid_tool_name,
+    with_error_prefix,
+)
+from trimtab.dialects.json_values import (
+    collect_extra_keys,
+    dict_or_none,
+    dicts_in_list,
+    int_or_zero,
+    list_or_none,
+)
+from trimtab.dialects.model_families import (
+    has_foreign_thinking,
+    is_openai_model,
+    is_served_by_openai,
+    without_family_tag,
+    without_thinking,
+)
+from trimtab.dialects.openai_cache_breakpoints import (
+    accepts_cache_breakpoints,
+    add_cache_breakpoints_to_messages,
+)
+from trimtab.dialects.openai_chat.parts import (
+    CALL_ID_PATTERN,
+    MAX_TOOL_NAME_CHARS,
+    parse_chat_part,
+    parse_chat_tool_call,
+    render_chat_content,
+    render_chat_result_content,
+    render_chat_tool_call,
+    serialize_chat_part,
+    serialize_chat_tool_call,
+)
+from trimtab.dialects.openai_chat.rules import REASONING_KEYS
+from trimtab.dialects.openai_chat.rules import find_request_errors as find_request_errors
+from trimtab.dialects.openai_chat.stream import (
+    create_stream_accumulator as create_stream_accumulator,
+)
+from trimtab.dialects.request_parameters import drop_foreign_parameters
+from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_in
+from trimtab.dialects.tool_definitions import to_openai_chat_tool
+from trimtab.dialects.wire_content import (
+    missing_role_error,
+    require_content,
+    require_objects_under_key,
+    require_system_parts,
+    require_text_fields,
+    require_tool_output,
+)
+from trimtab.log.event import Usage
+from trimtab.log.message import Media, Message, OpaqueBlock, Part, Role, Text, ToolCall, ToolResult
+from trimtab.prompt.render import RENDERER_VERSION, Prompt, PromptBlock
+
+name: str = "openai_chat"
+allows_system_notices: bool = True
+
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+}
+_OUTPUT_LIMIT_PARAMS = ("max_tokens", "max_completion_tokens")
+
+
+def parse_message(wire: WireObject) -> Message:
+    if "role" not in wire:
+        raise missing_role_error(wire)
+    role = _ROLES.get(wire["role"]) if isinstance(wire["role"], str) else None
+    if wire.get("role") == "function" or wire.get("function_call") is not None:
+        raise ValueError(
+            "function_call and the role function cannot be read; use tool_calls and messages of "
+            "the role tool, which have replaced them"
+        )
+    if role is None:
+        raise ValueError(
+            f"role {wire.get('role')!r} cannot be read; it is one of {', '.join(_ROLES)}"
+        )
+    if role == "tool":
+        return _parse_result(wire)
+    held = ["role"]
+    parts: list[Part] = []
+    if role == "assistant" and any(wire.get(key) for key in REASONING_KEYS):
+        reasoning = {key: wire[key] for key in REASONING_KEYS if wire.get(key)}
+        # A part of its own, so that it is sized, and kept while its tool loop is open.
+        parts.append(OpaqueBlock(data=reasoning, thinking=True))
+        held += reasoning
+    content = require_content(wire, optional=role == "assistant")
+    if isinstance(content, str):
+        parts.append(Text(text=content))
+        held.append("content")
+    elif content is not None:
+        parts += [parse_chat_part(part) for part in content]
+        held.append("content")
+    if calls := require_objects_under_key(wire, "tool_calls"):
+        parts += [require_text_fields(parse_chat_tool_call(call)) for call in calls]
+        held.append("tool_calls")
+    extra = _without_empty_values(collect_extra_keys(wire, *held))
+    if wire["role"] == "developer":
+        extra = {**(extra or {}), "role": "developer"}
+    plain = not isinstance(content, list)
+    return Message(role=role, parts=tuple(parts), plain=plain, origin=name, extra=extra)
+
+
+def _without_empty_values(extra: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Extra keys that say something. An SDK's `model_dump()` has a null for all that was not said,
+    and some servers an empty list; others refuse both."""
+    if extra is None:
+        return None
+    told = {
+        key: value
+        for key, value in extra.items()
+        if key == "content"
+        or (value is not None and value != [] and (value or key not in REASONING_KEYS))
+    }
+    return told or None
+
+
+def _parse_result(wire: WireObject) -> Message:
+    # A tool that returned nothing has said so.
+    content = require_tool_output(wire, optional="content" in wire)
+    parts: tuple[Text | Media | OpaqueBlock, ...] = ()
+    if isinstance(content, str):
+        parts = (Text(text=content),)
+    elif content is not None:
+        parts = tuple(parse_chat_part(part) for part in content)
+    held = ["role", "tool_call_id"]
+    if content is not None:
+        held.append("content")
+    plain = not isinstance(content, list)
+    result = ToolResult(call_id=wire.get("tool_call_id") or "", content=parts, plain=plain)
+    extra = _without_empty_values(collect_extra_keys(wire, *held))
+    return Message(role="tool", parts=(require_text_fields(result),), origin=name, extra=extra)
+
+
+def parse_history(wire_messages: Sequence[WireObject]) -> list[Message]:
+    return [parse_message(wire) for wire in wire_messages]
+
+
+def serialize_history(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        if message.origin != name:
+            out += (dict(block.body) for block in render_blocks([message]))
+        elif message.role == "tool":
+            out.append(_serialize_result(message))
+        else:
+            out.append(
+                _serialize_message(
+                    message, [serialize_chat_tool_call(call) for call in message.calls]
+                )
+            )
+    return out
+
+
+def _serialize_result(message: Message) -> dict[str, Any]:
+    result = message.results[0]
+    out: dict[str, Any] = {**(message.extra or {}), "role": "tool", "tool_call_id": result.call_id}
+    if result.content or not result.plain:
+        out["content"] = render_chat_result_content(result, is_native=True)
+    return out
+
+
+def _serialize_message(message: Message, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {"role": message.role, **(without_family_tag(message).extra or {})}
+    content: list[Text | Media | OpaqueBlock] = []
+    for part in message.parts:
+        if isinstance(part, OpaqueBlock) and "type" not in part.data:
+            out.update(part.data)
+        elif not isinstance(part, ToolCall | ToolResult):
+            content.append(part)
+    first = content[0] if len(content) == 1 else None
+    if message.plain and isinstance(first, Text) and first.extra is None:
+        out["content"] = first.text
+    elif content or not message.plain:
+        out["content"] = [serialize_chat_part(part) for part in content]
+    if calls:
+        out["tool_calls"] = calls
+    return out
+
+
+def is_reply_body(value: WireObject) -> bool:
+    choices = dicts_in_list(value.get("choices"))
+    return bool(choices) and all("message" in choice for choice in choices)
+
+
+def parse_reply(reply_body: WireObject) -> ModelReply:
+    choices = dicts_in_list(reply_body.get("choices"))
+    if len(choices) != 1:
+        raise ValueError(
+            f"the reply has {len(choices)} choices, and a conversation goes on from one: "
+            "ask with n=1, or pass a reply that holds only the choice you keep"
+        )
+    usage, said = dict_or_none(reply_body.get("usage")), dict_or_none(choices[0]["message"])
+    if said is None:
+        kind = type(choices[0]["message"]).__name__
+        raise ValueError(f"the message of the reply's choice is {kind}; it must be an object")
+    return ModelReply(
+        message=parse_message({"role": "assistant", **said}),
+        usage=None if usage is None else parse_chat_usage(usage),
+        stop=choices[0].get("finish_reason"),
+        id=reply_body.get("id"),
+    )
+
+
+def parse_chat_usage(usage: WireObject) -> Usage:
+    details = dict_or_none(usage.get("prompt_tokens_details")) or {}
+    cached = details.get("cached_tokens")
+    if cached is None:
+        # DeepSeek's name for it.
+        cached = usage.get("prompt_cache_hit_tokens")
+    return Usage(
+        input=int_or_zero(usage.get("prompt_tokens")),
+        output=int_or_zero(usage.get("completion_tokens")),
+        cache_read=int_or_zero(cached),
+        cache_write=int_or_zero(details.get("cache_write_tokens")),
+    )
+
+
+def parse_system_prompt(system: str | Sequence[WireObject]) -> tuple[Message, ...]:
+    if isinstance(system, str):
+        return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
+    if all("role" in wire for wire in system):
+        return tuple(parse_message(wire) for wire in system)
+    parts = tuple(parse_chat_part(part) for part in require_system_parts(system))
+    return (Message(role="system", parts=parts, plain=False, origin=name),)
+
+
+def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
+    return tools_in(tools, name, to_openai_chat_tool)
+
+
+def render_blocks(
+    messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
+) -> list[PromptBlock]:
+    """One assistant message, then the results, then the rest: calls must be answered at once."""
+    said: dict[str, Any] | None = None
+    results: list[PromptBlock] = []
+    others: list[PromptBlock] = []
+    for message in messages:
+        own = message.origin == name
+        if renderer_version > 4 and (
+            has_foreign_thinking(message, model) or is_served_by_openai(model)
+        ):
+            message = without_thinking(message)  # noqa: PLW2901 - as this model sees it
+        results += (
+            _render_result_block(message, result, own, renderer_version)
+            for result in message.results
+        )
+        if message.role == "assistant":
+            if renderer_version > 4:
+                message = _with_valid_tool_names(message, model)  # noqa: PLW2901 - as this server takes it
+            wire = _render_assistant(message, own)
+            said = wire if said is None else _merge_messages(said, wire)
+        elif body := _render_other(message, own):
+            if (
+                renderer_version > 4
+                and body["role"] == "developer"
+                and model
+                and not is_openai_model(model)
+            ):
+                body["role"] = "system"  # as everybody else calls it
+            others.append(PromptBlock(role=body["role"], body=body))
+    start = [] if said is None else [PromptBlock(role="assistant", body=said)]
+    return start + results + others
+
+
+def _with_valid_tool_names(message: Message, model: str) -> Message:
+    """The message with names of tools that the server takes: OpenAI refuses some that a model made
+    up. On other servers they may be those of real tools, but for an empty one."""
+    parts = (
+        replace(part, name=make_valid_tool_name(part.name, MAX_TOOL_NAME_CHARS))
+        if isinstance(part, ToolCall) and (is_served_by_openai(model) or not part.name)
+        else part
+        for part in message.parts
+    )
+    return replace(message, parts=tuple(parts)) if message.calls else message
+
+
+def _render_result_block(
+    message: Message, result: ToolResult, is_native: bool, renderer_version: int
+) -> PromptBlock:
+    body: dict[str, Any] = {
+        "role": "tool",
+        "tool_call_id": make_valid_call_id(result.call_id, CALL_ID_PATTERN),
+    }
+    if is_native and message.extra is not None:
+        body = {**message.extra, **body}
+    said = with_error_prefix(result) if renderer_version > 4 else result
+    body["content"] = render_chat_result_content(said, is_native) or (
+        [] if renderer_version < 5 and not said.plain else ""
+    )
+    return PromptBlock(role="tool", body=body)
+
+
+def _render_assistant(message: Message, is_native: bool) -> dict[str, Any]:
+    calls = [render_chat_tool_call(call, is_native) for call in message.calls]
+    if is_native:
+        wire = _serialize_message(message, calls)
+        if not calls and not any(wire.get(key) for key in ("content", "refusal", "audio")):
+            wire["content"] = EMPTY_MESSAGE_TEXT
+        if "audio" in wire and (audio := dict_or_none(wire["audio"])) is not None and "id" in audio:
+            wire["audio"] = {"id": audio["id"]}
+        return wire
+    content = render_chat_content(_content_parts(message), allow_media=False)
+    wire = {"role": "assistant", "content": content or (None if calls else EMPTY_MESSAGE_TEXT)}
+    if calls:
+        wire["tool_calls"] = calls
+    return wire
+
+
+def _render_other(message: Message, is_native: bool) -> dict[str, Any] | None:
+    """What a message says beside results; None where it says nothing else."""
+    if is_native and message.role != "tool":
+        return _serialize_message(message, [])
+    content = _content_parts(message)
+    if not content and message.results:
+        return None
+    role = "user" if message.role == "tool" else message.role
+    rendered = render_chat_content(content, allow_media=role == "user")
+    return {"role": role, "content": rendered or EMPTY_MESSAGE_TEXT}
+
+
+def _content_parts(message: Message) -> list[Text | Media | OpaqueBlock]:
+    return [part for part in message.parts if not isinstance(part, ToolCall | ToolResult)]
+
+
+def _merge_messages(first: WireObject, second: WireObject) -> dict[str, Any]:
+    out = {**first, **second}
+    contents = [wire["content"] for wire in (first, second) if wire.get("content")]
+    if all(isinstance(content, str) for content in contents):
+        out["content"] = "\n\n".join(contents) or None
+    else:
+        out["content"] = [part for content in contents for part in _as_part_list(content)]
+    calls = [*(first.get("tool_calls") or ()), *(second.get("tool_calls") or ())]
+    if calls:
+        out["tool_calls"] = calls
+    for key in REASONING_KEYS:
+        if first.get(key) and second.get(key):
+            out[key] = _join_reasoning(first[key], second[key])
+    return out
+
+
+def _join_reasoning(first: Any, second: Any) -> Any:
+    """What was thought before both: what was sent of the first goes on to be sent."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    return [*(list_or_none(first) or [first]), *(list_or_none(second) or [second])]
+
+
+def prepend_text(text: str, block: PromptBlock) -> PromptBlock:
+    """The text as the first of the message: many chat templates refuse a system message that is not
+    the first of all, and two messages of the user's in a row."""
+    said = block.body.get("content") or ""
+    if isinstance(said, str):
+        content = f"{text}\n\n{said}" if said else text
+    else:
+        content = [{"type": "text", "text": text}, *said]
+    return PromptBlock(role=block.role, body={**block.body, "content": content})
+
+
+def _uses_current_rules(prompt: Prompt, *, for_openai: bool) -> bool:
+    """Whether a request is rendered by today's rules, for a model of OpenAI's or for another."""
+    return prompt.renderer > 4 and is_openai_model(prompt.model) is for_openai
+
+
+def _merge_neighbours_of_one_role(messages: Sequence[WireObject]) -> list[WireObject]:
+    """The messages with neighbours of one role in one: the chat templates of many open models
+    refuse two in a row."""
+    out: list[WireObject] = []
+    for message in messages:
+        if out and _can_merge(out[-1], message):
+            out[-1] = _merge_messages(out[-1], message)
+        else:
+            out.append(message)
+    return out
+
+
+def _can_merge(first: WireObject, second: WireObject) -> bool:
+    """Whether two neighbours can be one message: of one role, by nobody with a name of his own,
+    and with calls in the second at most, whose results are behind it."""
+    role = first.get("role")
+    named = "name" in first or "name" in second
+    return (
+        role in ("user", "assistant")
+        and second.get("role") == role
+        and not (named or first.get("tool_calls"))
+    )
+
+
+def _as_part_list(content: Any) -> list[Any]:
+    return list_or_none(content) or [{"type": "text", "text": content}]
+
+
+def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
+    # Who serves other models is not known, and some of them take more.
+    params = (
+        drop_foreign_parameters(name, prompt.params)
+        if _uses_current_rules(prompt, for_openai=True)
+        else prompt.params
+    )
+    kept = {key: value for key, value in params.items() if key not in _OUTPUT_LIMIT_PARAMS}
+    out = {**kept, "model": prompt.model, prompt.output_param: prompt.max_output}
+    if prompt.tools:
+        out["tools"] = list(prompt.tools)
+    head = (render_blocks([message], prompt.renderer, prompt.model) for message in prompt.system)
+    system = [block.body for found in head for block in found]
+    messages = [*system, *(block.body for block in prompt.blocks)]
+    if accepts_cache_breakpoints(prompt.model):
+        messages = add_cache_breakpoints_to_messages(messages, len(system), prompt.marks)
+    elif _uses_current_rules(prompt, for_openai=False):
+        messages = _merge_neighbours_of_one_role(messages)
+    if prompt.volatile:
+        tail = {"role": "user", "content": prompt.volatile}
+        joined = prompt.renderer > 4 and bool(messages) and _can_merge(messages[-1], tail)
+        messages = (
+            [*messages[:-1], _merge_messages(messages[-1], tail)] if joined else [*messages, tail]
+        )
+    out["messages"] = messages
+    if prompt.stream:
+        out["stream"] = True
+        options = cast("Mapping[str, Any]", prompt.params.get("stream_options") or {})
+        out["stream_options"] = {**options, "include_usage": True}
+    return out

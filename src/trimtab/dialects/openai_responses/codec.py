@@ -1,0 +1,272 @@
+"""OpenAI's Responses API, with the conversation kept by the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from trimtab.dialects.base import ModelReply, WireObject
+from trimtab.dialects.conversion import EMPTY_MESSAGE_TEXT
+from trimtab.dialects.detection import is_content_part
+from trimtab.dialects.json_values import (
+    collect_extra_keys,
+    dict_or_none,
+    dicts_in_list,
+    int_or_zero,
+    list_or_none,
+)
+from trimtab.dialects.openai_cache_breakpoints import (
+    accepts_cache_breakpoints,
+    add_cache_breakpoints_to_items,
+)
+from trimtab.dialects.openai_responses.items import (
+    find_item_role,
+    is_message_item,
+    match_result_types_to_calls,
+    parse_assistant_items,
+    parse_result_item,
+    render_assistant_items,
+    render_result_item,
+    serialize_assistant_items,
+    serialize_result_item,
+)
+from trimtab.dialects.openai_responses.parts import (
+    parse_responses_part,
+    render_responses_content,
+    serialize_responses_part,
+)
+from trimtab.dialects.openai_responses.rules import (
+    ENCRYPTED_REASONING_INCLUDE,
+    is_reasoning_model,
+)
+from trimtab.dialects.openai_responses.rules import find_request_errors as find_request_errors
+from trimtab.dialects.openai_responses.stream import (
+    create_stream_accumulator as create_stream_accumulator,
+)
+from trimtab.dialects.request_parameters import drop_foreign_parameters
+from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_in
+from trimtab.dialects.tool_definitions import to_openai_responses_tool
+from trimtab.dialects.wire_content import missing_role_error, require_content, require_system_parts
+from trimtab.log.event import Usage
+from trimtab.log.message import Media, Message, OpaqueBlock, Role, Text, ToolCall, ToolResult
+from trimtab.prompt.render import RENDERER_VERSION, JoinText, Prompt, PromptBlock
+
+name: str = "openai_responses"
+allows_system_notices: bool = True
+prepend_text: JoinText | None = None
+
+_OPAQUE_ITEM_EXTRA: Mapping[str, Any] = {"item": True}
+_ROLES: Mapping[str, Role] = {"user": "user", "system": "system"}
+
+
+def parse_message(wire: WireObject) -> Message:
+    return parse_history([wire])[0]
+
+
+def parse_history(wire_messages: Sequence[WireObject]) -> list[Message]:
+    messages: list[Message] = []
+    reply: list[WireObject] = []
+    for wire in wire_messages:
+        if "role" not in wire and not _is_item(wire):
+            raise missing_role_error(wire)
+        whose = find_item_role(wire)
+        if whose == "assistant":
+            reply.append(wire)
+            continue
+        if reply:
+            messages.append(_parse_assistant(reply))
+            reply = []
+        is_result = whose == "tool" and not is_message_item(wire)
+        messages.append(parse_result_item(wire) if is_result else _parse_input(wire, whose))
+    if reply:
+        messages.append(_parse_assistant(reply))
+    return messages
+
+
+def _is_item(wire: WireObject) -> bool:
+    """Whether what has no role stands for itself; of one that refers to another the id is all."""
+    kind = wire.get("type")
+    return "id" in wire if kind is None else kind != "message" and not is_content_part(wire)
+
+
+def _parse_assistant(items: Sequence[WireObject]) -> Message:
+    return Message(role="assistant", parts=parse_assistant_items(items), plain=False, origin=name)
+
+
+def _parse_input(wire: WireObject, role_name: object) -> Message:
+    if not is_message_item(wire):
+        part = OpaqueBlock(data=wire)
+        return Message(
+            role="user", parts=(part,), plain=False, origin=name, extra=_OPAQUE_ITEM_EXTRA
+        )
+    role = _ROLES.get(role_name) if isinstance(role_name, str) else None
+    if role is None:
+        raise ValueError(
+            f"role {wire['role']!r} is not a Responses role; expected user, system, developer or "
+            "assistant (a tool's result is a function_call_output item)"
+        )
+    content = require_content(wire)
+    plain = isinstance(content, str)
+    parts: tuple[Text | Media | OpaqueBlock, ...]
+    parts = (
+        (Text(text=content),) if plain else tuple(parse_responses_part(part) for part in content)
+    )
+    held = ["content"] if wire["role"] == "developer" else ["role", "content"]
+    return Message(
+        role=role, parts=parts, plain=plain, origin=name, extra=collect_extra_keys(wire, *held)
+    )
+
+
+def serialize_history(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    for message in messages:
+        if message.origin != name:
+            out += (dict(block.body) for block in render_blocks([message]))
+        elif message.role == "assistant":
+            out += serialize_assistant_items(message)
+        elif message.role == "tool":
+            out += (serialize_result_item(result) for result in message.results)
+        else:
+            out += _serialize_input(message)
+    return out
+
+
+def _serialize_input(message: Message) -> list[dict[str, Any]]:
+    first = message.parts[0] if len(message.parts) == 1 else None
+    if message.extra == _OPAQUE_ITEM_EXTRA and isinstance(first, OpaqueBlock):
+        return [cast("dict[str, Any]", first.data)]
+    out: dict[str, Any] = {"role": message.role, **(message.extra or {})}
+    if message.plain and isinstance(first, Text) and first.extra is None:
+        out["content"] = first.text
+    elif message.parts or not message.plain:
+        parts = [part for part in message.parts if not isinstance(part, ToolCall | ToolResult)]
+        out["content"] = [serialize_responses_part(part) for part in parts]
+    return [out]
+
+
+def is_reply_body(value: WireObject) -> bool:
+    return value.get("object") == "response" and isinstance(value.get("output"), list)
+
+
+def parse_reply(reply_body: WireObject) -> ModelReply:
+    if reply_body.get("status") == "failed":
+        error = dict_or_none(reply_body.get("error")) or {}
+        raise ValueError(f"the response failed and holds no reply: {error.get('message')}")
+    details = dict_or_none(reply_body.get("incomplete_details")) or {}
+    usage = dict_or_none(reply_body.get("usage"))
+    return ModelReply(
+        message=_parse_assistant(dicts_in_list(reply_body.get("output"))),
+        usage=None if usage is None else parse_responses_usage(usage),
+        stop=details.get("reason") or reply_body.get("status"),
+        id=reply_body.get("id"),
+    )
+
+
+def parse_responses_usage(usage: WireObject) -> Usage:
+    details = dict_or_none(usage.get("input_tokens_details")) or {}
+    return Usage(
+        input=int_or_zero(usage.get("input_tokens")),
+        output=int_or_zero(usage.get("output_tokens")),
+        cache_read=int_or_zero(details.get("cached_tokens")),
+        cache_write=int_or_zero(details.get("cache_write_tokens")),
+    )
+
+
+def parse_system_prompt(system: str | Sequence[WireObject]) -> tuple[Message, ...]:
+    if isinstance(system, str):
+        return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
+    if all("role" in wire for wire in system):
+        return tuple(parse_history(system))
+    parts = tuple(parse_responses_part(part) for part in require_system_parts(system))
+    return (Message(role="system", parts=parts, plain=False, origin=name),)
+
+
+def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
+    return tools_in(tools, name, to_openai_responses_tool)
+
+
+def render_blocks(
+    messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
+) -> list[PromptBlock]:
+    said = [message for message in messages if message.role == "assistant"]
+    if renderer_version < 5:
+        model = ""
+    thinks = is_reasoning_model(model) is not False
+    bodies = (
+        render_assistant_items(
+            said, model=model, model_reasons=thinks, renderer_version=renderer_version
+        )
+        if said
+        else []
+    )
+    others: list[dict[str, Any]] = []
+    for message in messages:
+        own = message.origin == name
+        if message.role == "assistant" and own:
+            continue
+        bodies += (render_result_item(result, own, renderer_version) for result in message.results)
+        if message.role != "assistant":
+            others += _render_input(message, own)
+    if renderer_version > 2:
+        bodies = match_result_types_to_calls(bodies)
+    return [PromptBlock(role="", body=body) for body in [*bodies, *others]]
+
+
+def _render_input(message: Message, is_native: bool) -> list[dict[str, Any]]:
+    if is_native and message.role != "tool":
+        return _serialize_input(message)
+    content = [part for part in message.parts if not isinstance(part, ToolCall | ToolResult)]
+    if not content and message.results:
+        return []
+    role = "user" if message.role == "tool" else message.role
+    rendered = render_responses_content(content, allow_media=role == "user")
+    return [{"role": role, "content": rendered or EMPTY_MESSAGE_TEXT}]
+
+
+def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
+    params = prompt.params if prompt.renderer < 5 else drop_foreign_parameters(name, prompt.params)
+    out = {"store": False, **params, "model": prompt.model}
+    out[prompt.output_param] = prompt.max_output
+    if not out["store"] and _should_include_reasoning(prompt):
+        # Nothing is kept over there, so the reasoning must come back with each reply.
+        asked = list_or_none(prompt.params.get("include")) or []
+        out["include"] = (
+            asked if ENCRYPTED_REASONING_INCLUDE in asked else [*asked, ENCRYPTED_REASONING_INCLUDE]
+        )
+    if prompt.tools:
+        out["tools"] = list(prompt.tools)
+    marked = accepts_cache_breakpoints(prompt.model)
+    instructions = None if marked and -1 in prompt.marks else _as_instructions(prompt.system)
+    if instructions is not None:
+        out["instructions"] = instructions
+    head = [] if instructions is not None else _render_system_items(prompt.system)
+    items: list[Mapping[str, Any]] = [*head, *(block.body for block in prompt.blocks)]
+    if marked:
+        items = add_cache_breakpoints_to_items(items, len(head), prompt.marks)
+    if prompt.volatile:
+        items.append({"role": "user", "content": prompt.volatile})
+    out["input"] = items
+    if prompt.stream:
+        out["stream"] = True
+    return out
+
+
+def _should_include_reasoning(prompt: Prompt) -> bool:
+    """Whether it is to come back: models without any refuse to be asked. Of one that is not known
+    the caller's own `include` tells more."""
+    if prompt.renderer < 3:
+        return True
+    known = is_reasoning_model(prompt.model)
+    return prompt.params.get("include") is None if known is None else known
+
+
+def _as_instructions(system: Sequence[Message]) -> str | None:
+    """The system prompt where it is one plain text, which is what `instructions` can hold."""
+    if len(system) != 1 or len(system[0].parts) != 1 or system[0].extra is not None:
+        return None
+    part = system[0].parts[0]
+    return part.text if isinstance(part, Text) and part.extra is None else None
+
+
+def _render_system_items(system: Sequence[Message]) -> list[Mapping[str, Any]]:
+    return [block.body for message in system for block in render_blocks([message])]

@@ -1,0 +1,366 @@
+"""Responses items: an assistant's items are parts of one message, and come back as items."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from trimtab.dialects.conversion import (
+    EMPTY_MESSAGE_TEXT,
+    ensure_arguments_json,
+    make_valid_call_id,
+    make_valid_tool_name,
+    omitted_media_text,
+    with_error_prefix,
+)
+from trimtab.dialects.json_values import (
+    collect_extra_keys,
+    dict_or_none,
+    dicts_in_list,
+    list_or_none,
+    to_compact_json,
+)
+from trimtab.dialects.model_families import has_foreign_thinking, without_thinking
+from trimtab.dialects.openai_responses.parts import (
+    parse_responses_part,
+    render_responses_content,
+    serialize_responses_part,
+)
+from trimtab.dialects.wire_content import require_content, require_text_fields, require_tool_output
+from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.prompt.render import RENDERER_VERSION
+
+DIALECT_NAME = "openai_responses"
+MAX_CALL_ID_CHARS = 64
+CALL_ID_PATTERN = re.compile(rf".{{1,{MAX_CALL_ID_CHARS}}}", re.DOTALL)
+MAX_TOOL_NAME_CHARS = 64
+_Wire = Mapping[str, Any]
+
+_TEXT_KEY_BY_CALL_TYPE = {"function_call": "arguments", "custom_tool_call": "input"}
+TEXT_RESULT_ITEM_TYPES = tuple(f"{kind}_output" for kind in _TEXT_KEY_BY_CALL_TYPE)
+_CLIENT_CALL_ITEM_TYPES = ("computer_call", "shell_call", "apply_patch_call")
+CALL_ITEM_TYPES = (*_TEXT_KEY_BY_CALL_TYPE, *_CLIENT_CALL_ITEM_TYPES)
+RESULT_ITEM_TYPES = (
+    "function_call_output",
+    "custom_tool_call_output",
+    "computer_call_output",
+    "shell_call_output",
+    "apply_patch_call_output",
+)
+_USER_ITEM_TYPES = (
+    "local_shell_call_output",
+    "mcp_approval_response",
+    "additional_tools",
+    "compaction_trigger",
+    "configuration_update",
+)
+
+
+def is_message_item(item: _Wire) -> bool:
+    """Whether it is a message; some other items have a role, too."""
+    return "role" in item and item.get("type", "message") == "message"
+
+
+def find_item_role(item: _Wire) -> str:
+    """Whose item it is: `user`, `system`, `assistant` or `tool`. Unknown ones are the model's."""
+    if is_message_item(item):
+        role = item["role"]
+        return "system" if role == "developer" else role
+    kind = item.get("type")
+    if kind in RESULT_ITEM_TYPES and isinstance(item.get("call_id"), str):
+        return "tool"
+    return "user" if kind in _USER_ITEM_TYPES else "assistant"
+
+
+def parse_assistant_items(items: Sequence[_Wire]) -> tuple[Part, ...]:
+    """The parts of one reply. A call that the provider answered itself stays opaque with it."""
+    done = [item.get("call_id") for item in items if item.get("type") in RESULT_ITEM_TYPES]
+    parts: list[Part] = []
+    for item in items:
+        kind = item.get("type")
+        if (
+            kind in CALL_ITEM_TYPES
+            and isinstance(item.get("call_id"), str)
+            and item["call_id"] not in done
+        ):
+            parts.append(_parse_call_item(item))
+        elif is_message_item(item):
+            parts += _parse_message_item(item)
+        else:
+            parts.append(OpaqueBlock(data=item, thinking=kind == "reasoning"))
+    return tuple(parts)
+
+
+def _parse_call_item(item: _Wire) -> ToolCall:
+    kind = item["type"]
+    key = _TEXT_KEY_BY_CALL_TYPE.get(kind)
+    if key is not None:
+        held = ["call_id", "name", key]
+        if kind == "function_call":
+            held.append("type")
+        call = ToolCall(
+            id=item["call_id"],
+            name=item.get("name", ""),
+            arguments=item.get(key, ""),
+            extra=collect_extra_keys(item, *held),
+        )
+        return require_text_fields(call)
+    kept = ("type", "id", "status", "call_id")
+    body = {key: value for key, value in item.items() if key not in kept}
+    extra = {key: item[key] for key in ("type", "id", "status") if key in item}
+    name = kind.removesuffix("_call")
+    return ToolCall(id=item["call_id"], name=name, arguments=to_compact_json(body), extra=extra)
+
+
+def _parse_message_item(item: _Wire) -> list[Part]:
+    """Texts whose extras say which item they stood in; an item with more than texts is opaque."""
+    head = collect_extra_keys(item, "content") or {}
+    content = require_content(item, optional=True)
+    if isinstance(content, str):
+        return [Text(text=content, extra={"item": head, "plain": True})]
+    texts = dicts_in_list(content)
+    if not texts or any(
+        part.get("type") != "output_text" or not isinstance(part.get("text"), str) for part in texts
+    ):
+        return [OpaqueBlock(data=item)]
+    parts: list[Part] = []
+    for number, part in enumerate(texts):
+        extra: dict[str, Any] = {"part": collect_extra_keys(part, "type", "text") or {}}
+        if number == 0:
+            extra["item"] = head
+        parts.append(Text(text=part["text"], extra=extra))
+    return parts
+
+
+def parse_result_item(item: _Wire) -> Message:
+    output = item.get("output")
+    if item["type"] in TEXT_RESULT_ITEM_TYPES:
+        # Any JSON that a tool has returned is the text of it; other results are objects by kind.
+        output = require_tool_output(item, key="output", optional="output" in item)
+    listed = list_or_none(output)
+    single = dict_or_none(output)
+    if single is None and item["type"] not in TEXT_RESULT_ITEM_TYPES:
+        require_content(item, key="output", optional=True)
+    content: tuple[Text | Media | OpaqueBlock, ...] = ()
+    if listed is not None:
+        content = tuple(parse_responses_part(part) for part in listed)
+    elif single is not None:
+        content = (OpaqueBlock(data=single),)
+    elif isinstance(output, str):
+        content = (Text(text=output),)
+    held = ["call_id"]
+    if item["type"] == "function_call_output":
+        held.append("type")
+    if output is not None or item["type"] in TEXT_RESULT_ITEM_TYPES:
+        held.append("output")
+    extra = collect_extra_keys(item, *held)
+    result = ToolResult(call_id=item["call_id"], content=content, plain=listed is None, extra=extra)
+    return Message(role="tool", parts=(result,), origin=DIALECT_NAME)
+
+
+def serialize_assistant_items(message: Message) -> list[dict[str, Any]]:
+    """The items of one reply as they came; the inverse of `parse_assistant_items`."""
+    items: list[dict[str, Any]] = []
+    content: list[Any] | None = None
+    for part in message.parts:
+        if not isinstance(part, Text):
+            content = None
+            items.append(_serialize_item(part))
+            continue
+        extra = part.extra or {}
+        if extra.get("plain"):
+            content = None
+            items.append({**extra["item"], "content": part.text})
+            continue
+        if content is None or "item" in extra or "part" not in extra:
+            head = extra.get("item", {"type": "message", "role": "assistant"})
+            content = []
+            items.append({**head, "content": content})
+        body = {"type": "output_text", "text": part.text, **extra.get("part", {"annotations": []})}
+        content.append(body)
+    return items
+
+
+def _serialize_item(part: Media | OpaqueBlock | ToolCall | ToolResult) -> dict[str, Any]:
+    match part:
+        case OpaqueBlock():
+            return cast("dict[str, Any]", part.data)
+        case ToolCall():
+            return serialize_call_item(part)
+        case ToolResult():
+            return serialize_result_item(part)
+        case Media():
+            return {"role": "assistant", "content": omitted_media_text(part)}
+
+
+def serialize_call_item(call: ToolCall) -> dict[str, Any]:
+    extra = call.extra or {}
+    kind = extra.get("type", "function_call")
+    out = {**extra, "type": kind, "call_id": call.id}
+    if kind in _TEXT_KEY_BY_CALL_TYPE:
+        out["name"] = call.name
+        out[_TEXT_KEY_BY_CALL_TYPE[kind]] = call.arguments
+        return out
+    return {**out, **json.loads(call.arguments)}
+
+
+def serialize_result_item(result: ToolResult) -> dict[str, Any]:
+    extra = result.extra or {}
+    kind = extra.get("type", "function_call_output")
+    out = {**extra, "type": kind, "call_id": result.call_id}
+    first = result.content[0] if len(result.content) == 1 else None
+    if result.plain and isinstance(first, Text) and first.extra is None:
+        out["output"] = first.text
+    elif result.plain and isinstance(first, OpaqueBlock):
+        out["output"] = first.data
+    elif result.content or not result.plain:
+        out["output"] = [serialize_responses_part(part) for part in result.content]
+    return out
+
+
+def render_assistant_items(
+    messages: Sequence[Message],
+    *,
+    model: str = "",
+    model_reasons: bool = True,
+    renderer_version: int = RENDERER_VERSION,
+) -> list[dict[str, Any]]:
+    """All that the model said in one round. Reasoning that leads to nothing would be refused, and
+    so would any by a model that does not reason, or that is another's."""
+    items: list[dict[str, Any]] = []
+    for message in messages:
+        if message.origin == DIALECT_NAME:
+            bare = without_thinking(message)
+            left_out = bare.parts != message.parts and (
+                not model_reasons or has_foreign_thinking(message, model)
+            )
+            written = serialize_assistant_items(bare if left_out else message)
+            # By its id the server would know that an item was made with reasoning.
+            unnamed = (_without_id(item) for item in written) if left_out else written
+            items += (_with_wire_id(item) for item in unnamed)
+            if renderer_version > 4:
+                items = [_with_required_values(item) for item in items]
+        else:
+            items += _render_foreign(message)
+    while items and items[-1].get("type") == "reasoning":
+        items.pop()
+    return items or [{"role": "assistant", "content": EMPTY_MESSAGE_TEXT}]
+
+
+def _with_required_values(item: dict[str, Any]) -> dict[str, Any]:
+    """The item with what the API wants of it: a message with content, a call with a valid name."""
+    if is_message_item(item) and item.get("content") is None:
+        return {**item, "content": EMPTY_MESSAGE_TEXT}
+    if item.get("type") in _TEXT_KEY_BY_CALL_TYPE and isinstance(item.get("name"), str):
+        return {**item, "name": make_valid_tool_name(item["name"], MAX_TOOL_NAME_CHARS)}
+    return item
+
+
+def _without_id(item: dict[str, Any]) -> dict[str, Any]:
+    if not is_message_item(item) and item.get("type") not in CALL_ITEM_TYPES:
+        return item  # a provider's own, which is known by its id
+    return {key: value for key, value in item.items() if key != "id"}
+
+
+def _with_wire_id(item: dict[str, Any]) -> dict[str, Any]:
+    call_id = item.get("call_id")
+    if (
+        item.get("type") not in CALL_ITEM_TYPES
+        or not isinstance(call_id, str)
+        or CALL_ID_PATTERN.fullmatch(call_id)
+    ):
+        return item
+    return {**item, "call_id": make_valid_call_id(call_id, CALL_ID_PATTERN)}
+
+
+def _render_foreign(message: Message) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = []
+    for part in message.parts:
+        if isinstance(part, Text) and part.text:
+            items.append({"role": "assistant", "content": part.text})
+        elif isinstance(part, Media):
+            items.append({"role": "assistant", "content": omitted_media_text(part)})
+        elif isinstance(part, ToolCall):
+            name = make_valid_tool_name(part.name, MAX_TOOL_NAME_CHARS)
+            item = {
+                "type": "function_call",
+                "call_id": make_valid_call_id(part.id, CALL_ID_PATTERN),
+                "name": name,
+            }
+            items.append({**item, "arguments": ensure_arguments_json(part.arguments)})
+    return items
+
+
+def render_result_item(
+    result: ToolResult, is_native: bool, renderer_version: int = RENDERER_VERSION
+) -> dict[str, Any]:
+    if is_native:
+        out = serialize_result_item(result)
+        out["call_id"] = make_valid_call_id(result.call_id, CALL_ID_PATTERN)
+        out.setdefault("output", "")
+        if renderer_version > 4 and out["type"] in TEXT_RESULT_ITEM_TYPES:
+            out["output"] = _to_sendable_output(out["output"])
+        return out
+    call_id = make_valid_call_id(result.call_id, CALL_ID_PATTERN)
+    result = with_error_prefix(result) if renderer_version > 4 else result
+    output = render_responses_content(result.content, allow_media=True)
+    return {"type": "function_call_output", "call_id": call_id, "output": output}
+
+
+def _to_sendable_output(output: Any) -> str | list[Any]:
+    """An output as a function's call takes it: no object, no null, no list of nothing."""
+    if isinstance(output, str | list):
+        return cast("str | list[Any]", output) or ""
+    return "" if output is None else json.dumps(output, ensure_ascii=False)
+
+
+def match_result_types_to_calls(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items with each result of the kind that its call is: one that was masked or erased, or
+    that stands in for one that never came, no longer says which it was."""
+    named = [item for item in items if _is_identified_call_or_result(item)]
+    calls = {item["call_id"]: item["type"] for item in named if item.get("type") in CALL_ITEM_TYPES}
+    found = {
+        item["call_id"]: item["type"] for item in named if item.get("type") in RESULT_ITEM_TYPES
+    }
+    apart = {
+        name for name, kind in found.items() if name in calls and kind != f"{calls[name]}_output"
+    }
+    return [
+        _as_text_item(item, calls)
+        if _is_identified_call_or_result(item) and item["call_id"] in apart
+        else item
+        for item in items
+    ]
+
+
+def _is_identified_call_or_result(item: _Wire) -> bool:
+    """Whether it is a call or a result with an id; what else a provider sends is its own."""
+    return item.get("type") in (*CALL_ITEM_TYPES, *RESULT_ITEM_TYPES) and isinstance(
+        item.get("call_id"), str
+    )
+
+
+def _as_text_item(item: dict[str, Any], calls: Mapping[str, str]) -> dict[str, Any]:
+    """A call or a result of a pair that does not agree: text, for a call that takes it."""
+    kind = calls[item["call_id"]]
+    kind = kind if kind in _TEXT_KEY_BY_CALL_TYPE else "function_call"
+    if item["type"] in RESULT_ITEM_TYPES:
+        output = item.get("output", "")
+        is_text = (
+            isinstance(output, str)
+            or item["type"].removesuffix("_output") in _TEXT_KEY_BY_CALL_TYPE
+        )
+        text = output if is_text else to_compact_json(output)
+        return {"type": f"{kind}_output", "call_id": item["call_id"], "output": text}
+    if item["type"] in _TEXT_KEY_BY_CALL_TYPE:
+        return item
+    body = collect_extra_keys(item, "type", "id", "status", "call_id") or {}
+    name = item["type"].removesuffix("_call")
+    return {
+        "type": kind,
+        "call_id": item["call_id"],
+        "name": name,
+        "arguments": to_compact_json(body),
+    }

@@ -1,0 +1,85 @@
+"""A stream that is passed on as it comes, and kept as a reply when it ends.
+
+What a stream event adds to what a reader sees: a piece of text, or of thinking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, cast
+
+from trimtab.dialects.base import StreamAccumulator, WireObject
+
+
+class ReplyRecordingStream:
+    """Iterate it as you would the stream itself, with `for` or `async for`.
+
+    A stream that breaks off leaves nothing behind: the call's outcome stays unknown.
+    """
+
+    def __init__(
+        self,
+        stream: Iterable[Any] | AsyncIterable[Any],
+        accumulator: StreamAccumulator,
+        to_dict: Callable[[Any], WireObject],
+        on_reply: Callable[[WireObject], object],
+    ) -> None:
+        self._stream = stream
+        self._gathering = accumulator
+        self._to_wire = to_dict
+        self._done = on_reply
+
+    def __iter__(self) -> Iterator[Any]:
+        for event in cast("Iterable[Any]", self._stream):
+            self._gathering.feed(self._to_wire(event))
+            yield event
+        self._finish()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        async for event in cast("AsyncIterable[Any]", self._stream):
+            self._gathering.feed(self._to_wire(event))
+            yield event
+        self._finish()
+
+    def _finish(self) -> None:
+        reply = read_finished_reply(self._gathering)
+        if reply is not None:
+            self._done(reply)
+
+
+def read_finished_reply(accumulator: StreamAccumulator) -> WireObject | None:
+    """The reply of a stream that has ended; None for one that broke off.
+
+    Raises ValueError where nothing of it was of the dialect: the reply would be lost unsaid.
+    """
+    if not accumulator.has_started:
+        raise ValueError(
+            "the stream ended without an event that could be read, and its reply is lost; "
+            f"expected {accumulator.expected_events}"
+        )
+    return accumulator.reply_body()
+
+
+def read_visible_delta(stream_event: WireObject) -> tuple[str, str] | None:
+    """`text` or `thinking`, and the piece; None for an event that adds nothing to read."""
+    kind = stream_event.get("type")
+    if kind == "content_block_delta":
+        return _read_anthropic_delta(stream_event.get("delta") or {})
+    if kind == "response.output_text.delta":
+        return "text", str(stream_event.get("delta", ""))
+    if kind == "response.reasoning_summary_text.delta":
+        return "thinking", str(stream_event.get("delta", ""))
+    choices: list[dict[str, Any]] = stream_event.get("choices") or []
+    added: dict[str, Any] = (choices[0].get("delta") if choices else None) or {}
+    piece: Any = added.get("content")
+    return ("text", piece) if isinstance(piece, str) and piece else None
+
+
+def _read_anthropic_delta(delta_body: WireObject) -> tuple[str, str] | None:
+    match delta_body.get("type"):
+        case "text_delta":
+            return "text", str(delta_body.get("text", ""))
+        case "thinking_delta":
+            return "thinking", str(delta_body.get("thinking", ""))
+        case _:
+            return None

@@ -1,0 +1,147 @@
+"""What a wire message says, or in words what it lacks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, cast, overload
+
+from trimtab.dialects.detection import is_content_part
+from trimtab.dialects.json_values import list_or_none
+from trimtab.log.message import ToolCall, ToolResult
+
+_Named = TypeVar("_Named", ToolCall, ToolResult)
+
+_KNOWN_MESSAGE_KEYS = frozenset({"role", "type", "name", "id", "status", "call_id", "tool_call_id"})
+"""What may stand beside the content of a message that is typed by hand."""
+_REQUIRED_KEY_BY_PART_TYPE = {
+    "text": "text",
+    "input_text": "text",
+    "output_text": "text",
+    "image_url": "image_url",
+    "video_url": "video_url",
+    "input_audio": "input_audio",
+    "tool_use": "id",
+    "tool_result": "tool_use_id",
+}
+"""By the type of a part: the key without which it says nothing."""
+
+
+@overload
+def require_content(
+    wire_message: Mapping[str, Any], *, key: str = "content"
+) -> str | list[Any]: ...
+@overload
+def require_content(
+    wire_message: Mapping[str, Any], *, key: str = "content", optional: bool
+) -> str | list[Any] | None: ...
+def require_content(
+    wire_message: Mapping[str, Any], *, key: str = "content", optional: bool = False
+) -> str | list[Any] | None:
+    """The text or the parts under the key; None only where that is `optional`.
+
+    Whoever typed another key would else talk to a model that was told nothing.
+    """
+    found = wire_message.get(key)
+    if isinstance(found, str) or (found is None and optional):
+        return found
+    whose = wire_message.get("role") or wire_message.get("type")
+    if found is None:
+        raise ValueError(_missing_content_text(wire_message, whose, key))
+    parts = list_or_none(found)
+    if parts is None:
+        raise ValueError(
+            f"{key} of the {whose} message is {type(found).__name__}; it must be a text or a list "
+            "of parts"
+        )
+    for number, part in enumerate(parts):
+        if (lack := _describe_part_fault(part)) is not None:
+            raise ValueError(f"{key}[{number}] of the {whose} message {lack}")
+    return parts
+
+
+def require_tool_output(
+    wire_result: Mapping[str, Any], *, key: str = "content", optional: bool
+) -> str | list[Any] | None:
+    """What a tool returned: a text or parts; None only where that is `optional`.
+
+    An object, or a list that holds no part of any dialect, becomes the text of its JSON: whoever
+    returned it from a tool meant that.
+    """
+    found = wire_result.get(key)
+    listed = list_or_none(found)
+    bare = bool(listed) and not any(_is_part(each) for each in listed or ())
+    if bare or (isinstance(found, Mapping) and not _is_part(cast("Any", found))):
+        return json.dumps(found, ensure_ascii=False)
+    return require_content(wire_result, key=key, optional=optional)
+
+
+def _is_part(value: Any) -> bool:
+    """Whether it is a part of a message, or one that only a result may hold."""
+    if not isinstance(value, Mapping):
+        return False
+    part = cast("Mapping[str, Any]", value)
+    return is_content_part(part) or part.get("type") == "tool_reference"
+
+
+def require_objects_under_key(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """The objects under the key, of a call or of a model's block; empty where it is no list."""
+    found = list_or_none(wire.get(key)) or []
+    for number, each in enumerate(found):
+        if not isinstance(each, Mapping):
+            raise ValueError(  # noqa: TRY004 - of JSON
+                f"{key}[{number}] of the assistant message is {type(each).__name__}; it must be an "
+                "object, as the model wrote it"
+            )
+    return found
+
+
+def require_text_fields(part: _Named) -> _Named:
+    """The call or the result, refused where what it is known by is no text."""
+    keys = ("id", "name", "arguments") if isinstance(part, ToolCall) else ("call_id",)
+    for key in keys:
+        if not isinstance(value := getattr(part, key), str):
+            whose = "call" if isinstance(part, ToolCall) else "result"
+            raise ValueError(  # noqa: TRY004 - of JSON
+                f"{key.removeprefix('call_')} of a tool {whose} is {type(value).__name__}; it must "
+                "be a text"
+            )
+    return part
+
+
+def require_system_parts(system_parts: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """The parts of a system prompt that is given without a message around them."""
+    return list(require_content({"role": "system", "content": list(system_parts)}))
+
+
+def missing_role_error(wire_message: Mapping[str, Any]) -> ValueError:
+    """What to say of a message, or of a part of one, of which nobody knows who said it."""
+    kind = wire_message.get("type", "message")
+    told = f"a block of type {kind!r} has no role: put it into a message, "
+    if kind == "message":
+        told = "the message has no role: write "
+    return ValueError(told + '{"role": "user", "content": [...]}; of a reply, add the whole')
+
+
+def _describe_part_fault(part: Any) -> str | None:
+    if not isinstance(part, Mapping):
+        return f"is {type(part).__name__}; a part is an object with a type"
+    held = cast("Mapping[str, Any]", part)
+    kind = held.get("type")
+    if not isinstance(kind, str):
+        return 'has no type; a text is {"type": "text", "text": "…"}'
+    key = _REQUIRED_KEY_BY_PART_TYPE.get(kind)
+    if key is None or isinstance(value := held.get(key), str):
+        return None
+    if value is None:
+        return f"is of type {kind!r} and has no {key}"
+    return f"has a text that is {type(value).__name__}" if key == "text" else None
+
+
+def _missing_content_text(wire: Mapping[str, Any], whose: object, key: str) -> str:
+    others = [repr(name) for name in wire if name not in _KNOWN_MESSAGE_KEYS and name != key]
+    told = ""
+    if others:
+        word = "key" if len(others) == 1 else "keys"
+        told = f", but the unknown {word} {', '.join(others)}"
+    return f'the {whose} message has no {key}{told}; write "{key}": "…", or a list of parts'

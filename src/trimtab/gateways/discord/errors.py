@@ -1,5 +1,0 @@
-from __future__ import annotations
-
-
-class NotLetIn(RuntimeError):
-    """Discord does not let the bot in, and will not until somebody changes something."""

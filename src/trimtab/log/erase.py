@@ -1,0 +1,184 @@
+"""Erasing: the payload leaves the log, and with it all that was made from it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from trimtab.log.edits import ERASED_PLACEHOLDER, Handle, erase_message_payload
+from trimtab.log.event import (
+    Edit,
+    Event,
+    EventBody,
+    MessageAdded,
+    PayloadErasure,
+    RetentionErasure,
+    Settings,
+    ToolResultRepair,
+    TurnStateChange,
+)
+from trimtab.log.message import ToolCall, ToolResult
+
+RECALL_TOOL = "recall"
+
+SEARCH_TOOL = "search_history"
+
+RECALL_TOOL_NAMES = (RECALL_TOOL, SEARCH_TOOL)
+"""The names of the tools by which a model looks up what is hidden."""
+
+
+class ErasureCollector:
+    """What must be destroyed for a handle: what it names, and answers that may repeat it.
+
+    It hears a whole log, event by event: what was asked before tells what an answer is. What a
+    rewind has undone is among it: a later one could bring it back. An answer of the recall tools is
+    a copy, so all that came later go; what they copied from stays.
+    """
+
+    def __init__(self, handle: Handle, reason: str, events: Iterable[Event] = ()) -> None:
+        self.erasures: list[PayloadErasure] = []
+        """All of it, what an earlier erasure has destroyed included."""
+        self.message_keys: set[str] = set()
+        """Idempotency keys of the messages among it."""
+        self.user_texts: list[str] = []
+        """What users say in it still."""
+        self.tool_keys: list[str] = []
+        """Idempotency keys of all tools that were started, whichever message called them."""
+        self.is_turn_open = False
+        """Whether the last turn has not been ended: somebody may be at work in it."""
+        self._handle, self._reason = handle, reason
+        self._already_erased: set[tuple[int, int | None]] = set()
+        """What earlier erasures name: the message, and the part or None for all."""
+        self._retained_from = 0
+        """All messages before this position were destroyed by a rule."""
+        self._seen_positions: set[int] = set()
+        """The positions among those named that were heard."""
+        self._last_position = 0
+        """The last position that was heard."""
+        self._recall_enabled = True
+        """Where no settings are known, the tools may be on."""
+        self._recall_call_ids: set[str] = set()
+        """Ids whose last call is one of a recall tool."""
+        for event in events:
+            self.add_event(event)
+
+    def add_event(self, event: Event) -> None:
+        """Take the next event of the log."""
+        body, named, self._last_position = event.body, self._handle, event.seq
+        copies = self._list_recall_copies(body)
+        match body:
+            case PayloadErasure():
+                self._already_erased.add((body.message, body.part))
+            case RetentionErasure():
+                self._retained_from = max(self._retained_from, body.before)
+            case TurnStateChange():
+                self.is_turn_open = body.state != "ended"
+                self.tool_keys += [body.key] if body.key is not None else []
+            case _:
+                pass
+        if named.first <= event.seq <= named.last:
+            self._seen_positions.add(event.seq)
+            parts = (
+                max(1, len(body.message.parts))
+                if isinstance(body, MessageAdded | ToolResultRepair)
+                else 0
+            )
+            if (named.part or 0) < parts:
+                self._add_erasure(event, named.part, self._reason)
+        elif copies and not all(map(self._is_already_erased, self.erasures)):
+            # Of what was destroyed before it was looked up an answer tells nothing.
+            for part in copies:
+                self._add_erasure(event, part, f"may repeat m{named.first}; {self._reason}")
+
+    def list_pending_erasures(
+        self, *, is_evicted: Callable[[int], bool] = lambda _: False
+    ) -> list[PayloadErasure]:
+        """What is left to be destroyed of it. LookupError where the handle names nothing, or what
+        is `lost`, by its position, from here: whoever wants something destroyed must not believe
+        that it was."""
+        named = self._handle
+        for seq in range(max(1, named.first), min(named.last, self._last_position) + 1):
+            if seq not in self._seen_positions and is_evicted(seq):
+                raise LookupError(
+                    f"nothing was erased: position {seq} is no longer in memory; erase it where "
+                    "the log is kept"
+                )
+        if not self.erasures:
+            part = "" if named.part is None else f".{named.part}"
+            raise LookupError(f"nothing was erased: nothing is called m{named.first}{part}")
+        return [one for one in self.erasures if not self._is_already_erased(one)]
+
+    def _add_erasure(self, event: Event, part: int | None, why: str) -> None:
+        self.erasures.append(PayloadErasure(message=event.seq, part=part, why=why))
+        if isinstance(event.body, MessageAdded):
+            if event.body.key is not None:
+                self.message_keys.add(event.body.key)
+            if event.body.message.role == "user":
+                self.user_texts.append(event.body.message.text)
+
+    def _is_already_erased(self, one: PayloadErasure) -> bool:
+        if one.message < self._retained_from:
+            return True
+        return not self._already_erased.isdisjoint({(one.message, None), (one.message, one.part)})
+
+    def _list_recall_copies(self, body: EventBody) -> list[int | None]:
+        """The parts of the next event that may repeat what was said before; None for all."""
+        if isinstance(body, Settings):
+            self._recall_enabled = body.recall
+        if not isinstance(body, MessageAdded):
+            return []
+        parts = body.message.parts
+        for part in parts:
+            if isinstance(part, ToolCall):
+                self._recall_call_ids.discard(part.id)
+                if self._recall_enabled and part.name in RECALL_TOOL_NAMES:
+                    self._recall_call_ids.add(part.id)
+        copies = [
+            index
+            for index, part in enumerate(parts)
+            if isinstance(part, ToolResult) and part.call_id in self._recall_call_ids
+        ]
+        return [None] if body.recalled or len(copies) == len(parts) > 0 else [*copies]
+
+
+def make_event_eraser(erasures: Sequence[PayloadErasure]) -> Callable[[Event], Event]:
+    """A change of events that carries the erases out."""
+    by_message: dict[int, list[PayloadErasure]] = {}
+    for erase in erasures:
+        by_message.setdefault(erase.message, []).append(erase)
+    places = sorted(by_message)
+
+    def change(event: Event) -> Event:
+        body = event.body
+        first, last = event.seq, event.seq
+        if isinstance(body, Edit):
+            first, last = body.first, body.last
+        for place in places[bisect_left(places, first) : bisect_right(places, last)]:
+            for erase in by_message[place]:
+                event = erase_event_payload(event, place, place, erase.part)
+        return event
+
+    return change
+
+
+def erase_event_payload(
+    event: Event, first_seq: int, last_seq: int, part_index: int | None = None
+) -> Event:
+    """The event without the payload of the messages, or of one part, in that range."""
+    body = event.body
+    match body:
+        case MessageAdded() | ToolResultRepair() if first_seq <= event.seq <= last_seq:
+            message = erase_message_payload(body.message, part_index)
+            return replace(event, body=replace(body, message=message, sizes=()))
+        case Edit() if body.text and _may_quote_erased_text(body, first_seq, last_seq, part_index):
+            return replace(event, body=replace(body, text=ERASED_PLACEHOLDER))
+        case _:
+            return event
+
+
+def _may_quote_erased_text(edit: Edit, first: int, last: int, part: int | None) -> bool:
+    """Whether the words that stand in may quote what is erased."""
+    if edit.op == "summarise":
+        return edit.first <= last and first <= edit.last
+    return first <= edit.first <= last and (part is None or edit.part == part)

@@ -1,0 +1,224 @@
+"""What is said: messages and their parts, in no provider's format.
+
+A dialect reads a wire dict into these and writes it back without loss. What a wire block carries
+beyond our fields stays in `extra`, which is written back only to the dialect named by `origin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+Role = Literal["system", "user", "assistant", "tool"]
+MediaKind = Literal["image", "document", "audio", "video", "file"]
+Extra = Mapping[str, Any] | None
+
+MODEL_FAMILY_KEY = "trimtab_family"
+"""The key among a message's extras that names the family of the model that thought it. It is never
+sent, and counts for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A text in a message."""
+
+    text: str
+    """Plain text, exactly as it was given."""
+    extra: Extra = None
+    """Keys of the wire block that no field here holds; private to the origin dialect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Media:
+    """A picture, a file or a sound in a message."""
+
+    kind: MediaKind
+    """What a model perceives in it."""
+    mime: str | None = None
+    """The media type, where the wire names one."""
+    data: str | None = None
+    """Base64 payload, without a `data:` prefix; None where the wire has a URL or a file id."""
+    url: str | None = None
+    """Where the provider fetches it; never fetched by us."""
+    extra: Extra = None
+    """Keys of the wire block that no field here holds; private to the origin dialect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpaqueBlock:
+    """A provider's own block (signed thinking, encrypted reasoning, server-side compaction).
+
+    It is rendered only to the dialect it came from, byte for byte as it came.
+    """
+
+    data: Mapping[str, Any]
+    """The wire block, whole."""
+    thinking: bool = False
+    """True for reasoning that its provider refuses to miss in the middle of a tool loop."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call of a tool, as the model wrote it."""
+
+    id: str
+    """The provider's id; it may repeat in a later turn."""
+    name: str
+    """The tool asked for."""
+    arguments: str
+    """JSON text as the model wrote it; not always valid JSON."""
+    extra: Extra = None
+    """Keys of the wire block that no field here holds; private to the origin dialect."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a tool returned for one call."""
+
+    call_id: str
+    """The id of the call it answers."""
+    content: tuple[Text | Media | OpaqueBlock, ...]
+    """What the tool returned."""
+    is_error: bool = False
+    """True where the wire says that the tool failed."""
+    plain: bool = True
+    """True where the wire has a bare string (one Text) instead of a list of blocks."""
+    extra: Extra = None
+    """Keys of the wire block that no field here holds; private to the origin dialect."""
+
+    @property
+    def text(self) -> str:
+        """All text of the result, joined by line breaks."""
+        content = self.content
+        if len(content) == 1 and isinstance(content[0], Text):
+            return content[0].text
+        return "\n".join(part.text for part in content if isinstance(part, Text))
+
+
+Part = Text | Media | OpaqueBlock | ToolCall | ToolResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message of a conversation: who speaks, and the parts of what is said."""
+
+    role: Role
+    """Who speaks. Tool results come as `tool` or, in some dialects, inside a `user` message."""
+    parts: tuple[Part, ...]
+    """The content in order; empty where the wire had none."""
+    plain: bool = True
+    """True where the wire content is a bare string (one Text) or absent, not a list of blocks."""
+    origin: str = ""
+    """The dialect it was read in; empty for a message made by hand."""
+    extra: Extra = None
+    """Keys of the wire message that no field here holds; private to the origin dialect."""
+
+    @property
+    def text(self) -> str:
+        """All text parts, joined by line breaks; tool results are not in it."""
+        return "\n".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolResult))
+
+
+def make_text_message(role: Role, text: str) -> Message:
+    """A message of one text, made by hand."""
+    return Message(role=role, parts=(Text(text=text),))
+
+
+def extract_text_or_arguments(part: Part) -> str | None:
+    """What a part says in words: its text, or what a tool is called with; None for the rest."""
+    match part:
+        case Text() | ToolResult():
+            return part.text
+        case ToolCall():
+            return part.arguments
+        case Media() | OpaqueBlock():
+            return None
+
+
+def message_to_json(message: Message) -> dict[str, Any]:
+    """The message as plain JSON values; fields at their default are left out."""
+    out: dict[str, Any] = {"role": message.role, "parts": [_part_to_json(p) for p in message.parts]}
+    if not message.plain:
+        out["plain"] = False
+    if message.origin:
+        out["origin"] = message.origin
+    if message.extra is not None:
+        out["extra"] = message.extra
+    return out
+
+
+def message_from_json(message_json: Mapping[str, Any]) -> Message:
+    """The inverse of `message_to_json`."""
+    return Message(
+        role=message_json["role"],
+        parts=tuple(_part_from_json(p) for p in message_json["parts"]),
+        plain=message_json.get("plain", True),
+        origin=message_json.get("origin", ""),
+        extra=message_json.get("extra"),
+    )
+
+
+def _part_to_json(part: Part) -> dict[str, Any]:
+    match part:
+        case Text():
+            out: dict[str, Any] = {"text": part.text}
+        case ToolCall():
+            out = {"call": part.id, "name": part.name, "arguments": part.arguments}
+        case ToolResult():
+            out = {"result": part.call_id, "content": [_part_to_json(p) for p in part.content]}
+            if part.is_error:
+                out["is_error"] = True
+            if not part.plain:
+                out["plain"] = False
+        case Media():
+            out = {"media": part.kind}
+            for key in ("mime", "data", "url"):
+                if (value := getattr(part, key)) is not None:
+                    out[key] = value
+        case OpaqueBlock():
+            out = {"opaque": part.data}
+            if part.thinking:
+                out["thinking"] = True
+            return out
+    if part.extra is not None:
+        out["extra"] = part.extra
+    return out
+
+
+def _part_from_json(data: Mapping[str, Any]) -> Part:
+    extra = data.get("extra")
+    if "text" in data:
+        return Text(text=data["text"], extra=extra)
+    if "call" in data:
+        return ToolCall(
+            id=data["call"], name=data["name"], arguments=data["arguments"], extra=extra
+        )
+    if "result" in data:
+        content = tuple(
+            cast("Text | Media | OpaqueBlock", _part_from_json(p)) for p in data["content"]
+        )
+        return ToolResult(
+            call_id=data["result"],
+            content=content,
+            is_error=data.get("is_error", False),
+            plain=data.get("plain", True),
+            extra=extra,
+        )
+    if "media" in data:
+        return Media(
+            kind=data["media"],
+            mime=data.get("mime"),
+            data=data.get("data"),
+            url=data.get("url"),
+            extra=extra,
+        )
+    return OpaqueBlock(data=data["opaque"], thinking=data.get("thinking", False))

@@ -1,0 +1,89 @@
+"""A turn that is heard by metrics, spans and log lines, beside whoever else listens.
+
+All of it comes from the happenings that a turn tells anyway. A watcher that fails is left out for
+the rest of the turn: nobody's answer is lost because it could not be counted.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+from trimtab.observe import turn_log
+from trimtab.session.events import ModelCallStarted, TextDelta, TurnEvent
+from trimtab.session.tools import OnEvent
+
+log = logging.getLogger("trimtab.observe")
+
+
+def _ignore_event(_: TurnEvent) -> None:
+    pass
+
+
+def instrument(on_event: OnEvent | None = None, *, agent: str = "") -> OnEvent:
+    """Make an `on_event` that counts what happens, and passes it on. Make one for each turn.
+
+    Prometheus' metrics are kept where `prometheus_client` is installed, see
+    `trimtab.observe.prometheus`; spans go to the OpenTelemetry that the application has set up, if
+    it has; log lines to `trimtab.calls`. `agent` is the name they all carry.
+    """
+    _import_observer("prometheus")
+    return instrument_if_watched(on_event, agent=agent)
+
+
+def instrument_if_watched(on_event: OnEvent | None = None, *, agent: str = "") -> OnEvent:
+    """Do the same only if somebody watches already; else return `on_event` as it is.
+
+    In a terminal nobody reads metrics, and loading what keeps them takes longer than all the rest.
+    Whoever shows them has loaded `trimtab.observe.prometheus`.
+    """
+    on_event, watchers = on_event or _ignore_event, list[OnEvent]()
+    if isinstance(on_event, EventFanOut):
+        return on_event  # whoever has said so for a turn is not to be counted twice
+    if metrics := sys.modules.get("trimtab.observe.prometheus"):
+        watchers.append(metrics.TurnMetrics(agent))
+    # An application that has set it up has loaded it.
+    if "opentelemetry" in sys.modules and (spans := _import_observer("otel")) is not None:
+        watchers += [own for own in (spans.create_turn_spans(agent),) if own is not None]
+    if turn_log.log.isEnabledFor(logging.INFO):
+        watchers.append(turn_log.TurnLogger(agent))
+    return EventFanOut(watchers, on_event) if watchers else on_event
+
+
+class EventFanOut:
+    """A `tell` that watchers hear first, everything but a reply's pieces behind its first."""
+
+    def __init__(self, watchers: Sequence[OnEvent], on_event: OnEvent = _ignore_event) -> None:
+        self._watchers = list(watchers)
+        self._tell = on_event
+        self._streaming = False
+
+    def __call__(self, event: TurnEvent) -> None:
+        """Hear what happens."""
+        if isinstance(event, TextDelta):
+            if self._streaming:
+                self._tell(event)
+                return
+            self._streaming = True
+        elif isinstance(event, ModelCallStarted):
+            self._streaming = False
+        for watcher in (*self._watchers,):
+            try:
+                watcher(event)
+            except Exception:
+                self._watchers.remove(watcher)
+                log.warning("%s is left out for this turn", type(watcher).__name__, exc_info=True)
+        self._tell(event)
+
+
+@cache
+def _import_observer(module_name: str) -> ModuleType | None:
+    """One of our modules; None where what it needs is not installed."""
+    try:
+        return import_module(f"trimtab.observe.{module_name}")
+    except ImportError:
+        return None

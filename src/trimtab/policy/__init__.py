@@ -1,0 +1,1 @@
+"""What to hide: budgets, plans, policies, the guard."""

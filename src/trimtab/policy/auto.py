@@ -1,0 +1,452 @@
+"""Compact when it pays: the policy that knows what a cache write costs.
+
+Every edit makes all behind it be written to the provider's cache again; waiting makes the text that
+could be hidden be read once more at every call. A meter adds up the price of waiting, call by
+call, and an edit is made when the meter has paid for it. A cold cache has nothing to lose, so the
+edit is free then; a full window leaves no choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+
+from trimtab.log.edits import add_quoted_identifiers, extract_editable_text, format_mask_placeholder
+from trimtab.policy.budget import Budget
+from trimtab.policy.config import Goal, PolicyConfig, SummaryMode
+from trimtab.policy.cost_model import (
+    CachePrices,
+    CompactionOffer,
+    count_calls_awaiting_summary,
+    estimate_summary_price,
+    is_summary_unlikely,
+    select_groups_to_summarise,
+    was_summarised_since_last_call,
+)
+from trimtab.policy.guard import cut_oversized_newest_texts
+from trimtab.policy.hiding_order import hide_in_order, limit_instructions
+from trimtab.policy.passes import (
+    apply_history_cap,
+    list_maskable_results,
+    list_older_groups,
+    order_keep_last_results,
+    truncate_unsent_results,
+)
+from trimtab.policy.plan import Decision, MessageSpan, Plan, Policy, TextCap
+from trimtab.policy.relevance import order_least_needed_first
+from trimtab.policy.summary_requests import (
+    build_span_to_summarise,
+    compute_summary_target,
+    summarise_extractively_to_target,
+)
+from trimtab.summaries.format import REQUESTED_SUMMARY_TOKENS
+from trimtab.text.identifiers import format_top_identifiers as names_in
+from trimtab.window.rounds import Group, ToolResultView
+from trimtab.window.window import Window
+
+TARGET_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
+"""Tokens of messages that a compaction goes down to."""
+RESULT_CAP_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 4_000, "balanced": 8_000, "quality": 8_000}
+"""Tokens of one tool result that it may take in any case; more as long as there is room."""
+RESULT_CAP_SHARE_OF_ROOM = 0.25
+"""Of the room that one result may take, at most, where that is less."""
+MIN_RESULT_CAP_TOKENS = 500
+"""Tokens that it may take in any case."""
+KEPT_NEWEST_RESULTS = 3
+"""Newest results that are never masked."""
+SUMMARY_NAMES_FACTOR_BY_GOAL: dict[Goal, int] = {"cost": 5, "balanced": 16, "quality": 16}
+"""How many times as many a summary names of what it covers."""
+TARGET_TOKENS_PER_SUMMARY_NAME = 40
+"""Tokens of the low-water mark for each of them: in a small window a summary names fewer."""
+LIST_TOKENS_PER_NAME = 5
+"""Of each of them, where a model's summary lists them."""
+KEPT_NEWEST_MESSAGES = 6
+"""Newest messages that are never summarised."""
+FORCED_SHARE_OF_ROOM = 0.95
+"""Share of the room at which a compaction is forced."""
+PAYBACK_FACTOR = 2.0
+"""How many times over the meter must have paid for an edit."""
+MIN_GAIN_TOKENS = 1_000
+"""Tokens below which no compaction is worth its while."""
+MAX_PLACEHOLDER_NAMES = 60
+"""Words of a masked result that its placeholder names, at most; fewer for a small one."""
+CUT_NAMES_FACTOR = 5
+"""How many times as many the indicator of a truncated result names of what was cut."""
+
+ResultOrder = Callable[[Window, list[ToolResultView]], list[ToolResultView]]
+"""Which results to hide first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionForecast:
+    """What one compaction would do, before any edit is written."""
+
+    ordered_results: list[ToolResultView]
+    """All that may be masked, in hiding order."""
+    chosen_results: list[ToolResultView]
+    """Those that would be."""
+    removed_tokens: int
+    """R: tokens that leave, net of placeholders."""
+    rewritten_tokens: int
+    """T: tokens that survive behind the first edit and would have been read."""
+    groups_to_summarise: list[Group]
+    """Groups that would go into the summary, as far as needed; none where masks are enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoTuning:
+    """What one `auto` is set to."""
+
+    config: PolicyConfig
+    """What the user set."""
+    goal: Goal
+    """What it is tuned for."""
+    payback_factor: float
+    """How many times over the meter must have paid for an edit."""
+    max_names: int
+    """Words that a placeholder names, at most."""
+
+    @property
+    def kept_results(self) -> int:
+        """Newest results that are never masked."""
+        last = self.config.tool_result_keep_last
+        return KEPT_NEWEST_RESULTS if last is None else last
+
+    @property
+    def max_summary_names(self) -> int:
+        """Words that an extractive summary names, at most."""
+        return self.max_names * SUMMARY_NAMES_FACTOR_BY_GOAL[self.goal]
+
+    def list_tokens(self, target_tokens: int) -> int:
+        """Tokens of the list beside a model's summary."""
+        own = self.config.summary.list_tokens
+        return (
+            LIST_TOKENS_PER_NAME
+            * min(self.max_summary_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME)
+            if own is None
+            else own
+        )
+
+
+def build_auto_policy(
+    config: PolicyConfig,
+    goal: Goal = "balanced",
+    summary_mode: SummaryMode = "extractive",
+    *,
+    result_order: ResultOrder = order_least_needed_first,
+    payback_factor: float = PAYBACK_FACTOR,
+    max_names: int = MAX_PLACEHOLDER_NAMES,
+) -> Policy:
+    """The default policy. `order`, `payback_factor` and `names` are for those who measure."""
+    tuning = AutoTuning(
+        config=config, goal=goal, payback_factor=payback_factor, max_names=max_names
+    )
+    manual = summary_mode == "manual"
+
+    def decide(window: Window, budget: Budget) -> Decision:
+        plan = Plan(window, budget)
+        truncate_unsent_results(plan, config, make_result_caps(plan, goal, max_names))
+        cut_oversized_newest_texts(plan, int(FORCED_SHARE_OF_ROOM * budget.room))
+        apply_history_cap(plan, config)
+        low = compute_target_tokens(budget, goal, plan.user_words_tokens)
+        meter = float((window.policy_note or {}).get("meter", 0.0))
+        meter = 0.0 if manual and was_summarised_since_last_call(window) else meter
+        if plan.tokens - plan.user_words_tokens <= low + MIN_GAIN_TOKENS:
+            return build_auto_decision(tuning, plan, meter)
+        prices = compute_cache_prices(window, budget)
+        ordered = result_order(window, list_mask_candidates(plan, config, tuning.kept_results))
+        look = forecast_compaction(
+            plan, [r for r in ordered if r.key not in plan.keep_last_results], low
+        )
+        forced = plan.tokens > FORCED_SHARE_OF_ROOM * budget.room
+        if manual and look.groups_to_summarise and not forced:
+            if (
+                awaited := decide_while_awaiting_summary(tuning, plan, look, prices, meter)
+            ) is not None:
+                return awaited
+            look = forecast_compaction(plan, look.ordered_results, low, include_groups=False)
+        meter += prices.read_price * look.removed_tokens
+        price = (prices.write_price - prices.read_price) * look.rewritten_tokens
+        pays = prices.is_cold or meter >= payback_factor * price
+        if forced or (look.removed_tokens >= MIN_GAIN_TOKENS and pays):
+            limit_instructions(plan, "instructions over a quarter of the room")
+            compact_to_target(
+                tuning, plan, look.ordered_results, low, include_groups=forced or not manual
+            )
+            if forced and plan.tokens > low:
+                compact_forcibly(
+                    tuning,
+                    plan,
+                    order_keep_last_results(plan, list_mask_candidates(plan, config, 1)),
+                    low,
+                )
+            apply_history_cap(plan, config)  # a summary of what was found since counts as history
+            return build_auto_decision(tuning, plan, 0.0)
+        first = min((result.seq for result in look.chosen_results), default=None)
+        return build_auto_decision(tuning, plan, meter, first)
+
+    return decide
+
+
+def build_auto_decision(
+    tuning: AutoTuning,
+    plan: Plan,
+    waiting_cost: float,
+    frontier_seq: int | None = None,
+    span_to_summarise: MessageSpan | None = None,
+) -> Decision:
+    """The plan as a decision, with the meter, and with how long a summary was waited for."""
+    note = {"meter": round(waiting_cost, 1)} if waiting_cost else {}
+    note |= (
+        {"waited": count_calls_awaiting_summary(plan.window) + 1}
+        if span_to_summarise is not None
+        else {}
+    )
+    return plan.to_decision(
+        note=note or None,
+        span_to_summarise=span_to_summarise,
+        summary_tokens=tuning.config.summary.max_tokens,
+        list_tokens=tuning.list_tokens(
+            compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens)
+        ),
+        frontier=frontier_seq or plan.oldest_maskable_seq(),
+    )
+
+
+def decide_while_awaiting_summary(
+    tuning: AutoTuning,
+    plan: Plan,
+    forecast: CompactionForecast,
+    prices: CachePrices,
+    waiting_cost: float,
+) -> Decision | None:
+    """What is done while somebody may summarise; None where masks are the better way."""
+    window, low = (
+        plan.window,
+        compute_target_tokens(plan.budget, tuning.goal, plan.user_words_tokens),
+    )
+    taken = select_groups_to_summarise(
+        plan,
+        forecast.groups_to_summarise,
+        low,
+        REQUESTED_SUMMARY_TOKENS + tuning.list_tokens(low) // 2,
+    )
+    again = prices.write_price - prices.read_price
+    paid = estimate_summary_price(window, taken, tuning.config)
+    whole = CompactionOffer(
+        removed_tokens=forecast.removed_tokens,
+        rewrite_price=again * forecast.rewritten_tokens,
+        summary_price=paid,
+    )
+    only = forecast_compaction(plan, forecast.ordered_results, low, include_groups=False)
+    masks = CompactionOffer(
+        removed_tokens=only.removed_tokens, rewrite_price=again * only.rewritten_tokens
+    )
+    if only.removed_tokens >= MIN_GAIN_TOKENS and (
+        is_summary_unlikely(window) or masks.beats(whole, prices)
+    ):
+        return None
+    waiting_cost += prices.read_price * forecast.removed_tokens
+    pays = forecast.removed_tokens >= MIN_GAIN_TOKENS and whole.is_paid_by(
+        waiting_cost, tuning.payback_factor, prices
+    )
+    return build_auto_decision(
+        tuning,
+        plan,
+        waiting_cost,
+        span_to_summarise=build_span_to_summarise(plan, taken) if pays else None,
+    )
+
+
+def make_result_caps(plan: Plan, goal: Goal, max_names: int) -> Callable[[ToolResultView], TextCap]:
+    """The cap of each result that is new. It follows what is left below the mark, so that a nearly
+    empty window cuts nothing: half of the mark at first, and by the third power less as it fills,
+    for what is let in is paid for at every call. The goal's own cap where that is more; in a small
+    window less, so that one result leaves room for the rest."""
+    least = min(
+        RESULT_CAP_TOKENS_BY_GOAL[goal],
+        max(MIN_RESULT_CAP_TOKENS, int(RESULT_CAP_SHARE_OF_ROOM * plan.budget.room)),
+    )
+    mark = min(
+        compute_target_tokens(plan.budget, goal, plan.user_words_tokens),
+        TARGET_TOKENS_BY_GOAL["balanced"],
+    )
+    new = {result.key: result.size.tokens for result in plan.window.unsent_results()}
+    left = [mark - (plan.tokens - plan.user_words_tokens - sum(new.values()))]
+
+    def cap(result: ToolResultView) -> TextCap:
+        share = max(0, left[0]) / max(1, mark)
+        amount = max(least, int(mark * share**3 / 2))
+        left[0] -= min(amount, new.get(result.key, 0))
+        return TextCap(
+            amount=amount,
+            max_names=max_names * CUT_NAMES_FACTOR * least // RESULT_CAP_TOKENS_BY_GOAL[goal],
+            strategy="lines",
+        )
+
+    return cap
+
+
+def compute_target_tokens(budget: Budget, goal: Goal, user_words_tokens: int = 0) -> int:
+    """The low-water mark: the goal's, but never more than a share of the room. The user's earlier
+    `words` stand beside it."""
+    share = 0.7 if budget.limit <= 64_000 else 0.5
+    low = min(TARGET_TOKENS_BY_GOAL[goal], int(share * budget.room))
+    return max(
+        0, min(low, int(FORCED_SHARE_OF_ROOM * budget.room) - MIN_GAIN_TOKENS - user_words_tokens)
+    )
+
+
+def compute_cache_prices(window: Window, budget: Budget) -> CachePrices:
+    """The catalog's cache prices, corrected by what was measured."""
+    entry = window.settings.entry
+    write = float(entry.get("cache_write", 1.0))
+    read = float(entry.get("cache_read", 1.0))
+    read = (
+        1 - window.accounting.cache_misses.miss_rate
+    ) * read + window.accounting.cache_misses.miss_rate * write
+    last = window.last_call
+    idle = budget.now - last.at if last is not None else 0.0
+    ttl = float(entry.get("cache_ttl", 0))
+    small = budget.head.tokens + window.tokens < int(entry.get("cache_minimum", 0))
+    cold = last is None or window.accounting.cache_is_cold or small or idle > ttl
+    return CachePrices(read_price=read, write_price=write, is_cold=cold)
+
+
+def forecast_compaction(
+    plan: Plan,
+    ordered_results: list[ToolResultView],
+    target_tokens: int,
+    *,
+    include_groups: bool = True,
+) -> CompactionForecast:
+    """Take results in hiding order until the target is reached; see what that would cost.
+
+    Where they are not enough, `whole` groups go, too.
+    """
+    need = plan.tokens - plan.user_words_tokens - target_tokens
+    chosen: list[ToolResultView] = []
+    removed = 0
+    for result in ordered_results:
+        if removed >= need:
+            break
+        chosen.append(result)
+        tokens = plan.part_size(result.entry, result.part).tokens
+        removed += max(0, tokens - 24 - 5 * min(MAX_PLACEHOLDER_NAMES, tokens // 16))
+    older = list_summarisable_groups(plan) if include_groups and removed < need else []
+    if older:
+        # Masked results leave their calls behind; whole groups leave nothing.
+        removed = min(need, max(removed, sum(plan.tokens_freed_by(group) for group in older)))
+    first = 0 if older else min((r.entry.round.group.index for r in chosen), default=0)
+    behind = 0
+    for group in reversed(plan.window.visible_groups.values()):
+        if group.index < first:
+            break
+        if group.first <= plan.window.accounting.sent_through_seq:
+            behind += plan.group_tokens(group)
+    return CompactionForecast(
+        ordered_results=ordered_results,
+        chosen_results=chosen,
+        removed_tokens=removed,
+        rewritten_tokens=max(0, behind - removed),
+        groups_to_summarise=older,
+    )
+
+
+def compact_to_target(
+    tuning: AutoTuning,
+    plan: Plan,
+    ordered_results: list[ToolResultView],
+    target_tokens: int,
+    *,
+    include_groups: bool = True,
+) -> None:
+    """One batch down to the target: masks, then `whole` oldest groups into the summary."""
+    why = f"to {target_tokens} tokens"
+    for result in ordered_results:
+        if plan.tokens - plan.user_words_tokens <= target_tokens:
+            return
+        mask_result_with_names(plan, result, why, tuning.max_names)
+    if include_groups:
+        summarise_to_target(tuning, plan, list_summarisable_groups(plan), target_tokens, why)
+
+
+def compact_forcibly(
+    tuning: AutoTuning, plan: Plan, results: list[ToolResultView], target_tokens: int
+) -> None:
+    """There is no room: mask all but the newest result, then let whole groups go, but not in vain:
+    where what must stay is large, half of what may go is enough. What is to be hidden last goes
+    only as far as it must."""
+    why = f"no room left: to {target_tokens} tokens"
+    hard = int(FORCED_SHARE_OF_ROOM * plan.budget.room)
+    for result in results:
+        if plan.tokens - plan.user_words_tokens <= target_tokens:
+            return
+        if result.key in plan.keep_last_results and plan.tokens <= hard - MIN_GAIN_TOKENS:
+            return
+        mask_result_with_names(plan, result, why)
+    if plan.tokens <= hard - MIN_GAIN_TOKENS:
+        return
+    older = list_older_groups(plan, 0)
+    enough = compute_summary_target(plan, older, target_tokens + plan.user_words_tokens, hard)
+    summarise_to_target(tuning, plan, older, enough - plan.user_words_tokens, why)
+    if plan.tokens > enough:
+        hide_in_order(plan, lambda: plan.tokens <= enough, why)
+
+
+def summarise_to_target(
+    tuning: AutoTuning, plan: Plan, groups: list[Group], target_tokens: int, reason: str
+) -> None:
+    """Put oldest groups into the extractive summary, as many as it takes."""
+    summarise_extractively_to_target(
+        plan,
+        groups,
+        target_tokens,
+        reason,
+        max_names=min(tuning.max_summary_names, target_tokens // TARGET_TOKENS_PER_SUMMARY_NAME),
+        max_tokens=tuning.config.summary.max_tokens,
+        list_tokens=tuning.list_tokens(target_tokens),
+    )
+
+
+def list_summarisable_groups(plan: Plan) -> list[Group]:
+    """Oldest groups that a summary may take: none behind the first that holds a newest result, and
+    none with a result that is to be hidden last."""
+    newest = islice(reversed(plan.window.results.values()), KEPT_NEWEST_RESULTS)
+    first = min((result.entry.round.group.index for result in newest), default=None)
+    older = [
+        group
+        for group in list_older_groups(plan, KEPT_NEWEST_MESSAGES)
+        if not plan.holds_keep_last_result(group)
+    ]
+    return older if first is None else [group for group in older if group.index < first]
+
+
+def mask_result_with_names(
+    plan: Plan, result: ToolResultView, reason: str, max_names: int = MAX_PLACEHOLDER_NAMES
+) -> None:
+    """Mask a result by a placeholder that still says what it named."""
+    tokens = plan.part_size(result.entry, result.part).tokens
+    text = extract_editable_text(result.entry.message.parts[result.part])
+    named = names_in(text, min(max_names, tokens // 16))
+    plan.mask(
+        result.entry,
+        result.part,
+        reason,
+        add_quoted_identifiers(format_mask_placeholder(tokens), named),
+    )
+
+
+def list_mask_candidates(
+    plan: Plan, config: PolicyConfig, keep_newest: int
+) -> list[ToolResultView]:
+    """Results that may be masked, oldest first: all but the newest, and the first if so set."""
+    first = config.tool_result_keep_first or 0
+    if config.tool_result_keep_first == config.tool_result_keep_last == 0:
+        return []
+    results = list(plan.window.results.values())
+    kept = {
+        result.key for result in (*results[:first], *results[max(0, len(results) - keep_newest) :])
+    }
+    return [result for result in list_maskable_results(plan, config) if result.key not in kept]

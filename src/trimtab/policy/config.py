@@ -1,0 +1,226 @@
+"""What a user may set about any policy; a value that is set binds in every preset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import UnionType
+from typing import Any, Literal, TypeVar, cast
+
+from trimtab.summaries.format import DEFAULT_LIST_TOKENS
+
+Goal = Literal["cost", "balanced", "quality"]
+GOALS: tuple[Goal, ...] = ("cost", "balanced", "quality")
+ResultTruncation = Literal["head", "tail", "both", "summary"]
+RESULT_TRUNCATIONS: tuple[ResultTruncation, ...] = ("head", "tail", "both", "summary")
+"""Which end of a result is kept; `summary` lets a model tell what it says, and is `head` where none
+does."""
+SummaryMode = Literal["extractive", "manual"]
+SUMMARY_MODES: tuple[SummaryMode, ...] = ("extractive", "manual")
+
+ROLLING_WINDOW_MESSAGES = 15
+"""Messages above which `rolling` summarises the oldest."""
+ROLLING_FORCED_MESSAGES = 50
+"""Messages at which `rolling` waits for nobody any more."""
+SUMMARISE_AT_SHARE = 0.7
+"""Share of the window in use at which `thresholds` summarises older messages."""
+TRIM_AT_SHARE = 0.9
+"""Share of the window in use at which `thresholds` drops oldest messages, as a fallback."""
+DEFAULT_KEPT_MESSAGES = 10
+"""Newest messages that both keep whole."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResultConfig:
+    max_tool_result_tokens: int | None = None
+    """Tokens a result of this tool may take; None is the common cap."""
+    tool_result_truncation: ResultTruncation | None = None
+    """What becomes of a result that is over its cap; None is what is common to all."""
+    exempt: bool = False
+    """True: no policy cuts or masks results of this tool; one that is larger than the room is still
+    cut to fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryConfig:
+    window: int = ROLLING_WINDOW_MESSAGES
+    """Messages above which `rolling` summarises the oldest."""
+    keep: int = DEFAULT_KEPT_MESSAGES
+    """Newest messages that `rolling` keeps whole."""
+    forced: int = ROLLING_FORCED_MESSAGES
+    """Messages at which `rolling` waits for nobody any more."""
+    max_tokens: int | None = None
+    """Tokens that a summary may take, in every preset; None is the preset's own."""
+    list_tokens: int | None = None
+    """Tokens that its list of names may take beside that; 0 is no list. None follows what is
+    replaced, from 500 to 4,000; with `max_tokens` it is 500 at most, and no more than that."""
+    price: float = 0.0
+    """What an input token of the summarising model costs, relative to the main model's; 0 where no
+    model is asked. `auto` weighs it."""
+
+    def __post_init__(self) -> None:
+        for name in ("window", "keep", "forced", "max_tokens"):
+            _check_count(f"summary.{name}", getattr(self, name))
+        _check_count("summary.list_tokens", self.list_tokens, least=0)
+        _check_type("summary.price", self.price, int | float, "a number")
+        if self.price < 0:
+            raise ValueError(f"summary.price is {self.price}; it must be 0 or more")
+        if self.keep >= self.window:
+            raise ValueError(
+                f"summary.keep is {self.keep} and summary.window {self.window}; fewer messages "
+                "must be kept than the window holds"
+            )
+        if self.window > self.forced:
+            raise ValueError(
+                f"summary.window is {self.window} and summary.forced {self.forced}; a summary "
+                "cannot be forced before the window is full"
+            )
+
+    @property
+    def effective_list_tokens(self) -> int | None:
+        """Tokens that the list may take; None where that follows what is replaced."""
+        if self.list_tokens is not None:
+            return self.list_tokens
+        return None if self.max_tokens is None else min(DEFAULT_LIST_TOKENS, self.max_tokens)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThresholdConfig:
+    summarise: float = SUMMARISE_AT_SHARE
+    """Share of the window in use above which `thresholds` summarises, more than 0 and at most 1."""
+    trim: float = TRIM_AT_SHARE
+    """Share of the window in use above which `thresholds` drops the oldest messages."""
+    keep: int = DEFAULT_KEPT_MESSAGES
+    """Newest messages that `thresholds` keeps whole."""
+
+    def __post_init__(self) -> None:
+        _check_count("thresholds.keep", self.keep)
+        for name in ("summarise", "trim"):
+            value: float = getattr(self, name)
+            _check_type(f"thresholds.{name}", value, int | float, "a number")
+            if not 0 < value <= 1:
+                raise ValueError(
+                    f"thresholds.{name} is {value}; it must be a share of the window, more than 0 "
+                    "and at most 1"
+                )
+        if self.summarise >= self.trim:
+            raise ValueError(
+                f"thresholds.summarise is {self.summarise} and thresholds.trim {self.trim}; "
+                "summaries must begin below the trim"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyConfig:
+    max_history_tokens: int | None = None
+    """Tokens of history before the newest user message; 0 is no cap, None the preset's own."""
+    max_tool_result_tokens: int | None = None
+    """Tokens one tool result may take, more than 0; None is the preset's own."""
+    tool_result_truncation: ResultTruncation | None = None
+    """`head`, `tail`, `both` or `summary`; None is `head`."""
+    tool_result_keep_first: int | None = None
+    """First results that are never masked; None is the preset's own."""
+    tool_result_keep_last: int | None = None
+    """Newest results that are never masked; 0 for both switches masking off."""
+    max_context_bytes: int | None = None
+    """Bytes of messages above which `compact` acts, more than 0; None is the goal's."""
+    keep: tuple[str, ...] = ()
+    """Patterns of file names, such as `README*`: a result of a call with an argument that matches
+    one, whole or by its last part, is hidden after all other results."""
+    tools: Mapping[str, ToolResultConfig] = field(default_factory=dict[str, ToolResultConfig])
+    """By tool name: what differs for that tool."""
+    summary: SummaryConfig = field(default_factory=SummaryConfig)
+    """When `rolling` summarises, and how long a summary may be."""
+    thresholds: ThresholdConfig = field(default_factory=ThresholdConfig)
+    """Where `thresholds` acts."""
+
+    def __post_init__(self) -> None:
+        _check_count("max_tool_result_tokens", self.max_tool_result_tokens)
+        _check_count("max_context_bytes", self.max_context_bytes)
+        _check_strategy(self.tool_result_truncation)
+        for name in ("max_history_tokens", "tool_result_keep_first", "tool_result_keep_last"):
+            _check_count(name, getattr(self, name), least=0)
+        for name, tool in self.tools.items():
+            _check_count(f"tools.{name}.max_tool_result_tokens", tool.max_tool_result_tokens)
+            _check_strategy(tool.tool_result_truncation)
+            _check_type(f"tools.{name}.exempt", tool.exempt, bool, "True or False")
+
+    def truncation_for_tool(self, tool: str) -> ResultTruncation:
+        """What becomes of a result of a tool that is over its cap."""
+        own = self.tools.get(tool)
+        chosen = own.tool_result_truncation if own is not None else None
+        return chosen or self.tool_result_truncation or "head"
+
+    @property
+    def summarises_results(self) -> bool:
+        """Whether results of any tool are to be summarised instead of cut."""
+        return any(self.truncation_for_tool(tool) == "summary" for tool in ("", *self.tools))
+
+
+def parse_policy_config(context_settings: Mapping[str, Any] | None) -> PolicyConfig:
+    """The `session.context` block as plain values, with `summary` and `thresholds` in it."""
+    given = dict(context_settings or {})
+    tools = _require_mapping("tools", given.get("tools"))
+    own = {
+        name: _parse_block(ToolResultConfig, f"tools.{name}.", value)
+        for name, value in tools.items()
+    }
+    nested = {"summary": SummaryConfig, "thresholds": ThresholdConfig}
+    blocks: dict[str, Any] = {
+        name: _parse_block(kind, f"{name}.", given[name])
+        for name, kind in nested.items()
+        if name in given
+    }
+    if given.get("keep") is not None:
+        blocks["keep"] = _parse_keep_patterns(given["keep"])
+    return _parse_block(PolicyConfig, "", {**given, **blocks, "tools": own})
+
+
+def _parse_keep_patterns(value: Any) -> tuple[str, ...]:
+    patterns = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else [None]
+    if not all(isinstance(each, str) and each.strip() for each in patterns):
+        raise ValueError(f'keep is {value!r}; it must be a list of file patterns: ["README*"]')
+    return tuple(patterns)
+
+
+def _parse_block(kind: type[T], key_prefix: str, value: Any) -> T:
+    if isinstance(value, kind):
+        return value
+    # What is None is not set, as a missing one is.
+    data = {
+        k: v for k, v in _require_mapping(key_prefix.rstrip("."), value).items() if v is not None
+    }
+    known: Mapping[str, Any] = getattr(kind, "__dataclass_fields__", {})
+    for name in sorted(data.keys() - known.keys()):
+        raise ValueError(
+            f"unknown context setting {f'{key_prefix}{name}'!r}; known: {', '.join(sorted(known))}"
+        )
+    return kind(**data)
+
+
+def _require_mapping(name: str, value: Any) -> Mapping[str, Any]:
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{name or 'context'} is {value!r}; it must be a mapping of settings")
+    return cast("Mapping[str, Any]", value or {})
+
+
+def _check_count(name: str, value: Any, *, least: int = 1) -> None:
+    if value is None:
+        return
+    _check_type(name, value, int, "a whole number")
+    if value < least:
+        raise ValueError(f"{name} is {value}; it must be {'more than 0' if least else '0 or more'}")
+
+
+def _check_type(name: str, value: Any, kind: type | UnionType, expected: str) -> None:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise ValueError(f"{name} is {value!r}; it must be {expected}")
+
+
+def _check_strategy(value: str | None) -> None:
+    if value is not None and value not in RESULT_TRUNCATIONS:
+        raise ValueError(
+            f"tool_result_truncation is {value!r}; choose one of {', '.join(RESULT_TRUNCATIONS)}"
+        )

@@ -1,0 +1,215 @@
+"""What a provider does not take is left out of what the model sees; the log keeps it.
+
+A request that is rejected for one message would be rejected again with every later one. So the
+message is masked, part by part, and a placeholder stands in its place: calls keep their results.
+The user's newest word is not touched until there is a newer one. Until then it can be sent again,
+for instance where a provider was out of order and said something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+
+from trimtab.log.edits import add_recall_handle, apply_edit_to_part
+from trimtab.log.event import Edit
+from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.policy.budget import Budget
+from trimtab.policy.plan import Decision
+from trimtab.tokens.counter import measure_part
+from trimtab.window.rounds import Entry
+from trimtab.window.window import Window
+
+REJECTED_REASON = "rejected by the provider"
+"""What the reason of each such edit begins with; the provider's words follow."""
+MAX_PROVIDER_MESSAGE_CHARS = 300
+"""Characters of the provider's words that are kept."""
+MAX_KEPT_RESULT_CHARS = 2_000
+"""Characters of a result's text that are still shown where a picture in it is left out."""
+_MEDIA = re.compile(
+    r"\b(?:image|picture|photo|pdf|document|file|audio|video|media)s?\b|image_url|base64|pixels",
+    re.IGNORECASE,
+)
+
+EntryPart = tuple[Entry, int]
+"""A message, and the index of one of its parts."""
+
+
+def decide_masks_before_retry(
+    window: Window, _budget: Budget, *, blamed_texts: Collection[str] = ()
+) -> Decision:
+    """What can be left out so that the call may be made again: nothing of the user's new word.
+
+    `named` are texts and payloads that the provider has named as the fault. Where it has named
+    none, it is taken to be the pictures in results that the model has not seen; then these results
+    as a whole, and what is left of messages that were rejected before; then all older pictures,
+    where the provider speaks of one and the new word has none.
+    """
+    new = [
+        entry for entry in list_unanswered_entries(window) if _is_new_user_message(window, entry)
+    ]
+    fresh = {entry.seq for entry in new}
+    if blamed_texts:
+        held = [
+            place
+            for place in _all_parts(_visible_entries(window))
+            if _contains_blamed_text(place, blamed_texts)
+        ]
+        held = [place for place in held if not _is_current_question(window, place)]
+        return _decide_masks(window, [place for place in held if place[0].seq not in fresh])
+    others = [entry for entry in list_unanswered_entries(window) if entry.seq not in fresh]
+    decision = _decide_masks(window, _media_parts(others))
+    if not decision.edits:
+        decision = _decide_masks(window, _all_parts(others))
+    if (
+        not decision.edits
+        and _MEDIA.search(window.accounting.rejection.provider_message)
+        and not _media_parts(new)
+    ):
+        decision = _decide_masks(window, _media_parts(_visible_entries(window)))
+    return decision
+
+
+def decide_masks_at_next_message(window: Window, *, blamed_texts: Collection[str] = ()) -> Decision:
+    """What is left out as soon as the user says something else: what was sent in the call that was
+    rejected and has no answer; of it only what is at fault, where the provider's words tell."""
+    sent = [
+        entry
+        for entry in list_unanswered_entries(window)
+        if entry.seq <= window.accounting.rejection.last_sent_seq
+    ]
+    held = [place for place in _all_parts(sent) if _contains_blamed_text(place, blamed_texts)]
+    if not held and _MEDIA.search(window.accounting.rejection.provider_message):
+        held = _media_parts(sent)
+    decision = _decide_masks(window, held)
+    return decision if decision.edits else _decide_masks(window, _all_parts(sent))
+
+
+def list_unanswered_entries(window: Window) -> list[Entry]:
+    """What users and tools have said since the model did, oldest first."""
+    found: list[Entry] = []
+    for round in reversed(window.conversation.rounds):
+        if round.entries[-1].seq <= window.conversation.last_assistant_seq:
+            break
+        found += (
+            e for e in reversed(round.entries) if e.seq > window.conversation.last_assistant_seq
+        )
+    return [entry for entry in reversed(found) if entry.message.role in ("user", "tool")]
+
+
+def find_undo_start_entry(window: Window) -> Entry | None:
+    """The first message that goes when the user's newest is undone: it, or what was rejected right
+    before it, which would be sent again without it. None where nothing was said."""
+    first = window.newest_user_entry
+    for round in reversed(window.conversation.rounds):
+        for entry in reversed(round.entries):
+            if first is None or entry.seq >= first.seq:
+                continue
+            if entry.message.role != "user" or not _has_rejected_parts(entry):
+                return first
+            first = entry
+    return first
+
+
+def mask_rejected_parts(entry: Entry) -> Message:
+    """A message as a summary may tell of it: without what a provider has rejected."""
+    if not _has_rejected_parts(entry):
+        return entry.message
+    left = {index for index, edit in entry.edits.items() if edit.why.startswith(REJECTED_REASON)}
+    parts = enumerate(entry.message.parts)
+    made = tuple(
+        apply_edit_to_part(part, entry.edits[n]) if n in left else part for n, part in parts
+    )
+    return replace(entry.message, parts=made)
+
+
+def _has_rejected_parts(entry: Entry) -> bool:
+    return any(edit.why.startswith(REJECTED_REASON) for edit in entry.edits.values())
+
+
+def _decide_masks(window: Window, entry_parts: Iterable[EntryPart]) -> Decision:
+    edits = [_build_mask_edit(window, entry, index) for entry, index in entry_parts]
+    return Decision(edits=tuple(edit for edit in edits if edit is not None))
+
+
+def _build_mask_edit(window: Window, entry: Entry, index: int) -> Edit | None:
+    """The edit; None for what nothing can stand for, or what is hidden already."""
+    part, current = entry.message.parts[index], entry.edits.get(index)
+    blank = isinstance(part, Text) and not part.text.strip()
+    if blank or isinstance(part, ToolCall) or (current is not None and current.op == "mask"):
+        return None
+    words = window.accounting.rejection.provider_message[:MAX_PROVIDER_MESSAGE_CHARS]
+    why = f"{REJECTED_REASON}: {words}" if words else REJECTED_REASON
+    seq, text = entry.seq, _placeholder_text(part)
+    if window.settings.recall:
+        text = add_recall_handle(text, f"m{seq}.{index}")
+    edit = Edit(op="mask", first=seq, last=seq, part=index, text=text, why=why)
+    return replace(edit, size=measure_part(apply_edit_to_part(part, edit), window.counter))
+
+
+def _placeholder_text(part: Part) -> str:
+    """What the model reads in its place. The provider's words are not in it: they may repeat what
+    was rejected."""
+    match part:
+        case Media():
+            return f"[{part.kind} left out: the provider did not take it]"
+        case ToolResult() if _has_media(part):
+            beside = f"{part.text[:MAX_KEPT_RESULT_CHARS]}\n" if part.text.strip() else ""
+            return f"{beside}[left out: the provider did not take what else was here]"
+        case ToolResult():
+            return "[result left out: the provider did not take it]"
+        case _:
+            return "[message left out: the provider did not take it]"
+
+
+def _visible_entries(window: Window) -> Iterator[Entry]:
+    for group in window.visible_groups.values():
+        yield from (entry for entry in group.entries() if entry.message.role != "assistant")
+
+
+def _all_parts(entries: Iterable[Entry]) -> list[EntryPart]:
+    return [(entry, index) for entry in entries for index in range(len(entry.message.parts))]
+
+
+def _media_parts(entries: Iterable[Entry]) -> list[EntryPart]:
+    return [place for place in _all_parts(entries) if _has_media(place[0].message.parts[place[1]])]
+
+
+def _has_media(part: Part) -> bool:
+    if isinstance(part, ToolResult):
+        return any(isinstance(inner, Media) for inner in part.content)
+    return isinstance(part, Media)
+
+
+def _contains_blamed_text(entry_part: EntryPart, blamed_texts: Collection[str]) -> bool:
+    part = entry_part[0].message.parts[entry_part[1]]
+    inner: tuple[Part, ...] = part.content if isinstance(part, ToolResult) else (part,)
+    return any(text in blamed_texts for each in inner for text in _part_payloads(each))
+
+
+def _part_payloads(part: Part) -> tuple[str, ...]:
+    match part:
+        case Text():
+            return (part.text,)
+        case Media():
+            return tuple(text for text in (part.data, part.url) if text)
+        case OpaqueBlock() | ToolCall() | ToolResult():
+            return ()
+
+
+def _is_current_question(window: Window, entry_part: EntryPart) -> bool:
+    """Whether it is the question that is being answered."""
+    entry, index = entry_part
+    return entry is window.newest_user_entry and isinstance(entry.message.parts[index], Text)
+
+
+def _is_new_user_message(window: Window, entry: Entry) -> bool:
+    """Whether it is a word of the user's that no other came after when it was rejected."""
+    if entry.message.role != "user" or not any(
+        not isinstance(part, ToolResult) for part in entry.message.parts
+    ):
+        return False
+    return (
+        entry.seq > window.accounting.rejection.superseded_seq or entry is window.newest_user_entry
+    )

@@ -1,0 +1,1 @@
+"""What is sent, and where its tokens went."""

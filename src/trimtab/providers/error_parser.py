@@ -1,0 +1,347 @@
+"""What a provider's error, stop reason or stream event means: one `ProviderFailure` for all of
+them.
+
+What an error's body says, however deep it is wrapped: its texts, codes and numbers.
+
+How long a provider asks to wait.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
+from typing import Any, cast
+
+from trimtab.dialects.json_values import dict_or_none, dicts_in_list, int_or_zero
+from trimtab.providers.base import FailureKind, ProviderFailure
+from trimtab.providers.error_patterns import (
+    CONTENT_PARAMS,
+    DECISIVE_CODES,
+    FULL_WINDOW_STOP_REASONS,
+    GENERAL_CODES,
+    KIND_BY_CODE,
+    MALFORMED_PATTERNS,
+    NOT_OVERFLOW_PATTERNS,
+    OVERFLOW_PATTERNS,
+    REJECTED_CONTENT_PATTERN,
+    SETTING_NAME_PATTERN,
+    TOKEN_FIGURE_KEYS,
+    TOKEN_FIGURE_PATTERNS,
+    compile_error_pattern,
+    parse_printed_number,
+)
+
+MIN_PLAUSIBLE_LIMIT_TOKENS = 256
+"""Tokens. Nobody serves a smaller window; a version of vLLM printed what was left of it (`is 3
+tokens`), and a session that learned that could never send anything again."""
+
+_PARAM_SEPARATOR = re.compile(r"[.\[]")
+_MAX_TEXT_CHARS = 20_000
+"""Characters of a text that are read: an error may carry a page of HTML or a whole request."""
+
+
+def parse_error_response(
+    status: int | None, body: Any, *, headers: Mapping[str, str] | None = None
+) -> ProviderFailure:
+    """An HTTP response that is an error, or an error without one: `status` is None in a stream."""
+    said = collect_error_fields(body)
+    # A 200 or a stream may carry the status of an error within.
+    inner = status if status is not None and status >= 400 else next(iter(said.status), None)
+    kind, text = _classify_error(inner, said, bare=not body)
+    figures = _parse_token_figures(said) if kind == "overflow" else {}
+    return ProviderFailure(
+        kind=kind,
+        message=_build_message(text, said, status),
+        status=status,
+        limit=figures.get("limit"),
+        input=figures.get("input"),
+        requested=figures.get("requested"),
+        retry_after=parse_retry_after(headers),
+    )
+
+
+def parse_stop_failure(reply: Mapping[str, Any]) -> ProviderFailure | None:
+    """A whole reply whose stop reason is a failure; None where it simply stopped.
+
+    A full window is an overflow although the request was accepted, and what was written until
+    then is in the reply. What was read and written together is the window that was met.
+    """
+    if (failure := parse_error_event(reply)) is not None:
+        return failure
+    details = dict_or_none(reply.get("incomplete_details")) or {}
+    stops = [reply.get("stop_reason"), details.get("reason")]
+    stops += [choice.get("finish_reason") for choice in dicts_in_list(reply.get("choices"))]
+    for stop in stops:
+        if isinstance(stop, str) and stop.lower() in FULL_WINDOW_STOP_REASONS:
+            given, written = _read_usage(reply)
+            window = given + written if given and written else 0
+            return ProviderFailure(
+                kind="overflow",
+                message=stop,
+                limit=window if window >= MIN_PLAUSIBLE_LIMIT_TOKENS else None,
+                input=given or None,
+            )
+    return None
+
+
+def parse_error_event(event: Mapping[str, Any]) -> ProviderFailure | None:
+    """A stream event, or a whole body behind a 200, that is an error; None for any other."""
+    response = dict_or_none(event.get("response")) or {}
+    if event.get("type") == "response.failed" or event.get("status") == "failed":
+        return parse_error_response(
+            None, response.get("error") or event.get("error") or "the response failed"
+        )
+    if event.get("error") or event.get("type") == "error" or event.get("object") == "error":
+        return parse_error_response(None, event)
+    for choice in dicts_in_list(event.get("choices")):
+        if choice.get("error") or choice.get("finish_reason") == "error":
+            return parse_error_response(
+                None, choice.get("error") or "the reply broke off with an error"
+            )
+    return None
+
+
+def _classify_error(
+    status: int | None, fields: ErrorBodyFields, *, bare: bool
+) -> tuple[FailureKind, str | None]:
+    """The kind, and the text that told it where one did."""
+    for code in fields.codes:
+        if code in DECISIVE_CODES:
+            return KIND_BY_CODE[code], None
+    texts = [text[:_MAX_TEXT_CHARS] for text in fields.texts]
+    if status in (400, 403, 404, 422) and (
+        text := _find_matching_text(texts, REJECTED_CONTENT_PATTERN)
+    ):
+        return "rejected", text
+    if status in (401, 403):
+        return "auth", None
+    for kind, pattern in NOT_OVERFLOW_PATTERNS:
+        if text := _find_matching_text(texts, pattern):
+            return ("refused" if kind == "rejected" and _is_about_settings(fields) else kind), text
+    if status == 429:
+        return "rate_limit", None
+    for _, pattern in MALFORMED_PATTERNS:
+        if text := _find_matching_text(texts, pattern):
+            return "malformed", text
+    for _, pattern in OVERFLOW_PATTERNS:
+        if text := _find_matching_text(texts, pattern):
+            return "overflow", text
+    return _classify_by_code_or_status(status, fields, bare=bare), None
+
+
+def _classify_by_code_or_status(
+    status: int | None, fields: ErrorBodyFields, *, bare: bool
+) -> FailureKind:
+    # What wraps an error names it generally (`invalid_request_error`), what is within exactly.
+    exact: list[FailureKind] = [KIND_BY_CODE[code] for code in fields.codes if code in KIND_BY_CODE]
+    if exact:
+        return exact[0]
+    # Cerebras answers a request that is too long with a bare 400.
+    if status == 413 or (status == 400 and bare):
+        return "overflow"
+    if status is None and not GENERAL_CODES.intersection(fields.codes):
+        return "server"  # something broke while it ran
+    if status in (None, 400, 415, 422):
+        return "refused" if _is_about_settings(fields) else "rejected"
+    if status in (408, 504):
+        return "timeout"
+    if status in (503, 529):
+        return "overloaded"
+    return "server" if status >= 500 else "refused"
+
+
+def _is_about_settings(fields: ErrorBodyFields) -> bool:
+    """Whether the fault is named to be a parameter, a tool or the model, and nothing that was
+    said."""
+    for param in fields.params:
+        if _PARAM_SEPARATOR.split(param, maxsplit=1)[0] not in CONTENT_PARAMS:
+            return True
+    return _find_matching_text(fields.texts, SETTING_NAME_PATTERN) is not None
+
+
+def _find_matching_text(texts: Iterable[str], pattern: str) -> str | None:
+    return next((text for text in texts if compile_error_pattern(pattern).search(text)), None)
+
+
+def _parse_token_figures(fields: ErrorBodyFields) -> dict[str, int]:
+    """`limit`, `input` and `requested`, as far as the words name them and they make sense."""
+    found = dict(fields.figures)
+    more = total = 0
+    patterns = (*(pattern for _, pattern in OVERFLOW_PATTERNS), *TOKEN_FIGURE_PATTERNS)
+    for text in fields.texts:
+        for pattern in patterns:
+            match = compile_error_pattern(pattern).search(text[:_MAX_TEXT_CHARS])
+            for name, value in (match.groupdict() if match else {}).items():
+                if value is None:
+                    continue
+                if name == "more":
+                    more += parse_printed_number(value)
+                elif name == "total":
+                    total = parse_printed_number(value)
+                else:
+                    found.setdefault(name, parse_printed_number(value))
+    if "input" in found:
+        found["input"] += more
+    elif total and "requested" in found:
+        found["input"] = total - found["requested"]
+    return _drop_implausible_limit(found, total)
+
+
+def _drop_implausible_limit(figures: dict[str, int], total: int) -> dict[str, int]:
+    limit = figures.get("limit")
+    counted = max(total, figures.get("input", 0) + figures.get("requested", 0))
+    # An overflow of a limit that is not exceeded is not understood, and nothing is learned from it.
+    if limit is not None and (limit < MIN_PLAUSIBLE_LIMIT_TOKENS or 0 < counted < limit):
+        del figures["limit"]
+    return figures
+
+
+def _build_message(text: str | None, fields: ErrorBodyFields, status: int | None) -> str:
+    words = text or next(iter(fields.texts), None) or ", ".join(fields.codes)
+    if not words:
+        words = "an error without words" if status is None else f"HTTP {status} without a body"
+    if fields.params and fields.params[0] not in words:
+        words = f"{words} ({fields.params[0]})"
+    short = re.sub(r"\s+", " ", words)
+    return short if len(short) <= 1_000 else short[:1_000] + "…"
+
+
+def _read_usage(reply: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens of input and of output; 0 where they are not told."""
+    usage = dict_or_none(reply.get("usage")) or {}
+    if "prompt_tokens" in usage:
+        return int_or_zero(usage["prompt_tokens"]), int_or_zero(usage.get("completion_tokens"))
+    # Anthropic counts what its cache was read and written for apart.
+    parts = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return sum(int_or_zero(usage.get(part)) for part in parts), int_or_zero(
+        usage.get("output_tokens")
+    )
+
+
+_TEXT_KEYS = frozenset(
+    {
+        *("message", "msg", "error", "detail", "details", "description", "reason", "title", "raw"),
+        *("error_message", "error_msg", "errormessage", "status_msg", "body", "cause"),
+    }
+)
+_CODE_KEYS = frozenset({"code", "type", "status", "__type", "error_code", "error_type"})
+_PARAM_KEY = "param"
+_ECHO_KEYS = frozenset(
+    # What a server repeats of the request or the model: it may say anything, also `rate limit`.
+    {"input", "messages", "prompt", "request", "content", "output", "failed_generation", "tools"}
+)
+_MAX_DEPTH = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorBodyFields:
+    """An error's body, flat."""
+
+    texts: list[str] = field(default_factory=list[str])
+    """Sentences, the outermost first."""
+    codes: list[str] = field(default_factory=list[str])
+    """Values of `type`, `code` and the like, in lower case, the outermost first."""
+    params: list[str] = field(default_factory=list[str])
+    """Places in the request that are named as the fault, the outermost first."""
+    status: list[int] = field(default_factory=list[int])
+    """Numbers among the codes that are HTTP statuses of errors."""
+    figures: dict[str, int] = field(default_factory=dict[str, int])
+    """`limit` and `input`, where they have keys of their own."""
+
+
+def collect_error_fields(body: Any) -> ErrorBodyFields:
+    """A body as the server sent it: JSON, text that holds JSON, or plain text."""
+    said = ErrorBodyFields()
+    _collect_value(body, "error", said, _MAX_DEPTH)
+    return said
+
+
+def _collect_value(value: Any, key: str, fields: ErrorBodyFields, depth: int) -> None:
+    if depth == 0:
+        return
+    if isinstance(value, Mapping):
+        _collect_object(cast("Mapping[str, Any]", value), fields, depth)
+    elif isinstance(value, list):
+        for inner in cast("list[Any]", value):
+            _collect_value(inner, key, fields, depth - 1)
+    elif isinstance(value, bytes):
+        _collect_value(value.decode("utf-8", "replace"), key, fields, depth)
+    elif isinstance(value, str):
+        _collect_text(value.strip(), key, fields, depth)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        if key in TOKEN_FIGURE_KEYS:
+            fields.figures.setdefault(TOKEN_FIGURE_KEYS[key], value)
+        elif key in _CODE_KEYS and 400 <= value <= 599:
+            fields.status.append(value)
+
+
+def _collect_object(value: Mapping[str, Any], fields: ErrorBodyFields, depth: int) -> None:
+    # What it says itself comes before what it wraps.
+    deeper = (dict, list)
+    for key, inner in sorted(value.items(), key=lambda pair: isinstance(pair[1], deeper)):
+        name = key.lower()
+        if name not in _ECHO_KEYS:
+            _collect_value(inner, name, fields, depth - 1)
+
+
+def _collect_text(text: str, key: str, fields: ErrorBodyFields, depth: int) -> None:
+    wrapped = _find_trailing_json(text)
+    if wrapped is not None:
+        _collect_value(wrapped, key, fields, depth - 1)
+    elif key in _CODE_KEYS:
+        fields.codes.append(text.lower())
+        if text.isdecimal() and 400 <= int(text) <= 599:
+            fields.status.append(int(text))
+    elif key == _PARAM_KEY and text:
+        fields.params.append(text)
+    elif key in _TEXT_KEYS and text:
+        fields.texts.append(text)
+
+
+def _find_trailing_json(text: str) -> Any:
+    """The JSON that a text ends with: `400 {"error": …}` is how some gateways pass one on."""
+    for opening, closing in ("{}", "[]"):
+        start = text.find(opening)
+        if start < 0 or not text.endswith(closing):
+            continue
+        try:
+            return json.loads(text[start:])
+        except ValueError:
+            continue
+    return None
+
+
+def parse_retry_after(headers: Mapping[str, str] | None) -> float | None:
+    """Seconds from now, of `retry-after-ms` or `retry-after`; None where neither says."""
+    if not headers:
+        return None
+    told = {name.lower(): value.strip() for name, value in headers.items()}
+    if (milliseconds := _parse_seconds(told.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    given = told.get("retry-after")
+    if (seconds := _parse_seconds(given)) is not None:
+        return seconds
+    if (then := _parse_http_date(given)) is None:
+        return None
+    # The server's own clock, where it names the time: ours may be off by more than the wait.
+    now = _parse_http_date(told.get("date"))
+    return max(0.0, then - (time.time() if now is None else now))
+
+
+def _parse_seconds(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 <= value < float("inf") else None
+
+
+def _parse_http_date(text: str | None) -> float | None:
+    try:
+        return parsedate_to_datetime(text or "").timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,262 @@
+"""Which provider answers: by its name, else by the model's, and the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from trimtab.catalog import resolve_model_info
+from trimtab.dialects import DIALECT_NAMES
+from trimtab.errors import MissingApiKeyError, MissingBaseUrlError
+from trimtab.providers.base import Provider
+
+ProviderName = Literal[
+    "anthropic",
+    "openai",
+    "openai_responses",
+    "ollama",
+    "openrouter",
+    "deepseek",
+    "gemini",
+    "groq",
+    "mistral",
+    "xai",
+    "vllm",
+    "llama.cpp",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProviderEndpoint:
+    """One who serves models."""
+
+    dialect: str = "openai_chat"
+    """What it speaks."""
+    key_variable: str | None = None
+    """The environment variable that holds its key; None where it asks for none."""
+    base_url: str | None = None
+    """Where it is; None for what the SDK takes by itself."""
+    url_variable: str | None = None
+    """The environment variable that may name another place."""
+    example_url: str | None = None
+    """A usual address, for servers that everybody runs at a place of their own."""
+    model_prefixes: tuple[str, ...] = ()
+    """How the names of its own models begin."""
+    aliases: tuple[str, ...] = ()
+    """What else people call it."""
+
+
+_OPENAI_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
+ENDPOINT_BY_PROVIDER: dict[ProviderName, ProviderEndpoint] = {
+    "anthropic": ProviderEndpoint(
+        dialect="anthropic",
+        key_variable="ANTHROPIC_API_KEY",
+        url_variable="ANTHROPIC_BASE_URL",
+        model_prefixes=("claude",),
+    ),
+    "openai": ProviderEndpoint(
+        key_variable=_OPENAI_VARIABLES[0],
+        url_variable=_OPENAI_VARIABLES[1],
+        model_prefixes=("gpt",),
+        aliases=("chatgpt",),
+    ),
+    "openai_responses": ProviderEndpoint(
+        dialect="openai_responses",
+        key_variable=_OPENAI_VARIABLES[0],
+        url_variable=_OPENAI_VARIABLES[1],
+        aliases=("responses",),
+    ),
+    "ollama": ProviderEndpoint(base_url="http://localhost:11434/v1"),
+    "openrouter": ProviderEndpoint(
+        key_variable="OPENROUTER_API_KEY", base_url="https://openrouter.ai/api/v1"
+    ),
+    "deepseek": ProviderEndpoint(
+        key_variable="DEEPSEEK_API_KEY",
+        base_url="https://api.deepseek.com",
+        model_prefixes=("deepseek",),
+    ),
+    "gemini": ProviderEndpoint(
+        key_variable="GEMINI_API_KEY",
+        base_url="https://generativelanguage.googleapis.com/v1beta/openai/",
+        model_prefixes=("gemini",),
+        aliases=("google", "vertex"),
+    ),
+    "groq": ProviderEndpoint(
+        key_variable="GROQ_API_KEY", base_url="https://api.groq.com/openai/v1"
+    ),
+    "mistral": ProviderEndpoint(
+        key_variable="MISTRAL_API_KEY",
+        base_url="https://api.mistral.ai/v1",
+        model_prefixes=("mistral",),
+    ),
+    "xai": ProviderEndpoint(
+        key_variable="XAI_API_KEY",
+        base_url="https://api.x.ai/v1",
+        model_prefixes=("grok",),
+        aliases=("x.ai",),
+    ),
+    "vllm": ProviderEndpoint(
+        key_variable=_OPENAI_VARIABLES[0],
+        url_variable=_OPENAI_VARIABLES[1],
+        example_url="http://localhost:8000/v1",
+    ),
+    "llama.cpp": ProviderEndpoint(
+        key_variable=_OPENAI_VARIABLES[0],
+        url_variable=_OPENAI_VARIABLES[1],
+        example_url="http://localhost:8080/v1",
+        aliases=("llamacpp", "llama_cpp", "llama"),
+    ),
+}
+"""By name. A key goes to nobody but whom it belongs to."""
+
+_HEADER_VARIABLE_BY_SDK = {
+    "anthropic": "ANTHROPIC_CUSTOM_HEADERS",
+    "openai": "OPENAI_CUSTOM_HEADERS",
+}
+"""By SDK, the variable with headers for all requests. The SDKs know `os.environ` alone."""
+_PLACEHOLDER_KEY = "unused"
+"""The SDKs want some key; servers on one's own machine ask for none."""
+
+
+def create_provider(
+    model: str,
+    *,
+    provider: str | None = None,
+    dialect: str | None = None,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    timeout: float = 600.0,
+    environ: Mapping[str, str] = os.environ,
+) -> Provider:
+    """The provider that serves the model.
+
+    Without a `provider` it is the maker of the model, or who is at `base_url`. Without a `base_url`
+    it is `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL` where set and theirs, else the provider's own
+    address; without an `api_key` the variable that its documents name. The dialect is the
+    provider's, else the catalog's; a model of unknown dialect at a server of one's own is asked in
+    Chat Completions.
+    """
+    server = None if provider is None else find_provider_endpoint(provider)
+    known = dialect or _choose_dialect(model, server)
+    if known not in (None, *DIALECT_NAMES):
+        raise ValueError(
+            f"no dialect is called {known!r}; choose one of {', '.join(DIALECT_NAMES)}"
+        )
+    server = server or _guess_endpoint(model, known, base_url, environ)
+    key = api_key or (environ.get(server.key_variable) if server.key_variable else None)
+    elsewhere = environ.get(server.url_variable) if server.url_variable else None
+    others = _describe_other_keys(environ)
+    url, key = _resolve_url_and_key(
+        server, model, provider, url=base_url or elsewhere, key=key, others=others
+    )
+    if known == "anthropic":
+        from trimtab.providers.anthropic import AnthropicProvider
+
+        headers = _read_custom_headers(environ, "anthropic")
+        return AnthropicProvider(api_key=key, base_url=url, timeout=timeout, headers=headers)
+    from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
+
+    make = OpenAIResponsesProvider if known == "openai_responses" else OpenAIChatProvider
+    return make(
+        api_key=key, base_url=url, timeout=timeout, headers=_read_custom_headers(environ, "openai")
+    )
+
+
+def _read_custom_headers(environ: Mapping[str, str], sdk: str) -> dict[str, str]:
+    """Headers from the environment, one in a line, as the SDKs read them."""
+    lines = environ.get(_HEADER_VARIABLE_BY_SDK[sdk], "").splitlines()
+    pairs = (line.partition(":") for line in lines if ":" in line)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _choose_dialect(model: str, endpoint: ProviderEndpoint | None) -> str | None:
+    known = resolve_model_info(model).dialect
+    # Some models of OpenAI's are served by its newer API only.
+    newer = endpoint is ENDPOINT_BY_PROVIDER["openai"] and known == "openai_responses"
+    return known if endpoint is None or newer else endpoint.dialect
+
+
+def find_provider_endpoint(provider_name: str) -> ProviderEndpoint:
+    """The provider of that name."""
+    if provider_name in ENDPOINT_BY_PROVIDER:
+        return ENDPOINT_BY_PROVIDER[provider_name]
+    meant = guess_provider_name(provider_name)
+    guess = f"did you mean {meant}? Choose" if meant else "choose"
+    raise ValueError(
+        f"no provider is called {provider_name!r}; {guess} one of {', '.join(ENDPOINT_BY_PROVIDER)}"
+    )
+
+
+def guess_provider_name(written: str) -> ProviderName | None:
+    """The provider that somebody who wrote this most likely meant."""
+    told: dict[str, ProviderName] = {}
+    for name, server in ENDPOINT_BY_PROVIDER.items():
+        told |= dict.fromkeys((name, *server.aliases, *server.model_prefixes), name)
+    close = get_close_matches(written.lower(), told, n=1)
+    return told[close[0]] if close else None
+
+
+def _guess_endpoint(
+    model: str, dialect: str | None, base_url: str | None, environ: Mapping[str, str]
+) -> ProviderEndpoint:
+    if dialect == "anthropic":
+        return ENDPOINT_BY_PROVIDER["anthropic"]
+    if base_url or environ.get(_OPENAI_VARIABLES[1]):
+        return ENDPOINT_BY_PROVIDER["openai"]
+    name = model.lower()
+    for server in ENDPOINT_BY_PROVIDER.values():
+        # A maker who speaks another dialect cannot be asked in this one.
+        if server.dialect != "anthropic" and name.startswith(server.model_prefixes):
+            return server
+    # `o3`, `chatgpt-…`, `ft:gpt-…`; a path (`vendor/model`) is a name at somebody else's server.
+    if "/" not in name and resolve_model_info(model).output_param == "max_completion_tokens":
+        return ENDPOINT_BY_PROVIDER["openai"]
+    raise MissingBaseUrlError(
+        f"it is not known who serves {model!r}; name the provider "
+        f"({', '.join(ENDPOINT_BY_PROVIDER)}), or set "
+        "OPENAI_BASE_URL or give base_url, such as http://localhost:11434/v1 for Ollama or "
+        "https://openrouter.ai/api/v1"
+    )
+
+
+def _describe_other_keys(environ: Mapping[str, str]) -> str:
+    """Which keys there are, for those who have one and ask the wrong model."""
+    found = {
+        server.key_variable: name
+        for name, server in reversed(ENDPOINT_BY_PROVIDER.items())
+        if server.key_variable
+    }
+    return "".join(
+        f"; {variable} is set, with which you can use a model of {name}"
+        for variable, name in found.items()
+        if environ.get(variable)
+    )
+
+
+def _resolve_url_and_key(
+    endpoint: ProviderEndpoint,
+    model: str,
+    provider: str | None,
+    *,
+    url: str | None,
+    key: str | None,
+    others: str,
+) -> tuple[str | None, str]:
+    """Address and key, where neither is missing."""
+    if url:
+        return url, key or _PLACEHOLDER_KEY
+    if endpoint.example_url:
+        raise MissingBaseUrlError(
+            f"{provider} runs at an address of your own: give base_url, such as "
+            f"{endpoint.example_url}"
+        )
+    if endpoint.key_variable is None:
+        return endpoint.base_url, key or _PLACEHOLDER_KEY
+    if not key:
+        raise MissingApiKeyError(
+            f"no key for {model!r}: set {endpoint.key_variable}, or give api_key{others}"
+        )
+    return endpoint.base_url, key

@@ -1,0 +1,1 @@
+"""Looking back: what a handle names, and search."""

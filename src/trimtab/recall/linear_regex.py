@@ -1,0 +1,258 @@
+"""A pattern, looked for in time that grows with the text, whatever the pattern.
+
+Python's own expressions go back and try again: a model that writes `(a+)+$` could keep a process
+busy for ever. Here all ways to match are followed at once, and each step that was taken is
+remembered. What cannot be followed so, such as a back reference, is no pattern but a text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+MAX_STATES = 500
+"""Places that a pattern may have, repetitions written out."""
+MAX_STEPS = 400_000
+"""Places gone through for steps that were not taken before; beyond, the pattern is too dear."""
+MAX_REPEATS = 100
+"""Of one item, where their number is given."""
+
+_BEGIN, _END = "\x02", "\x03"
+_CLASSES: dict[str, Callable[[str], bool]] = {
+    "d": str.isdecimal,
+    "w": lambda char: char.isalnum() or char == "_",
+    "s": str.isspace,
+}
+_CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "v": "\v"}
+
+CharTest = Callable[[str], bool]
+"""Whether a character may stand at a place."""
+StateBuilder = Callable[[int], int]
+"""Adds the places of an item before the place that follows it, and says where they begin."""
+
+
+class UnsupportedPattern(ValueError):
+    """What is no pattern of the kind that is understood here, or one that is too dear."""
+
+
+class LinearPattern:
+    """Lines that hold a text which a pattern describes, whatever its case."""
+
+    def __init__(self, expression: str) -> None:
+        self._tests: list[CharTest | None] = [None]  # place 0 is the end
+        self._next: list[tuple[int, ...]] = [()]
+        self._text, self._at = expression, 0
+        build = self._either()
+        if self._at < len(expression):
+            raise UnsupportedPattern(f"a bracket is closed at {self._at} that was not opened")
+        self._start = self._reached({build(0)})
+        self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._same = {self._start: self._start}  # equal sets as one: they are compared at once
+        self._steps = 0
+
+    def occurs_in(self, line: str) -> bool:
+        """Whether it is anywhere in a line."""
+        at = self._start
+        for char in f"{_BEGIN}{line.lower()}{_END}":
+            if 0 in at:
+                return True
+            after = self._known.get((at, char))
+            at = self._step(at, char) if after is None else after
+        return 0 in at
+
+    def _step(self, at: frozenset[int], char: str) -> frozenset[int]:
+        self._steps += len(at)
+        if self._steps > MAX_STEPS:
+            raise UnsupportedPattern(f"it takes more than {MAX_STEPS} steps")
+        passed = {n for p in at if (test := self._tests[p]) and test(char) for n in self._next[p]}
+        after = self._start | self._reached(passed)
+        after = self._same.setdefault(after, after)
+        self._known[at, char] = after
+        return after
+
+    def _reached(self, places: set[int]) -> frozenset[int]:
+        """The places, and all that are reached from them without a character."""
+        found, new = set(places), list(places)
+        while new:
+            place = new.pop()
+            if self._tests[place] is None:
+                more = [each for each in self._next[place] if each not in found]
+                found.update(more)
+                new += more
+        return frozenset(found)
+
+    def _place(self, test: CharTest | None, *after: int) -> int:
+        if len(self._tests) >= MAX_STATES:
+            raise UnsupportedPattern(f"it has more than {MAX_STATES} places")
+        self._tests.append(test)
+        self._next.append(after)
+        return len(self._tests) - 1
+
+    def _peek(self, *signs: str) -> bool:
+        return self._text.startswith(signs, self._at)
+
+    def _take(self) -> str:
+        if self._at >= len(self._text):
+            raise UnsupportedPattern("it ends too early")
+        self._at += 1
+        return self._text[self._at - 1]
+
+    def _either(self) -> StateBuilder:
+        ways = [self._row()]
+        while self._peek("|"):
+            self._at += 1
+            ways.append(self._row())
+        if len(ways) == 1:
+            return ways[0]
+        return lambda after: self._place(None, *(way(after) for way in ways))
+
+    def _row(self) -> StateBuilder:
+        items: list[StateBuilder] = []
+        while self._at < len(self._text) and not self._peek("|", ")"):
+            items.append(self._repeated(self._item()))
+
+        def build(after: int) -> int:
+            for item in reversed(items):
+                after = item(after)
+            return after
+
+        return build
+
+    def _repeated(self, item: StateBuilder) -> StateBuilder:
+        while counted := re.compile(r"([*+?])|\{(\d{0,3})(,?)(\d{0,3})\}").match(
+            self._text, self._at
+        ):
+            self._at = counted.end()
+            if self._peek("?"):
+                self._at += 1  # greedy or not, a line holds it or does not
+            sign, least, comma, most = counted.groups()
+            low = {"*": 0, "+": 1, "?": 0}.get(sign or "", int(least or 0))
+            high = {"*": None, "+": None, "?": 1}.get(
+                sign or "", int(most) if most else None if comma else low
+            )
+            item = self._times(item, low, high)
+        return item
+
+    def _times(self, item: StateBuilder, low: int, high: int | None) -> StateBuilder:
+        if max(low, high or 0) > MAX_REPEATS:
+            raise UnsupportedPattern(f"an item is repeated more than {MAX_REPEATS} times")
+
+        def build(after: int) -> int:
+            if high is None:
+                again = self._place(None)
+                self._next[again] = (item(again), after)
+                after = again
+            for _ in range((high or low) - low):
+                after = self._place(None, item(after), after)
+            for _ in range(low):
+                after = item(after)
+            return after
+
+        return build
+
+    def _item(self) -> StateBuilder:
+        char = self._take()
+        match char:
+            case "(":
+                return self._group()
+            case "[":
+                return self._one_of(self._members())
+            case ".":
+                return self._one_of(lambda _: True)
+            case "^":
+                return self._exactly(_BEGIN)
+            case "$":
+                return self._exactly(_END)
+            case "\\":
+                return self._escaped(self._take())
+            case "*" | "+" | "?":
+                raise UnsupportedPattern(f"there is nothing before {char} to repeat")
+            case _:
+                return self._exactly(char.lower())
+
+    def _group(self) -> StateBuilder:
+        if self._peek("?"):
+            if not self._peek("?:"):
+                raise UnsupportedPattern("groups with conditions are not understood")
+            self._at += 2
+        inside = self._either()
+        if self._take() != ")":
+            raise UnsupportedPattern("a bracket is not closed")
+        return inside
+
+    def _escaped(self, char: str) -> StateBuilder:
+        if char in "bB":
+            return lambda after: after  # more lines than asked for do no harm
+        if (test := _char_class(char)) is not None:
+            return self._one_of(test)
+        if char.isalnum() and char not in _CONTROLS:
+            raise UnsupportedPattern(f"\\{char} is not understood")
+        return self._exactly(_CONTROLS.get(char, char))
+
+    def _members(self) -> CharTest:
+        tests: list[CharTest] = []
+        inverse = self._peek("^")
+        self._at += inverse
+        first = True
+        while first or not self._peek("]"):
+            first = False
+            char = self._take()
+            if char == "\\":
+                char = self._take()
+                if (test := _char_class(char)) is not None:
+                    tests.append(test)
+                    continue
+                char = _CONTROLS.get(char, char)
+            last = char
+            if self._peek("-") and not self._peek("-]"):
+                self._at += 1
+                last = self._take()
+            tests.append(_char_range(char, last))
+        self._at += 1
+        return lambda char: any(test(char) for test in tests) != inverse
+
+    def _exactly(self, wanted: str) -> StateBuilder:
+        return lambda after: self._place(lambda char: char == wanted, after)
+
+    def _one_of(self, test: CharTest) -> StateBuilder:
+        return lambda after: self._place(
+            lambda char: char not in (_BEGIN, _END) and test(char), after
+        )
+
+
+def compile_line_matcher(expression: str) -> Callable[[str], bool]:
+    """Which lines a search for a pattern shows; for the pattern as a text where it is not one."""
+    folded = expression.lower()
+
+    def holds(line: str) -> bool:
+        return folded in line.lower()
+
+    try:
+        pattern = LinearPattern(expression)
+    except (UnsupportedPattern, RecursionError):
+        return holds
+    dear = False
+
+    def found(line: str) -> bool:
+        nonlocal dear
+        if not dear:
+            try:
+                return pattern.occurs_in(line)
+            except UnsupportedPattern:
+                dear = True
+        return holds(line)
+
+    return found
+
+
+def _char_class(char: str) -> CharTest | None:
+    test = _CLASSES.get(char.lower())
+    if test is None or char.islower():
+        return test
+    return lambda given: not test(given)
+
+
+def _char_range(first: str, last: str) -> CharTest:
+    # Lines are looked at in lower case: A-Z means its small letters, too.
+    low, high = first.lower(), last.lower()
+    return lambda char: first <= char <= last or low <= char <= high

@@ -1,0 +1,82 @@
+"""What a search finds: the messages that hold most of the words asked for, newest first.
+
+Words match by their beginning, whatever their case. Scripts that write no spaces are matched by
+pairs of characters. Each store finds the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from trimtab.log.erase import RECALL_TOOL_NAMES
+from trimtab.log.event import Event, MessageAdded, ToolResultRepair
+from trimtab.log.message import Message, Part, ToolCall, extract_text_or_arguments
+
+_WORD_RUNS = re.compile(
+    r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+|[^\W\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
+)
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+
+MAX_SEARCH_WORD_CHARS = 60
+"""Characters of a word by which it is found."""
+
+
+def get_searchable_text(event: Event) -> str:
+    """What a search sees of an event; nothing of what only repeats what stands elsewhere."""
+    body = event.body
+    if not isinstance(body, MessageAdded | ToolResultRepair) or (
+        isinstance(body, MessageAdded) and body.recalled
+    ):
+        return ""
+    return get_message_search_text(body.message)
+
+
+def get_message_search_text(message: Message) -> str:
+    """All that a message says, but for what it asks the recall tools."""
+    said = (get_part_search_text(part) for part in message.parts)
+    return "\n".join(text for text in said if text is not None)
+
+
+def get_part_search_text(part: Part) -> str | None:
+    """What of a part a search looks through; None for what it does not."""
+    asks = isinstance(part, ToolCall) and part.name in RECALL_TOOL_NAMES
+    return None if asks else extract_text_or_arguments(part)
+
+
+def split_index_words(text: str) -> set[str]:
+    """The words that a text can be found by."""
+    found: set[str] = set()
+    for run in _WORD_RUNS.findall(text.lower()):
+        if _UNSPACED.match(run):
+            found.update(run)
+            found.update(run[i : i + 2] for i in range(len(run) - 1))
+        else:
+            found.add(run[:MAX_SEARCH_WORD_CHARS])
+    return found
+
+
+def split_query_words(query: str) -> list[str]:
+    """The words of a query, each once; a run of an unspaced script counts pair by pair."""
+    found: dict[str, None] = {}
+    for run in _WORD_RUNS.findall(query.lower()):
+        if _UNSPACED.match(run) and len(run) > 1:
+            found.update(dict.fromkeys(run[i : i + 2] for i in range(len(run) - 1)))
+        else:
+            found[run[:MAX_SEARCH_WORD_CHARS]] = None
+    return list(found)
+
+
+def score_query_words(query_words: list[str], text_words: Iterable[str]) -> int:
+    """Two for each wanted word that a text holds, one for each that only begins one of its own."""
+    known = set(text_words)
+    return sum(
+        2 if word in known else int(any(other.startswith(word) for other in known))
+        for word in query_words
+    )
+
+
+def rank_scored_positions(scored: Iterable[tuple[int, int]], limit: int) -> list[int]:
+    """Positions by score and position: the most words first, then the newest."""
+    ranked = sorted(((hits, seq) for hits, seq in scored if hits), reverse=True)
+    return [seq for _, seq in ranked[:limit]]

@@ -1,0 +1,308 @@
+"""Hidden is not lost: what a handle names, and what a search finds."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+from trimtab.errors import ErasedError
+from trimtab.log.edits import Handle, parse_handle
+from trimtab.log.erase import RECALL_TOOL, RECALL_TOOL_NAMES, SEARCH_TOOL
+from trimtab.log.event import Edit, dump_canonical_json
+from trimtab.log.message import (
+    Media,
+    Message,
+    OpaqueBlock,
+    Part,
+    ToolCall,
+    ToolResult,
+    extract_text_or_arguments,
+)
+from trimtab.recall.expand import expand_summary
+from trimtab.recall.linear_regex import compile_line_matcher
+from trimtab.recall.search_ranking import (
+    get_message_search_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+    split_query_words,
+)
+from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES
+from trimtab.recall.snippets import format_best_snippets as passages
+from trimtab.window.window import Window
+
+MAX_ANSWER_CHARS = 8_000
+"""Of one answer of a recall tool."""
+NOTHING_FOUND_TEXT = "(nothing found)"
+MAX_NEAREST_HANDLES = 3
+"""Messages that are named where a handle names none."""
+_LINE_RANGE = re.compile(r"(\d+)?\s*(?:(-|–|:|to)\s*(\d+)?)?", re.IGNORECASE)
+
+RECALL_TOOL_DEFINITIONS: tuple[Mapping[str, Any], ...] = (
+    {
+        "name": RECALL_TOOL,
+        "description": (
+            "Show text that was hidden to save room. Placeholders name its handle, such as "
+            "m12.0, m12 or m3-m50. Ask for lines or for a pattern when only a part is needed."
+        ),
+        "input_schema": {
+            "type": "object",
+            "properties": {
+                "handle": {"type": "string", "description": "The handle from the placeholder."},
+                "lines": {"type": "string", "description": "Line numbers, such as 10-40."},
+                "grep": {"type": "string", "description": "Only lines that match this pattern."},
+            },
+            "required": ["handle"],
+        },
+    },
+    {
+        "name": SEARCH_TOOL,
+        "description": "Find earlier messages of this conversation, hidden ones included.",
+        "input_schema": {
+            "type": "object",
+            "properties": {"query": {"type": "string", "description": "Words to look for."}},
+            "required": ["query"],
+        },
+    },
+)
+"""Definitions of the recall tools, in the Anthropic form; a dialect writes its own."""
+
+
+def recall_text(window: Window, handle: str) -> str:
+    """The text a handle names, exactly as it was said.
+
+    One part is its bare text; whole messages come with a line before each that names it.
+    """
+    return recall_text_from_messages(
+        window, handle, _messages_in_range(window, parse_handle(handle))
+    )
+
+
+def recall_text_from_messages(window: Window, handle: str, messages: Mapping[int, Message]) -> str:
+    """The same, from messages by position, which may have left the window's memory."""
+    named = parse_handle(handle)
+    if named.part is not None:
+        message = messages.get(named.first)
+        if message is None or named.part >= len(message.parts):
+            raise build_unknown_handle_error(handle, window.seq, window.entries, message)
+        _require_not_erased(window, named.first, [named.part])
+        return part_to_text(message.parts[named.part])
+    found = {seq: message for seq, message in messages.items() if named.first <= seq <= named.last}
+    if not found:
+        raise build_unknown_handle_error(handle, window.seq, window.entries)
+    if len(found) == 1:
+        [(seq, message)] = found.items()
+        _require_not_erased(window, seq, range(len(message.parts)))
+    return "\n".join(
+        f"[m{seq} {message.role}]\n{_format_whole_message(window, seq, message)}"
+        for seq, message in found.items()
+    )
+
+
+def require_known_handle(window: Window, handle: str) -> Handle:
+    """The handle, refused where it names nothing; of what has left memory nothing is known here."""
+    named = parse_handle(handle)
+    said = _messages_in_range(window, named)
+    message = said.get(named.first) if named.part is not None else None
+    known = message is None or (named.part or 0) < len(message.parts)
+    here = named.first <= window.base.last_evicted_seq or (said and known)
+    if not (here and 1 <= named.first <= named.last):
+        raise build_unknown_handle_error(handle, window.seq, window.entries, message)
+    return named
+
+
+def build_unknown_handle_error(
+    handle: str, last_seq: int, message_seqs: Iterable[int] = (), message: Message | None = None
+) -> LookupError:
+    """What a handle is wrong about: its part of a message, its position, or how far those go.
+
+    `last` is the newest position, `known` are those of messages.
+    """
+    named = parse_handle(handle)
+    if named.last < named.first:
+        right = f"m{named.last}-m{named.first}"
+        return LookupError(
+            f"nothing is called {handle}: a range goes from the lower to the higher, {right}"
+        )
+    if message is not None:
+        most = len(message.parts) - 1
+        return LookupError(f"nothing is called {handle}; the last part is m{named.first}.{most}")
+    if not 0 < named.first <= last_seq:
+        return LookupError(f"nothing is called {handle}; positions go up to m{last_seq}")
+    # Settings, calls and edits take positions, too, and what was undone is in no window.
+    near = sorted(
+        sorted(message_seqs, key=lambda seq: abs(seq - named.first))[:MAX_NEAREST_HANDLES]
+    )
+    told = f"; the nearest are {', '.join(f'm{seq}' for seq in near)}" if near else ""
+    return LookupError(
+        f"nothing is called {handle}: position {named.first} is no message (it is settings, a call "
+        f"or an edit) or was undone{told}"
+    )
+
+
+def answer_recall_call(window: Window, call: ToolCall) -> str:
+    """The answer to a call of a recall tool; what it cannot find, it says."""
+    require_recall_call(call)
+    try:
+        wanted = parse_recall_arguments(call)
+        if call.name == SEARCH_TOOL:
+            return search_window(window, wanted["query"])
+        if not wanted["lines"] and not wanted["grep"]:
+            named = parse_handle(wanted["handle"])
+            if level := expand_summary(
+                named,
+                _summary_chain(window),
+                _messages_in_range(window, named),
+                max_chars=MAX_ANSWER_CHARS,
+            ):
+                return level
+        return extract_lines(recall_text(window, wanted["handle"]), wanted["lines"], wanted["grep"])
+    except (LookupError, ValueError) as error:
+        return f"[{error}]"
+
+
+def _messages_in_range(window: Window, handle: Handle) -> dict[int, Message]:
+    entries = window.entries
+    span = range(handle.first, min(handle.last, window.seq) + 1)
+    return {seq: entries[seq].message for seq in span if seq in entries}
+
+
+def _summary_chain(window: Window) -> Iterator[Edit]:
+    """The summary in force, the one it carries on, and so on, as far as they are in memory."""
+    known = {
+        event.seq: event.body
+        for event in window.base.events_since_snapshot
+        if isinstance(event.body, Edit)
+    }
+    edit = window.summary
+    while edit is not None:
+        yield edit
+        edit = known.get(edit.prior)
+
+
+def require_recall_call(call: ToolCall) -> None:
+    """Raise where the call is not one of a recall tool."""
+    if call.name not in RECALL_TOOL_NAMES:
+        raise ValueError(
+            f"{call.name} is not a recall tool; those are {RECALL_TOOL} and {SEARCH_TOOL}"
+        )
+
+
+def parse_recall_arguments(call: ToolCall) -> dict[str, str]:
+    """What a call of a recall tool asks for; what it leaves out, or says to be null, is empty."""
+    try:
+        given: Any = json.loads(call.arguments or "{}")
+    except RecursionError:
+        given = None
+    if not isinstance(given, dict):
+        raise ValueError("a recall tool takes an object of arguments")  # noqa: TRY004 - of JSON
+    named = cast("dict[str, Any]", given)
+    keys = ("query", "handle", "lines", "grep")
+    return {key: "" if (value := named.get(key)) is None else str(value) for key in keys}
+
+
+def extract_lines(
+    text: str, line_range: str = "", grep_pattern: str = "", *, max_chars: int = MAX_ANSWER_CHARS
+) -> str:
+    """The lines asked for, within the limit; what is left out is said."""
+    numbered = list(enumerate(text.splitlines(), 1))
+    if line_range:
+        span = _parse_line_range(line_range, len(numbered))
+        if not span:
+            return "(no such lines; write 10-40)"
+        numbered = [(n, line) for n, line in numbered if n in span]
+    if grep_pattern:
+        holds = compile_line_matcher(grep_pattern)
+        numbered = [(n, line) for n, line in numbered if holds(line)]
+    out = "\n".join(line for _, line in numbered) if line_range or grep_pattern else text
+    if len(out) <= max_chars:
+        return out or "(no such lines)"
+    total = len(text.splitlines())
+    return (
+        f"{out[:max_chars]}\n[cut at {max_chars} characters of {len(out)}; {total} lines, "
+        "ask for some]"
+    )
+
+
+def _parse_line_range(lines: str, total: int) -> range:
+    """The numbers that `10-40`, `10` or `10-` name; empty where they are no such words."""
+    match = _LINE_RANGE.fullmatch(lines.strip())
+    if match is None or not (match[1] or match[3]):
+        return range(0)
+    low = int(match[1] or 1)
+    high = int(match[3]) if match[3] else (max(low, total) if match[2] else low)
+    return range(low, high + 1)
+
+
+def is_recall_answer(window: Window, message: Message) -> bool:
+    """Whether a message answers calls of the recall tools, and says nothing else."""
+    if not window.settings.recall or not message.results:
+        return False
+    own = {call.id for call in window.conversation.open_calls() if call.name in RECALL_TOOL_NAMES}
+    return all(isinstance(p, ToolResult) and p.call_id in own for p in message.parts)
+
+
+def search_window(window: Window, query: str) -> str:
+    """The passages that hold most of the words, of what the model does not see first."""
+    wanted = split_query_words(query)
+    hits = [
+        (score_query_words(wanted, split_index_words(text)), seq)
+        for seq, text in _searchable_texts(window)
+    ]
+    seen = find_fully_visible_messages(window)
+    chosen = rank_scored_positions(
+        [hit for hit in hits if hit[1] not in seen], MAX_SEARCHED_MESSAGES
+    )
+    chosen += rank_scored_positions(
+        [hit for hit in hits if hit[1] in seen], MAX_SEARCHED_MESSAGES - len(chosen)
+    )
+    said = {seq: window.entries[seq].message for seq in chosen}
+    return passages(said, wanted, window.counter, seen) or NOTHING_FOUND_TEXT
+
+
+def find_fully_visible_messages(window: Window) -> frozenset[int]:
+    """Positions of the messages that the model sees whole."""
+    return frozenset(
+        entry.seq
+        for group in window.conversation.groups
+        if group.hidden is None
+        for entry in group.entries()
+        if not entry.edits
+    )
+
+
+def part_to_text(part: Part) -> str:
+    """All that a part says, as text."""
+    match part:
+        case Media():
+            return part.data or part.url or ""
+        case OpaqueBlock():
+            return dump_canonical_json(part.data)
+        case _:
+            return extract_text_or_arguments(part) or ""
+
+
+def _format_whole_message(window: Window, seq: int, message: Message) -> str:
+    lines: list[str] = []
+    for index, part in enumerate(message.parts):
+        event = window.base.find_erasing_event(seq, index)
+        text = part_to_text(part) if event is None else f"[erased by event {event}]"
+        lines.append(f"{part.name} {text}" if isinstance(part, ToolCall) else text)
+    return "\n".join(lines)
+
+
+def _searchable_texts(window: Window) -> Iterator[tuple[int, str]]:
+    """All that was said, but for earlier searches: they would find themselves first."""
+    for seq, entry in window.entries.items():
+        own = [c for c in entry.round.calls if c.name in RECALL_TOOL_NAMES]
+        answers = {call.result.seq for call in own if call.result is not None}
+        if seq not in answers:
+            yield seq, get_message_search_text(entry.message)
+
+
+def _require_not_erased(window: Window, seq: int, parts: Iterable[int]) -> None:
+    by = [window.base.find_erasing_event(seq, part) for part in parts]
+    if by and None not in by:
+        raise ErasedError(f"m{seq} was erased by event {by[0]} and cannot be recalled")

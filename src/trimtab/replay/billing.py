@@ -1,0 +1,206 @@
+"""A provider's prompt cache, as its rules say, call after call.
+
+A prompt is a chain of pieces (head, then rounds) with their tokens and blocks. What a call reads is
+the longest prefix that is stored, alive and findable; what it writes is the rest up to its last
+mark; the remainder is paid in full.
+
+Whose cache a replay is billed by: a model's catalog entry as cache rules and prices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from trimtab.catalog import ModelInfo, resolve_model_info
+
+MARK_LOOKBACK_BLOCKS = 20
+"""Blocks before a mark in which a marking provider looks for a stored prefix."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRules:
+    """One provider's cache."""
+
+    style: str = "marks"
+    """`marks`: found at marks; `automatic`: longest common prefix; `none`."""
+    read: float = 0.1
+    """Price of a token read, relative to a fresh one."""
+    write: float = 1.25
+    """Price of a token written, relative to a fresh one."""
+    ttl: float = 300.0
+    """Seconds that a stored prefix lives after its last use."""
+    minimum: int = 1_024
+    """Tokens below which a prefix is not stored."""
+    step: int = 1
+    """Tokens by which a stored prefix grows."""
+    output: float = 5.0
+    """Price of an output token, relative to a fresh input token."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptPiece:
+    digest: bytes
+    """Of its blocks, without marks."""
+    tokens: int
+    """Its size."""
+    blocks: int
+    """How many the look-back counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputBill:
+    """What one call's input was billed as, in tokens."""
+
+    read: int
+    """From the cache."""
+    write: int
+    """Into the cache."""
+    fresh: int
+    """Neither."""
+
+    def cost(self, rules: CacheRules) -> float:
+        """In fresh input tokens."""
+        return self.read * rules.read + self.write * rules.write + self.fresh
+
+
+@dataclass(slots=True)
+class PromptCacheModel:
+    rules: CacheRules
+    """The provider's."""
+    _stored: dict[bytes, float] = field(default_factory=dict[bytes, float])
+    _last: list[tuple[bytes, int]] = field(default_factory=list[tuple[bytes, int]])
+    _last_at: float = 0.0
+
+    def bill_call(
+        self, pieces: Sequence[PromptPiece], marked_indexes: Sequence[int], now: float
+    ) -> InputBill:
+        """Bill one call; `marks` are indexes of pieces after which the prompt is marked."""
+        total = sum(piece.tokens for piece in pieces)
+        if self.rules.style == "none":
+            return InputBill(read=0, write=0, fresh=total)
+        chain = _chain_prefixes(pieces)
+        if self.rules.style == "automatic":
+            return self._automatic(chain, total, now)
+        return self._marked(chain, pieces, sorted(marked_indexes), total, now)
+
+    def _automatic(self, chain: list[tuple[bytes, int]], total: int, now: float) -> InputBill:
+        read = 0
+        if now - self._last_at <= self.rules.ttl:
+            for (mine, size), (theirs, _) in zip(chain, self._last, strict=False):
+                if mine != theirs:
+                    break
+                read = size
+        read = read // self.rules.step * self.rules.step if read >= self.rules.minimum else 0
+        self._last, self._last_at = chain, now
+        return InputBill(read=read, write=total - read, fresh=0)
+
+    def _marked(
+        self,
+        chain: list[tuple[bytes, int]],
+        pieces: Sequence[PromptPiece],
+        marks: Sequence[int],
+        total: int,
+        now: float,
+    ) -> InputBill:
+        read, found = 0, b""
+        for mark in marks:
+            blocks, index = 0, mark
+            while index >= 0 and blocks < MARK_LOOKBACK_BLOCKS:
+                key, size = chain[index]
+                if self._stored.get(key, -1.0) >= now and size > read:
+                    read, found = size, key
+                blocks += pieces[index].blocks
+                index -= 1
+        if found:
+            self._stored[found] = now + self.rules.ttl
+        last = read
+        for mark in marks:
+            key, size = chain[mark]
+            if size >= self.rules.minimum:
+                self._stored[key] = now + self.rules.ttl
+                last = max(last, size)
+        return InputBill(read=read, write=last - read, fresh=total - last)
+
+
+def _chain_prefixes(pieces: Sequence[PromptPiece]) -> list[tuple[bytes, int]]:
+    """For each piece, what identifies the prompt up to its end, and its tokens up to there."""
+    whole = hashlib.blake2b(digest_size=16)
+    size = 0
+    chain: list[tuple[bytes, int]] = []
+    for piece in pieces:
+        whole.update(piece.digest)
+        size += piece.tokens
+        chain.append((whole.digest(), size))
+    return chain
+
+
+ANTHROPIC_MODEL, OPENAI_MODEL = "claude-sonnet-4-5", "gpt-5"
+"""Whose rules stand for the two kinds of cache, where the model's own is another."""
+DEFAULT_OUTPUT_PRICE_RATIO = 5.0
+"""Price of an output token over one of input, where the catalog has no prices."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledProvider:
+    name: str
+    """As tables show it."""
+    model: str
+    """Whose catalog entry it is made from."""
+    rules: CacheRules
+    """How its cache bills."""
+    price: float | None
+    """US dollars per million fresh input tokens; None where the catalog has none."""
+
+
+def build_cache_rules(model_info: ModelInfo) -> CacheRules:
+    """A catalog entry's cache and the price of its output."""
+    ratio = DEFAULT_OUTPUT_PRICE_RATIO
+    if model_info.input_price and model_info.output_price:
+        ratio = model_info.output_price / model_info.input_price
+    return CacheRules(
+        style=model_info.cache_style,
+        read=model_info.cache_read,
+        write=model_info.cache_write,
+        ttl=float(model_info.cache_ttl),
+        minimum=model_info.cache_minimum,
+        step=model_info.cache_step,
+        output=ratio,
+    )
+
+
+def list_billed_providers(model: str) -> tuple[BilledProvider, ...]:
+    """The model's own first, whose prices policies decide by; then the other kinds of cache."""
+    entry = resolve_model_info(model)
+    own = _build_provider(_provider_name(entry), entry)
+    others = [
+        _build_provider("Anthropic", resolve_model_info(ANTHROPIC_MODEL)),
+        _build_provider("OpenAI", resolve_model_info(OPENAI_MODEL)),
+    ]
+    others.append(_without_cache(own))
+    known = {own.name}
+    if own.rules.style == "none":
+        known.add("no cache")
+    return (own, *(other for other in others if other.name not in known))
+
+
+def _provider_name(model_info: ModelInfo) -> str:
+    if model_info.dialect == "anthropic":
+        return "Anthropic"
+    return "OpenAI" if model_info.name.startswith(("gpt-", "o3", "o4")) else model_info.name
+
+
+def _build_provider(name: str, model_info: ModelInfo) -> BilledProvider:
+    return BilledProvider(
+        name=name,
+        model=model_info.name,
+        rules=build_cache_rules(model_info),
+        price=model_info.input_price,
+    )
+
+
+def _without_cache(provider: BilledProvider) -> BilledProvider:
+    """The same prices, and no cache."""
+    rules = replace(provider.rules, style="none", read=1.0, write=1.0, ttl=0.0, minimum=0, step=1)
+    return BilledProvider(name="no cache", model=provider.model, rules=rules, price=provider.price)

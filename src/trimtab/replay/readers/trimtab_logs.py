@@ -1,0 +1,99 @@
+"""Logs of our own: one event a line, as `Context.dump` writes them.
+
+`trimtab session export` writes the same between a first line and a last one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trimtab.log.event import EVENT_FORMAT_VERSION as EVENTS
+from trimtab.log.event import CallOutcome, Event, MessageAdded, Settings, Usage, event_from_json
+from trimtab.log.message import Message
+from trimtab.log.rewind import select_events_in_force
+from trimtab.options import options_from_settings
+from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.readers.json_files import JsonLine, UnreadableRecording, derive_conversation_id
+from trimtab.stores.export import EXPORT_VERSION as EXPORT
+from trimtab.stores.export import FOOTER_KIND, HEADER_KIND
+
+
+def is_trimtab_log_line(line: JsonLine) -> bool:
+    return {"v", "seq", "at", "kind"} <= line.data.keys() or _is_export_head(line)
+
+
+def read_trimtab_log(path: Path, lines: Iterator[JsonLine]) -> Iterator[RecordedConversation]:
+    """What is in force at the log's end; repairs are left out, for they are made again."""
+    found = list(lines)
+    name = derive_conversation_id(path)
+    if _is_export_head(found[0]):
+        name, found = str(found[0].data.get("id") or name), _read_export_events(path, found)
+    events = [_parse_event(path, line) for line in found]
+    settings = [event.body for event in events if isinstance(event.body, Settings)]
+    if not settings:
+        raise UnreadableRecording(path, 1, "expected a settings event somewhere in the log")
+    messages: list[Message] = []
+    times: list[float] = []
+    usage: dict[int, Usage] = {}
+    reported = {
+        event.body.call: event.body.usage
+        for event in events
+        if isinstance(event.body, CallOutcome) and event.body.usage is not None
+    }
+    for event in select_events_in_force(events, events[-1].seq):
+        if not isinstance(event.body, MessageAdded):
+            continue
+        if event.body.call in reported:
+            usage[len(messages)] = reported.pop(event.body.call)
+        messages.append(event.body.message)
+        times.append(event.at)
+    last = options_from_settings(settings[-1])
+    yield RecordedConversation(
+        id=name,
+        source=str(path),
+        messages=tuple(messages),
+        system=settings[-1].system,
+        tools=(*last.tools, *last.turn_tools),
+        times=tuple(times),
+        usage=usage or None,
+        model=last.model,
+        window=last.context_window or settings[-1].entry.get("context_window"),
+    )
+
+
+def _is_export_head(line: JsonLine) -> bool:
+    return line.data.get("trimtab") == HEADER_KIND
+
+
+def _read_export_events(path: Path, lines: list[JsonLine]) -> list[JsonLine]:
+    """The events of an export, which must be whole."""
+    head, body, end = lines[0], lines[1:-1], lines[-1]
+    version, count = head.data.get("v"), head.data.get("events")
+    if version != EXPORT:
+        raise UnreadableRecording(path, head.number, _newer_version_text("export", version, EXPORT))
+    if end.data.get("trimtab") != FOOTER_KIND or len(body) != count:
+        raise UnreadableRecording(
+            path,
+            end.number,
+            f"expected an export of {count} events and an end; export the session again",
+        )
+    return body
+
+
+def _parse_event(path: Path, line: JsonLine) -> Event:
+    version = line.data.get("v")
+    if isinstance(version, int) and version > EVENTS:
+        raise UnreadableRecording(path, line.number, _newer_version_text("event", version, EVENTS))
+    try:
+        return event_from_json(line.data)
+    except (LookupError, TypeError, ValueError) as error:
+        raise UnreadableRecording(path, line.number, "expected an event of a log") from error
+
+
+def _newer_version_text(record_kind: str, version: object, newest: int) -> str:
+    return (
+        f"this {record_kind} has format version {version} and this release reads up to "
+        f"{newest}: upgrade "
+        "trimtab to replay it"
+    )

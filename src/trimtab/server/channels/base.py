@@ -1,0 +1,34 @@
+"""What a way in and out promises: a chat platform, or the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from trimtab.server.queue.messages import OutboundMessage
+
+
+class Channel(Protocol):
+    """Takes in what is said outside, by `AgentService.post`, and sends replies out."""
+
+    @property
+    def name(self) -> str:
+        """What its routes are called: `telegram`."""
+        ...
+
+    @property
+    def routes(self) -> Sequence[Any]:
+        """Starlette routes that the HTTP server offers for it, such as a webhook; often none."""
+        ...
+
+    async def run(self) -> None:
+        """Take in what comes, until cancelled."""
+        ...
+
+    async def deliver(self, reply: OutboundMessage) -> None:
+        """Send one reply; raises as `delivery.DeliverReply` says."""
+        ...
+
+    async def close(self) -> None:
+        """Give back whatever is held."""
+        ...

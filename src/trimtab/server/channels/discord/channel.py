@@ -1,0 +1,123 @@
+"""The door itself: one connection after another, as long as it is open."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+import discord
+
+from trimtab.agent.config.spec import DiscordSpec
+from trimtab.server.channels.access_list import matches_access_list
+from trimtab.server.channels.discord.bot import DiscordBot
+from trimtab.server.channels.discord.errors import DiscordLoginRefused
+from trimtab.server.channels.discord.inbound import DiscordMessageIntake
+from trimtab.server.channels.discord.outbound import DiscordReplySender
+from trimtab.server.channels.discord.timing import DiscordTiming
+from trimtab.server.channels.discord.typing_indicator import TypingIndicator
+from trimtab.server.delivery import Undeliverable
+from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.service import AgentService
+
+CLOSE_TIMEOUT_S = 5.0
+"""Seconds that what has come in has to be kept before the door is closed."""
+FATAL_CLOSE_CODES = (4004, 4010, 4011, 4012, 4013)
+"""Codes of Discord after which another attempt would end in the same."""
+
+log = logging.getLogger("trimtab.discord")
+
+
+class DiscordChannel:
+    """One bot."""
+
+    def __init__(
+        self, service: AgentService, agent_name: str, config: DiscordSpec, timing: DiscordTiming
+    ) -> None:
+        self._config = config
+        self._timing = timing
+        self._bot: DiscordBot | None = None
+        self._typing_indicator = TypingIndicator(
+            service, self._show_typing, interval_s=timing.typing_interval_s
+        )
+        self._intake = DiscordMessageIntake(
+            service, agent_name, config, self._typing_indicator, timing
+        )
+        self._reply_sender = DiscordReplySender(lambda: self._bot)
+
+    @property
+    def name(self) -> str:
+        """What its routes are called."""
+        return "discord"
+
+    @property
+    def routes(self) -> Sequence[Any]:
+        """None: Discord is listened to, it does not call."""
+        return ()
+
+    async def run(self) -> None:
+        """Take in what comes, until cancelled. Raises `DiscordLoginRefused`."""
+        loop = asyncio.get_running_loop()
+        wait = self._timing.first_reconnect_wait_s
+        while True:
+            begun = loop.time()
+            await self._run_connection()
+            if loop.time() - begun > self._timing.max_retry_wait_s:
+                wait = self._timing.first_reconnect_wait_s
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, self._timing.max_retry_wait_s)
+
+    async def deliver(self, reply: OutboundMessage) -> None:
+        """Send one reply; raises as `delivery.DeliverReply` says."""
+        if matches_access_list(self._config.deny, {str(reply.route.address.get("channel"))}):
+            raise Undeliverable("the channel is in discord.deny")
+        await self._reply_sender.send_reply(reply)
+        self._typing_indicator.on_reply_sent(reply.session)
+
+    async def close(self) -> None:
+        """Keep what has come in, and leave."""
+        await self._intake.wait_until_idle(CLOSE_TIMEOUT_S)
+        await self._typing_indicator.close()
+        await self._disconnect()
+
+    async def _run_connection(self) -> None:
+        """One client, until it can go on no more."""
+        self._bot = bot = DiscordBot(self._intake, api_url=self._config.api, timing=self._timing)
+        try:
+            await bot.start(self._config.token)
+        except discord.LoginFailure:
+            raise DiscordLoginRefused(
+                "Discord does not accept the token; copy it anew from the developer portal, "
+                "Bot, Reset Token"
+            ) from None
+        except discord.PrivilegedIntentsRequired:
+            raise DiscordLoginRefused(
+                "the bot may not read messages; switch on Message Content Intent in the developer "
+                "portal, Bot, Privileged Gateway Intents"
+            ) from None
+        except discord.ConnectionClosed as closed:
+            if closed.code in FATAL_CLOSE_CODES:
+                raise DiscordLoginRefused(
+                    f"Discord ended the connection with code {closed.code}; look whether the "
+                    "token is the newest one"
+                ) from None
+            log.warning("the connection to Discord ended: %s", closed)
+        except (discord.DiscordException, aiohttp.ClientError, OSError) as error:
+            log.warning("Discord cannot be reached: %r", error)
+        except Exception:
+            # What Discord sent could not even be taken apart. A new session begins, and what was
+            # said meanwhile is looked up.
+            log.exception("the connection to Discord broke")
+        finally:
+            await self._disconnect()
+
+    async def _disconnect(self) -> None:
+        bot, self._bot = self._bot, None
+        if bot is not None:
+            await bot.close()
+
+    async def _show_typing(self, channel: int) -> None:
+        if self._bot is not None and self._bot.logged_in:
+            await self._bot.http.send_typing(channel)

@@ -1,0 +1,27 @@
+"""HTTP: sessions of served agents for programs. Needs the extra `serve`."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trimtab.server.channels.http.api_keys import ApiCaller, ApiKeyFile
+    from trimtab.server.channels.http.app import create_http_app
+    from trimtab.server.channels.http.request_context import HttpServerState
+
+__all__ = ["ApiCaller", "ApiKeyFile", "HttpServerState", "create_http_app"]
+
+_HOMES = {
+    "ApiCaller": "api_keys",
+    "ApiKeyFile": "api_keys",
+    "HttpServerState": "request_context",
+    "create_http_app": "app",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name at its first use: the client shares the answers' types, not the server."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'trimtab.server.channels.http' has no attribute {name!r}")
+    return getattr(import_module(f"trimtab.server.channels.http.{_HOMES[name]}"), name)

@@ -1,0 +1,288 @@
+"""The application: what is asked finds its operation, what is answered its form."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import parse_qsl
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from trimtab.http_responses import encode_json_bytes
+from trimtab.server.channels.http.api_keys import LOCAL_CALLER, ApiCaller
+from trimtab.server.channels.http.middleware import (
+    RequestSafetyMiddleware,
+    decode_request_headers,
+    send_problem_response,
+)
+from trimtab.server.channels.http.problems import HttpProblem
+from trimtab.server.channels.http.rate_limit import CallerRateLimiter
+from trimtab.server.channels.http.request_bodies import parse_request_body
+from trimtab.server.channels.http.request_context import (
+    ApiOperation,
+    EndpointResponse,
+    QueryParameter,
+    RequestContext,
+)
+from trimtab.server.channels.http.request_context import HttpServerState as HttpServerState
+from trimtab.server.channels.http.routes import API_OPERATIONS
+from trimtab.server.channels.http.sse import EventStreamResponse, accepts_event_stream
+from trimtab.server.session_ids import is_valid_name
+
+BODY_TIMEOUT_S = 30.0
+"""Seconds that a body may take to arrive."""
+BEARER_PREFIX = "bearer "
+_CORS_OPTIONS: dict[str, Any] = {
+    "allow_methods": ["GET", "POST", "DELETE"],
+    "allow_headers": ["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
+    "expose_headers": ["Location", "Retry-After"],
+}
+
+
+def create_http_app(server_state: HttpServerState) -> Starlette:
+    """The application of what is offered."""
+    pace = CallerRateLimiter(server_state.serve_config.rate)
+    paths: dict[str, dict[str, ApiOperation]] = {}
+    for operation in API_OPERATIONS:
+        paths.setdefault(operation.path, {})[operation.method] = operation
+    routes = [
+        Route(path, OperationsEndpoint(server_state, pace, methods))
+        for path, methods in paths.items()
+    ]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncGenerator[None]:
+        if server_state.key_file is not None:
+            server_state.key_file.log_narrowed_keys()
+        yield
+        await server_state.close()
+        await server_state.hubs.close()
+
+    middleware = [Middleware(RequestSafetyMiddleware, server_state=server_state)]
+    if server_state.serve_config.origins:
+        origins = list(server_state.serve_config.origins)
+        middleware.append(Middleware(CORSMiddleware, allow_origins=origins, **_CORS_OPTIONS))
+    app = Starlette(
+        routes=[*routes, *server_state.channel_routes],
+        middleware=middleware,
+        lifespan=lifespan,
+        exception_handlers={HTTPException: _starlette_error_response},
+    )
+    app.router.redirect_slashes = False
+    app.router.default = OperationsEndpoint(server_state, pace, {})
+    return app
+
+
+class OperationsEndpoint:
+    """All operations at one address; with none, what is said about an address without any."""
+
+    def __init__(
+        self,
+        server_state: HttpServerState,
+        rate_limiter: CallerRateLimiter,
+        operations_by_method: Mapping[str, ApiOperation],
+    ) -> None:
+        self._server_state = server_state
+        self._rate_limiter = rate_limiter
+        self._operations_by_method = operations_by_method
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await _refuse_websocket(scope, send)
+            return
+        headers = decode_request_headers(scope)
+        public = any(operation.is_public for operation in self._operations_by_method.values())
+        caller = LOCAL_CALLER if public else self._authenticate(headers)
+        scope["trimtab"] = {"key": caller.name, "tenant": caller.tenant}
+        if not public:
+            self._check_key_scope(caller)
+        operation = self._find_operation(scope)
+        if not public and (wait := self._rate_limiter.take_or_retry_after_s(caller.name)):
+            seconds = math.ceil(wait)
+            limit = self._server_state.serve_config.rate
+            raise HttpProblem(
+                "too-many",
+                f"the key {caller.name} may make {limit:,} requests in a minute; come again in "
+                f"{seconds} s",
+                headers={"Retry-After": str(seconds)},
+            )
+        asked = RequestContext(
+            server_state=self._server_state,
+            caller=caller,
+            path_params=scope.get("path_params", {}),
+            query_params=_parse_query(operation.query_parameters, scope["query_string"]),
+            body=await _read_request_body(operation, headers, receive),
+            wants_stream=operation.always_streams
+            or (operation.can_stream and accepts_event_stream(scope)),
+            wants_plain_text=bool(operation.text_media_type)
+            and "text/plain" in headers.get("accept", ""),
+            headers=headers,
+        )
+        named = [asked.path_params.get(part, "") for part in ("agent", "session")]
+        if all(map(is_valid_name, named)):  # what is no name must not write the log's lines
+            scope["trimtab"]["session"] = "/".join([caller.tenant, *named])
+        reply = await operation.handler(asked)
+        if isinstance(reply, EventStreamResponse):
+            await reply.send([], receive, send)
+        else:
+            await _send_response(reply, send)
+
+    def _authenticate(self, headers: Mapping[str, str]) -> ApiCaller:
+        if self._server_state.key_file is None:
+            return LOCAL_CALLER
+        given = headers.get("authorization", "")
+        known = given[: len(BEARER_PREFIX)].lower() == BEARER_PREFIX
+        caller = (
+            self._server_state.key_file.find_caller(given[len(BEARER_PREFIX) :].strip())
+            if known
+            else None
+        )
+        if caller is None:
+            why = "the key is not known here" if known else "no key came with the request"
+            raise HttpProblem("no-key", why, headers={"WWW-Authenticate": "Bearer"})
+        return caller
+
+    def _check_key_scope(self, caller: ApiCaller) -> None:
+        """A key that lies where Prometheus reads it must not open anything but metrics."""
+        own = next(
+            (operation.key_scope for operation in self._operations_by_method.values()), "sessions"
+        )
+        if caller.scope in ("both", own):
+            return
+        if own == "metrics":
+            why = "may not read metrics; one made with `trimtab keys create NAME --metrics` may"
+        else:
+            why = "reads /metrics and nothing else; one made without --metrics opens sessions"
+        raise HttpProblem("not-allowed", f"the key {caller.name} {why}")
+
+    def _find_operation(self, scope: Scope) -> ApiOperation:
+        method: str = scope["method"]
+        if not self._operations_by_method:
+            raise HttpProblem("not-found", f"there is nothing at {scope['path']}")
+        found = self._operations_by_method.get("GET" if method == "HEAD" else method)
+        if found is None or (method == "HEAD" and not found.is_public):
+            allowed = ", ".join(self._operations_by_method)
+            detail = f"{method} is not for this address; {allowed} is"
+            raise HttpProblem("wrong-method", detail, headers={"Allow": allowed})
+        return found
+
+
+async def _send_response(response: EndpointResponse, send: Send) -> None:
+    body = response.raw_body if response.raw_body is not None else b""
+    if response.value is not None:
+        body = encode_json_bytes(response.value)
+    named = dict(response.headers)
+    if body or response.status != 204:
+        named |= {"Content-Type": response.media_type, "Content-Length": str(len(body))}
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _read_request_body(
+    operation: ApiOperation, headers: Mapping[str, str], receive: Receive
+) -> Any:
+    raw = await _read_raw_body(receive)
+    if operation.body_model is None:
+        if raw:
+            raise HttpProblem("invalid", f"{operation.method} takes no body here; send none")
+        return None
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if raw and kind != "application/json":
+        told = f"the body is {kind}" if kind else "the body does not say what it is"
+        raise HttpProblem("wrong-type", told)
+    return parse_request_body(operation.body_model, raw)
+
+
+async def _read_raw_body(receive: Receive) -> bytes:
+    """The whole body; `RequestSafetyMiddleware` lets no more through than is allowed."""
+    found = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise HttpProblem("bad-request", "the connection was closed amid the body")
+                found += message.get("body", b"")
+                if not message.get("more_body"):
+                    return bytes(found)
+    except TimeoutError:
+        raise HttpProblem(
+            "too-slow", f"{len(found):,} bytes came in {BODY_TIMEOUT_S:g} s"
+        ) from None
+
+
+def _parse_query(parameters: tuple[QueryParameter, ...], raw_query: bytes) -> dict[str, Any]:
+    try:
+        given = parse_qsl(
+            raw_query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20
+        )
+    except ValueError:
+        raise HttpProblem("invalid", "what stands behind ? in the address cannot be read") from None
+    names = {query.name: query for query in parameters}
+    found: dict[str, Any] = {query.name: query.default for query in parameters}
+    seen: set[str] = set()
+    for name, text in given:
+        if name not in names:
+            there = f"; there is {', '.join(names)}" if names else ""
+            raise HttpProblem("invalid", f"there is no parameter {name!r} here{there}")
+        if name in seen:
+            raise HttpProblem("invalid", f"{name} is there twice; give it once")
+        seen.add(name)
+        found[name] = _parse_query_value(names[name], text)
+    for query in parameters:
+        if query.required and query.name not in seen:
+            raise HttpProblem("invalid", f"{query.name} is missing: {query.description}")
+    return found
+
+
+def _parse_query_value(parameter: QueryParameter, text: str) -> Any:
+    if not parameter.is_integer:
+        if not parameter.minimum <= len(text) <= parameter.maximum or "\0" in text:
+            raise HttpProblem(
+                "invalid",
+                f"{parameter.name} has {len(text)} characters; {parameter.minimum} to "
+                f"{parameter.maximum} without "
+                "a NUL are fine",
+            )
+        return text
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise HttpProblem("invalid", f"{parameter.name} must be a whole number")
+    number = int(text)
+    if not parameter.minimum <= number <= parameter.maximum:
+        raise HttpProblem(
+            "invalid",
+            f"{parameter.name} is {number}; it may be {parameter.minimum} to {parameter.maximum}",
+        )
+    return number
+
+
+async def _starlette_error_response(request: Request, error: Exception) -> Response:
+    """What Starlette refuses by itself on the way to a door."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for no other
+    kinds = {404: "not-found", 405: "wrong-method"}
+    kind = kinds.get(error.status_code, "bad-request")
+    allowed = dict(error.headers or {})
+    problem = HttpProblem(
+        kind, f"{request.method} {request.url.path} cannot be done", headers=allowed
+    )
+    return Response(encode_json_bytes(problem.to_document()), problem.kind.status, problem.headers)
+
+
+async def _refuse_websocket(scope: Scope, send: Send) -> None:
+    """No WebSockets."""
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1003})
+
+
+__all__ = ["HttpServerState", "create_http_app", "send_problem_response"]

@@ -1,0 +1,234 @@
+"""The log as those see it who follow a session: one event of the log is one of the stream, or none.
+
+The same log gives the same stream, whenever it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trimtab.http_responses import MediaInfo, MessageInfo, ToolCallInfo, ToolResultInfo
+from trimtab.log.event import (
+    CallOutcome,
+    Edit,
+    Event,
+    MessageAdded,
+    ModelCall,
+    PayloadErasure,
+    RetentionErasure,
+    Rewind,
+    SummaryAttempt,
+    ToolResultRepair,
+    TurnStateChange,
+)
+from trimtab.log.message import Media, Message, Text, ToolCall
+from trimtab.session.events import COMPACTED_NOTICE
+from trimtab.session.tools import parse_tool_call_key
+from trimtab.stores.base import Store
+
+FIRST_LOOKBACK_EVENTS = 64
+"""Events that are read at first to know what stands before a place in the log."""
+STREAM_EVENT_KINDS: Mapping[str, str] = {
+    "message": "Somebody said something: a message. It stands for all pieces before it.",
+    "tool": "A tool was started: `call`, `name` and the `handle` of the call.",
+    "result": "What a tool gave: a message with `results`.",
+    "hidden": "What the model no longer sees, or sees again: `op`, `handle`, `why`, `stands`.",
+    "summary": "A model was asked for a summary: `outcome`, `why`, `tokens`, `replaced`.",
+    "usage": "What a call used: `input`, `output`, `cache_read`, `cache_write`.",
+    "restarted": "A call failed and is made again, or not: pieces since the last message are void.",
+    "notice": "Something that the user should know: `text`.",
+    "undone": "Messages behind the position `to` were taken back.",
+    "erased": "A text was destroyed: `handle`, `why`.",
+    "begin": "A turn begins, or begins again: pieces since the last message are void.",
+    "end": "A turn is over: `why` is `done`, `stopped` where the model has not said its last, or "
+    "`rejected` where its provider did not take what was said: `detail` are its words. The next "
+    "message goes without what was rejected.",
+    "piece": "A piece of the reply while it is written: `kind` (`text` or `thinking`), `text`.",
+    "failed": "The turn was given up: `why`. The message waits for `resume`; where the session was "
+    "deleted there is none, and the stream is over.",
+    "bye": "The server stops; connect again, with Last-Event-ID, for what follows.",
+}
+"""What a stream consists of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectedStreamEvent:
+    """One event of a stream."""
+
+    kind: str
+    """One of `STREAM_EVENT_KINDS`."""
+    data: Mapping[str, Any]
+    """What it says."""
+
+
+class LogToStreamProjector:
+    """Follows a log from somewhere on; it remembers the little that later events refer to."""
+
+    def __init__(self, store: Store, session_id: str) -> None:
+        self._store = store
+        self._session_id = session_id
+        self.open_call_position = 0
+        """Position of the newest call that has no reply and has not failed; 0 where there is
+        none."""
+        self._had_overflow = False
+        self._rejection: str | None = None
+        self._was_edited_after_overflow = False
+        self._has_final_answer = True
+        self._newest_tool_calls: dict[tuple[int, int], ToolCall] = {}
+
+    async def replay_up_to(self, position: int) -> None:
+        """Know what stands at and before a position, as far as what follows refers to it."""
+        first, back, found = position + 1, FIRST_LOOKBACK_EVENTS, list[Event]()
+        while first > 1:
+            start = max(1, first - back)
+            span = (start, first - 1)
+            found[:0] = [event async for event in self._store.events(self._session_id, [span])]
+            first, back = start, back * 2
+            if _contains_body(found, ModelCall) and _contains_body(found, MessageAdded):
+                break
+        for event in found:
+            await self.project_event(event)
+
+    async def project_event(self, event: Event) -> ProjectedStreamEvent | None:
+        """What an event of the log is to those who follow; None where it is nothing."""
+        body = event.body
+        match body:
+            case MessageAdded() | ToolResultRepair():
+                return self._project_message(event, body)
+            case ModelCall():
+                return self._project_call(event)
+            case CallOutcome():
+                return self._project_outcome(body)
+            case TurnStateChange():
+                return await self._project_turn(body)
+            case Edit():
+                self._was_edited_after_overflow = self._had_overflow
+                told = {"op": body.op, "handle": body.handle, "why": body.why, "stands": body.text}
+                return ProjectedStreamEvent(kind="hidden", data=told)
+            case Rewind():
+                self.open_call_position, self._has_final_answer = 0, True
+                return ProjectedStreamEvent(kind="undone", data={"to": body.to})
+            case SummaryAttempt():
+                names = ("outcome", "why", "tokens", "replaced")
+                return ProjectedStreamEvent(
+                    kind="summary", data={name: getattr(body, name) for name in names}
+                )
+            case PayloadErasure():
+                part = "" if body.part is None else f".{body.part}"
+                told = {"handle": f"m{body.message}{part}", "why": body.why}
+                return ProjectedStreamEvent(kind="erased", data=told)
+            case RetentionErasure():
+                told = {"handle": f"m1-m{max(1, body.before - 1)}", "why": body.why}
+                return ProjectedStreamEvent(kind="erased", data=told)
+            case _:
+                return None
+
+    def _project_message(
+        self, event: Event, body: MessageAdded | ToolResultRepair
+    ) -> ProjectedStreamEvent:
+        message = body.message
+        if isinstance(body, MessageAdded) and body.call == self.open_call_position:
+            self.open_call_position = 0
+        if message.role == "assistant":
+            # Only the calls of the newest reply can still be started.
+            self._newest_tool_calls = {
+                (event.seq, part): call
+                for part, call in enumerate(message.parts)
+                if isinstance(call, ToolCall)
+            }
+        self._has_final_answer = message.role == "assistant" and not message.calls
+        kind = "result" if message.results else "message"
+        return ProjectedStreamEvent(kind=kind, data=asdict(build_message_info(event)))
+
+    def _project_call(self, event: Event) -> ProjectedStreamEvent | None:
+        self.open_call_position = event.seq
+        self._rejection = None
+        compacted = self._had_overflow and self._was_edited_after_overflow
+        self._had_overflow = self._was_edited_after_overflow = False
+        return (
+            ProjectedStreamEvent(kind="notice", data={"text": COMPACTED_NOTICE})
+            if compacted
+            else None
+        )
+
+    def _project_outcome(self, body: CallOutcome) -> ProjectedStreamEvent | None:
+        if body.status == "error":
+            self.open_call_position = 0
+            error = body.error or {}
+            self._had_overflow = error.get("kind") == "overflow"
+            if error.get("kind") == "rejected":
+                self._rejection = str(error.get("message", ""))
+            told = {"why": error.get("kind"), "limit": error.get("limit")}
+            return ProjectedStreamEvent(kind="restarted", data=told)
+        if body.usage is None:
+            return None
+        return ProjectedStreamEvent(kind="usage", data=asdict(body.usage))
+
+    async def _project_turn(self, body: TurnStateChange) -> ProjectedStreamEvent | None:
+        match body.state:
+            case "claimed":
+                self.open_call_position = 0
+                return ProjectedStreamEvent(kind="begin", data={"epoch": body.epoch})
+            case "ended":
+                self.open_call_position = 0
+                if self._rejection is not None:
+                    told = {"why": "rejected", "detail": self._rejection, "epoch": body.epoch}
+                    return ProjectedStreamEvent(kind="end", data=told)
+                why = "done" if self._has_final_answer else "stopped"
+                return ProjectedStreamEvent(kind="end", data={"why": why, "epoch": body.epoch})
+            case "tool_started":
+                found = parse_tool_call_key(body.key or "")
+                if found is None:
+                    return None
+                seq, part, call = found
+                name = await self._find_tool_name(seq, part)
+                told = {"call": call, "name": name, "handle": f"m{seq}.{part}"}
+                return ProjectedStreamEvent(kind="tool", data=told)
+
+    async def _find_tool_name(self, seq: int, part: int) -> str:
+        known = self._newest_tool_calls.get((seq, part))
+        if known is not None:
+            return known.name
+        async for event in self._store.events(self._session_id, [(seq, seq)]):
+            if isinstance(event.body, MessageAdded) and part < len(event.body.message.parts):
+                return getattr(event.body.message.parts[part], "name", "")
+        return ""
+
+
+def build_message_info(event: Event, *, undone: bool = False) -> MessageInfo:
+    """A message of the log as callers see it: all that was said, and no provider's own blocks."""
+    assert isinstance(event.body, MessageAdded | ToolResultRepair)  # noqa: S101 - asked for messages only
+    message, seq = event.body.message, event.seq
+    return MessageInfo(
+        position=seq,
+        handle=f"m{seq}",
+        at=event.at,
+        role=message.role,
+        text=join_text_parts(message),
+        calls=[
+            ToolCallInfo(id=call.id, name=call.name, arguments=call.arguments)
+            for call in message.calls
+        ],
+        results=[
+            ToolResultInfo(call=result.call_id, text=result.text, error=result.is_error)
+            for result in message.results
+        ],
+        media=[
+            MediaInfo(type=part.kind, mime=part.mime, url=part.url, handle=f"m{seq}.{number}")
+            for number, part in enumerate(message.parts)
+            if isinstance(part, Media)
+        ],
+        key=event.body.key if isinstance(event.body, MessageAdded) else None,
+        undone=undone,
+    )
+
+
+def join_text_parts(message: Message) -> str:
+    """All text of a message, as its pieces were when it was written."""
+    return "".join(part.text for part in message.parts if isinstance(part, Text))
+
+
+def _contains_body(events: list[Event], kind: type[Any]) -> bool:
+    return any(isinstance(event.body, kind) for event in events)

@@ -1,0 +1,156 @@
+"""What a caller may send. Anything besides is refused with the field named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from trimtab.log.message import Media, Message, Part, Text, make_text_message
+from trimtab.server.channels.http.problems import HttpProblem
+from trimtab.server.session_ids import NAME_PATTERN
+
+SessionNameField = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=128)]
+MESSAGE_KEY_PATTERN = re.compile(r"[!-~]{1,200}")
+MessageKeyField = Annotated[str, Field(pattern=f"^{MESSAGE_KEY_PATTERN.pattern}$")]
+MAX_REPORTED_ERRORS = 20
+"""Mistakes of one body that are told."""
+
+
+class RequestBody(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        hide_input_in_errors=True,
+        use_attribute_docstrings=True,
+    )
+
+
+class EmptyBody(RequestBody):
+    """A request that needs no body."""
+
+
+class CreateSessionBody(RequestBody):
+    """A session to be."""
+
+    name: SessionNameField | None = None
+    """What it is called; a name is made where it is missing."""
+
+
+class TextPartBody(RequestBody):
+    """Text in a message of several parts."""
+
+    type: Literal["text"]
+    """What it is."""
+    text: Annotated[str, Field(min_length=1)]
+    """The text."""
+
+
+class MediaPartBody(RequestBody):
+    """A picture or another file in a message of several parts: either `data` or `url`."""
+
+    type: Literal["image", "document", "audio", "video", "file"]
+    """What a model perceives in it."""
+    mime: Annotated[str, Field(max_length=200, pattern=r"^[\w.+-]+/[\w.+-]+$")]
+    """Its media type: `image/png`."""
+    data: Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9+/]+={0,2}$")] | None = None
+    """The content in Base64."""
+    url: Annotated[str, Field(pattern=r"^https://", max_length=2_000)] | None = None
+    """Where the provider fetches it; this server never does."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> MediaPartBody:
+        if (self.data is None) is (self.url is None):
+            raise ValueError("give either data or url")
+        return self
+
+
+MessagePartBody = Annotated[TextPartBody | MediaPartBody, Field(discriminator="type")]
+
+
+class SendMessageBody(RequestBody):
+    """Something said to the agent: either `text` or `parts`."""
+
+    text: Annotated[str, Field(min_length=1)] | None = None
+    """What is said."""
+    parts: Annotated[tuple[MessagePartBody, ...], Field(min_length=1, max_length=50)] | None = None
+    """What is said and shown, in order."""
+    key: MessageKeyField | None = None
+    """Your own for this message: sent again with the same key it is not said again. One is made
+    where it is missing."""
+
+    @model_validator(mode="after")
+    def _one_content(self) -> SendMessageBody:
+        if (self.text is None) is (self.parts is None):
+            raise ValueError("give either text or parts")
+        return self
+
+    def to_message(self) -> Message:
+        """What goes into the log."""
+        if self.text is not None:
+            return make_text_message("user", self.text)
+        parts = tuple(_to_message_part(part) for part in self.parts or ())
+        return Message(role="user", parts=parts, plain=False)
+
+
+class UndoBody(RequestBody):
+    """How far to go back."""
+
+    to: Annotated[str, Field(pattern=r"^m[0-9]{1,18}$")] | None = None
+    """The last message that stays, `m12`; where it is missing the newest message of the user and
+    all behind it are undone."""
+
+
+class EraseBody(RequestBody):
+    """What is to be destroyed."""
+
+    handle: Annotated[str, Field(pattern=r"^m[0-9]{1,18}(\.[0-9]{1,9}|-m[0-9]{1,18})?$")]
+    """A message `m12`, one part of it `m12.0`, or all from one to another, `m3-m50`."""
+    why: Annotated[str, Field(max_length=1_000)] = ""
+    """Who asked for it, or which rule; it stays in the log."""
+
+
+class ForkBody(RequestBody):
+    """A session that shares the past of another."""
+
+    name: SessionNameField | None = None
+    """What the copy is called; a name is made where it is missing."""
+    at: Annotated[int, Field(ge=1, le=2**62)] | None = None
+    """The position up to which the past is shared; all of it where it is missing."""
+
+
+def parse_request_body(body_model: type[RequestBody], raw_body: bytes) -> RequestBody:
+    """The body, or a `HttpProblem` that names what is wrong with it."""
+    try:
+        return body_model.model_validate_json(raw_body or b"{}")
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+    wrong = [
+        {
+            "field": ".".join(map(str, each["loc"])) or "body",
+            "why": _explain_validation_error(each["type"], each["msg"]),
+        }
+        for each in found[:MAX_REPORTED_ERRORS]
+    ]
+    raise build_invalid_fields_problem(wrong)
+
+
+def build_invalid_fields_problem(field_problems: Sequence[Mapping[str, str]]) -> HttpProblem:
+    """What is wrong with a body: each `field` with its `why`."""
+    told = "; ".join(f"{each['field']}: {each['why']}" for each in field_problems)
+    return HttpProblem("invalid", told, fields=list(field_problems))
+
+
+def _explain_validation_error(error_type: str, message: str) -> str:
+    if error_type == "extra_forbidden":
+        return "there is no such field"
+    return message.removeprefix("Value error, ").replace("Input should", "it should")
+
+
+def _to_message_part(part: TextPartBody | MediaPartBody) -> Part:
+    if isinstance(part, TextPartBody):
+        return Text(text=part.text)
+    return Media(kind=part.type, mime=part.mime, data=part.data, url=part.url)

@@ -1,0 +1,323 @@
+"""A session as a stream of server-sent events that can be taken up anywhere.
+
+An id is a place: the position of the last event of the log that was sent, and behind it how many
+characters of the reply that is being written, text and then thinking: `12`, `12.57`, `12.57.310`.
+What is durable comes from the log; pieces come from the hub while they are written, and from the
+log when the reply is there. So whoever comes back with a place gets what follows it, once.
+
+An answer that goes on until it ends or its reader has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from starlette.types import Receive, Scope, Send
+
+from trimtab.errors import SessionNotFound, StoreError
+from trimtab.http_responses import encode_json_bytes
+from trimtab.log.event import Event, MessageAdded
+from trimtab.observe.server_metrics import track_open_stream
+from trimtab.server.channels.http.hub import SessionHub
+from trimtab.server.channels.http.projection import LogToStreamProjector, join_text_parts
+from trimtab.stores.base import Store
+
+RECONNECT_DELAY_MS = 1_000
+"""Milliseconds after which a client connects again; it is told so."""
+KEEPALIVE_INTERVAL_S = 15.0
+"""Seconds without anything after which a stream says that it is alive."""
+LOG_POLL_INTERVAL_S = 5.0
+"""Seconds without news after which the log is looked at all the same."""
+TURN_LOG_POLL_INTERVAL_S = 1.0
+"""The same for whoever waits for an answer."""
+SESSION_DELETED_REASON = "the session was deleted"
+"""Why a stream fails whose session is gone, or is another one of the same name by now."""
+
+_EVENT_ID_PATTERN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,18}))?(?:\.([0-9]{1,18}))?")
+
+FindFailureReason = Callable[[], Awaitable[str | None]]
+"""Why the turn that is waited for was given up; None where it was not."""
+IsMessageAnswered = Callable[[], Awaitable[bool]]
+"""Whether the message has its answer, though nobody has said that its turn is over: a process that
+ends between a reply and the end of its turn leaves it so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPosition:
+    """Up to where a follower has read."""
+
+    log_position: int
+    """The last event of the log."""
+    text_chars: int = 0
+    """Characters of text of the reply that is being written."""
+    thinking_chars: int = 0
+    """Characters of its thinking."""
+
+    def __str__(self) -> str:
+        if self.thinking_chars:
+            return f"{self.log_position}.{self.text_chars}.{self.thinking_chars}"
+        return (
+            f"{self.log_position}.{self.text_chars}" if self.text_chars else str(self.log_position)
+        )
+
+
+def parse_event_id(event_id: str) -> StreamPosition | None:
+    """The place that an id names; None where it is no id of ours."""
+    found = _EVENT_ID_PATTERN.fullmatch(event_id)
+    if found is None:
+        return None
+    position, said, thinking = (int(digits or 0) for digits in found.groups())
+    return StreamPosition(log_position=position, text_chars=said, thinking_chars=thinking)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamOptions:
+    """Until when a stream goes on."""
+
+    is_closing: Callable[[], bool]
+    """Whether the server wants it to end."""
+    until_answered_key: str | None = None
+    """The message whose answer ends it; None for never."""
+    message_is_in_log: bool = False
+    """Whether that message stands before the place to begin at."""
+    find_failure_reason: FindFailureReason | None = None
+    """Looked at while nothing comes."""
+    is_message_answered: IsMessageAnswered | None = None
+    """Looked at while nothing comes and the message stands in the log."""
+    log_is_verbatim: bool = True
+    """Whether the log keeps replies as they were written: not where something is redacted."""
+
+
+class SessionEventStream:
+    """One who follows a session."""
+
+    def __init__(
+        self,
+        store: Store,
+        session_id: str,
+        hub: SessionHub,
+        start: StreamPosition,
+        options: StreamOptions,
+    ) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._hub = hub
+        self._options = options
+        self._position: StreamPosition = start
+        self._last_event_time: float | None = None
+        self._projector = LogToStreamProjector(store, session_id)
+        self._is_message_in_log = options.message_is_in_log
+        self._is_finished = False
+        self._quiet_s = 0.0
+
+    async def iterate_frames(self) -> AsyncIterator[bytes]:
+        """The stream, as bytes; it ends with a turn that was waited for, else with the server."""
+        yield f"retry: {RECONNECT_DELAY_MS}\n\n".encode()
+        try:
+            await self._projector.replay_up_to(self._position.log_position)
+            read = -1
+            while not self._is_finished:
+                version, log = self._hub.version, self._hub.log_version
+                if log != read:
+                    async for frame in self._frames_from_log():
+                        yield frame
+                    read = log
+                for frame in self._frames_from_partial_reply():
+                    yield frame
+                if not self._is_finished and self._options.is_closing():
+                    yield encode_sse_frame(None, "bye", {})
+                    return
+                if not self._is_finished and self._hub.version == version:
+                    frame, read = await self._wait_for_news(version, read)
+                    if frame:
+                        yield frame
+        except SessionNotFound:
+            yield encode_sse_frame(None, "failed", {"why": SESSION_DELETED_REASON})
+        except StoreError:
+            # Whoever comes again gets what follows, when the store is back.
+            yield encode_sse_frame(None, "bye", {})
+
+    async def _frames_from_log(self) -> AsyncIterator[bytes]:
+        read, found = self._position.log_position, False
+        async for event in self._store.events(self._session_id, [(max(1, read), None)]):
+            found = True
+            if event.seq == read:
+                self._check_same_log(event)
+                continue
+            before = self._projector.open_call_position
+            if frame := self._remaining_reply_frame(event, before):
+                yield frame
+            shown = await self._projector.project_event(event)
+            self._position, self._last_event_time = (
+                replace(self._position, log_position=event.seq),
+                event.at,
+            )
+            if self._projector.open_call_position != before:
+                self._position = StreamPosition(log_position=event.seq)
+            if shown is not None:
+                self._quiet_s = 0.0
+                self._note_turn_end(event, shown.kind)
+                yield encode_sse_frame(self._position, shown.kind, shown.data)
+            if self._is_finished:
+                return
+        if not found:
+            raise SessionNotFound(
+                self._session_id
+            )  # begun anew, and not as long yet as we have read
+
+    def _check_same_log(self, event: Event) -> None:
+        """Another event in the place of the one read last is another log: it was begun anew."""
+        if self._last_event_time not in (None, event.at):
+            raise SessionNotFound(self._session_id)
+        self._last_event_time = event.at
+
+    def _remaining_reply_frame(self, event: Event, call: int) -> bytes:
+        """Of a reply that is there now: the piece that follows those that were sent."""
+        body, place = event.body, self._position
+        if not call or not isinstance(body, MessageAdded) or body.call != call:
+            return b""
+        if place.text_chars:
+            rest = (
+                join_text_parts(body.message)[place.text_chars :]
+                if self._options.log_is_verbatim
+                else ""
+            )
+        else:
+            # Who waits for an answer gets all of it in pieces, however fast it came.
+            rest = join_text_parts(body.message) if self._is_message_in_log else ""
+        self._position = replace(place, text_chars=place.text_chars + len(rest))
+        told = {"kind": "text", "text": rest}
+        return encode_sse_frame(self._position, "piece", told) if rest else b""
+
+    def _frames_from_partial_reply(self) -> list[bytes]:
+        draft, frames = self._hub.partial_reply, list[bytes]()
+        if draft is None or draft.call_position != self._projector.open_call_position:
+            return frames
+        for kind, text in draft.deltas_after(
+            self._position.text_chars, self._position.thinking_chars
+        ):
+            place = self._position
+            if kind == "thinking":
+                self._position = replace(place, thinking_chars=place.thinking_chars + len(text))
+            else:
+                self._position = replace(place, text_chars=place.text_chars + len(text))
+            self._quiet_s = 0.0
+            frames.append(encode_sse_frame(self._position, "piece", {"kind": kind, "text": text}))
+        return frames
+
+    def _note_turn_end(self, event: Event, kind: str) -> None:
+        key, body = self._options.until_answered_key, event.body
+        if key is None:
+            return
+        if isinstance(body, MessageAdded) and body.key == key:
+            self._is_message_in_log = True
+        elif kind == "end" and self._is_message_in_log:
+            self._is_finished = True
+
+    async def _wait_for_news(self, version: int, log_version_read: int) -> tuple[bytes, int]:
+        """Wait for news; what is said meanwhile, and which state of the log was read."""
+        look = (
+            LOG_POLL_INTERVAL_S
+            if self._options.until_answered_key is None
+            else TURN_LOG_POLL_INTERVAL_S
+        )
+        begun = asyncio.get_running_loop().time()
+        await self._hub.wait_for_change(version, look)
+        if self._hub.version != version:
+            return b"", log_version_read
+        self._quiet_s += asyncio.get_running_loop().time() - begun
+        if await self._has_news():
+            return b"", -1
+        if (
+            self._options.find_failure_reason is not None
+            and (why := await self._options.find_failure_reason()) is not None
+        ):
+            self._is_finished = True
+            return encode_sse_frame(None, "failed", {"why": why}), log_version_read
+        if (
+            self._is_message_in_log
+            and self._options.is_message_answered is not None
+            and await self._options.is_message_answered()
+        ):
+            # What was written while we looked comes first.
+            self._is_finished = not await self._has_news()
+            return (
+                (encode_sse_frame(None, "end", {"why": "done"}), log_version_read)
+                if self._is_finished
+                else (b"", -1)
+            )
+        if self._quiet_s >= KEEPALIVE_INTERVAL_S:
+            self._quiet_s = 0.0
+            return b": still here\n\n", log_version_read
+        return b"", log_version_read
+
+    async def _has_news(self) -> bool:
+        """Whether the log is not as it was read: it is longer, or begun anew, or gone."""
+        return await self._store.position(self._session_id) != self._position.log_position
+
+
+def encode_sse_frame(
+    position: StreamPosition | None, event_kind: str, data: Mapping[str, Any]
+) -> bytes:
+    """One server-sent event; without a place it moves nobody's."""
+    head = f"id: {position}\n" if position is not None else ""
+    return f"{head}event: {event_kind}\ndata: ".encode() + encode_json_bytes(data) + b"\n\n"
+
+
+EVENT_STREAM_MEDIA_TYPE = "text/event-stream"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventStreamResponse:
+    """Server-sent events."""
+
+    open_frames: Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+    """What is sent; closed whatever happens."""
+    on_disconnect: Callable[[], Awaitable[None]] | None = None
+    """Called where the reader has gone before the end."""
+
+    async def send(self, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send) -> None:
+        """Send it all, as fast as it is read."""
+        start = [
+            (b"content-type", EVENT_STREAM_MEDIA_TYPE.encode()),
+            (b"x-accel-buffering", b"no"),
+            *headers,
+        ]
+        await send({"type": "http.response.start", "status": 200, "headers": start})
+        pump = asyncio.create_task(self._send_frames(send))
+        leave = asyncio.create_task(_wait_for_disconnect(receive))
+        try:
+            await asyncio.wait({pump, leave}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ended = pump.done() and not pump.cancelled() and pump.exception() is None
+            for task in (pump, leave):
+                task.cancel()
+            await asyncio.gather(pump, leave, return_exceptions=True)
+        if not ended and self.on_disconnect is not None:
+            await self.on_disconnect()
+        error = None if pump.cancelled() else pump.exception()
+        if error is not None and not isinstance(error, OSError):
+            raise error
+
+    async def _send_frames(self, send: Send) -> None:
+        with track_open_stream():
+            async with self.open_frames() as frames, aclosing(cast("Any", frames)):
+                async for frame in frames:
+                    await send({"type": "http.response.body", "body": frame, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def accepts_event_stream(scope: Scope) -> bool:
+    """Whether the caller asks for events rather than for JSON."""
+    accept = b"".join(value for name, value in scope["headers"] if name == b"accept")
+    return EVENT_STREAM_MEDIA_TYPE in accept.decode("latin-1").lower()

@@ -1,0 +1,306 @@
+"""What a chat sees while a turn runs: that somebody writes, and the reply as it grows.
+
+What is shown here is a draft. The reply leaves through the outbox, and makes the draft its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+
+from telegram.error import RetryAfter, TelegramError
+
+from trimtab.server.channels.telegram.chunking import MAX_REPLY_UTF16_UNITS, split_telegram_message
+from trimtab.server.channels.telegram.rich_text import StyledText, convert_markdown_to_styled_text
+from trimtab.server.channels.telegram.sender import TelegramSender, TelegramTarget
+from trimtab.server.events.bus import EventBus, EventsMissed, ReceivedEvent
+from trimtab.server.served_turn import extract_assistant_text
+from trimtab.session.events import AssistantReplied, ModelCallRetried, TextDelta, TurnFinished
+
+TYPING_INTERVAL_S = 4.5
+"""Seconds after which it is shown again that somebody writes; it fades after five."""
+TURN_SILENCE_TIMEOUT_S = 600.0
+"""Seconds without a happening after which a turn is not waited for any more."""
+NEXT_TURN_WAIT_S = 30.0
+"""Seconds that a chat is watched for the next turn."""
+DRAFT_TTL_S = 900.0
+"""Seconds that a draft waits for the reply that it belongs to."""
+CLOSE_TIMEOUT_S = 5.0
+"""Seconds that watches have to end by themselves."""
+DRAFT_SUFFIX = " …"
+"""Ends a draft."""
+
+log = logging.getLogger("trimtab.telegram")
+
+
+@dataclass(slots=True, kw_only=True)
+class DraftMessage:
+    """A message that a chat sees."""
+
+    message_id: int
+    """Its id."""
+    styled_text: StyledText
+    """What it says."""
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveReplyDraft:
+    """A reply while it is being written."""
+
+    text: str = ""
+    """What has come of it."""
+    final_text: str | None = None
+    """All of it, once it is there."""
+    has_unshown_text: bool = False
+    """Whether there is more than is shown."""
+    is_frozen: bool = False
+    """Whether it is not shown any further."""
+    messages: list[DraftMessage] = field(default_factory=list[DraftMessage])
+    """What the chat sees of it."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whoever changes what is shown."""
+
+    def matches_reply(self, reply_text: str) -> bool:
+        """Whether a reply is what this became, or what it was becoming."""
+        if self.final_text is not None:
+            return self.final_text == reply_text
+        return bool(self.text.strip()) and reply_text.startswith(self.text.strip())
+
+
+class LiveDraftSender:
+    """Watches the sessions in which something was said lately."""
+
+    def __init__(self, event_bus: EventBus, sender: TelegramSender, *, show_drafts: bool) -> None:
+        self._event_bus = event_bus
+        self._sender = sender
+        self._show_drafts = show_drafts
+        self._watches: dict[str, _SessionWatch] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch_session(self, session_id: str, target: TelegramTarget) -> None:
+        """Something was said: a turn will follow."""
+        watch = self._watches.get(session_id)
+        if watch is not None:
+            watch.extend(target)
+            return
+        watch = self._watches[session_id] = _SessionWatch(
+            self._sender, target, show_drafts=self._show_drafts
+        )
+        held = ExitStack()
+        # Here and not in the task: the turn may begin to speak before the task does.
+        watch.queue = held.enter_context(self._event_bus.subscribe(session_id))
+        task = asyncio.create_task(
+            self._run_watch(session_id, watch), name=f"telegram watch {session_id}"
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: held.close())
+
+    @asynccontextmanager
+    async def take_over_draft(
+        self, session_id: str, reply_text: str
+    ) -> AsyncGenerator[list[DraftMessage]]:
+        """What the chat sees of a reply already, to be made whole; nobody else touches it."""
+        watch = self._watches.get(session_id)
+        draft = None if watch is None else watch.find_draft(reply_text)
+        if watch is None or draft is None:
+            yield []
+            return
+        async with draft.lock:
+            draft.final_text = reply_text
+            yield draft.messages
+            watch.drafts.remove(draft)
+
+    async def close(self) -> None:
+        """Watch no more; what was half written is taken back, for it will be sent whole."""
+        for watch in self._watches.values():
+            watch.stop()
+        if self._tasks:
+            # What is being sent has no number yet by which it could be taken back.
+            await asyncio.wait(self._tasks, timeout=CLOSE_TIMEOUT_S)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _run_watch(self, session_id: str, watch: _SessionWatch) -> None:
+        try:
+            await watch.run()
+        finally:
+            if self._watches.get(session_id) is watch:
+                del self._watches[session_id]
+            await watch.delete_unclaimed_drafts()
+
+
+class _SessionWatch:
+    """One session while something happens in it."""
+
+    def __init__(
+        self, sender: TelegramSender, target: TelegramTarget, *, show_drafts: bool
+    ) -> None:
+        self._sender = sender
+        self._show_drafts = show_drafts
+        self._target = target
+        self.queue: asyncio.Queue[ReceivedEvent] = asyncio.Queue()
+        self.drafts: list[LiveReplyDraft] = []
+        self._current_draft: LiveReplyDraft | None = None
+        self._is_turn_running = True
+        self._last_event_at = self._next_typing_at = time.monotonic()
+        self._next_draft_update_at = 0.0
+        self._wakeup = asyncio.Event()
+        self._is_stopped = False
+
+    def extend(self, target: TelegramTarget) -> None:
+        """Something else was said."""
+        self._target, self._last_event_at = target, time.monotonic()
+        if not self._is_turn_running:
+            self._is_turn_running, self._next_typing_at = True, self._last_event_at
+            self._wakeup.set()
+
+    def find_draft(self, reply_text: str) -> LiveReplyDraft | None:
+        """The oldest draft of a reply; what was told and not heard yet is heard first."""
+        while not self.queue.empty():
+            self._handle_event(self.queue.get_nowait())
+        return next((draft for draft in self.drafts if draft.matches_reply(reply_text)), None)
+
+    def stop(self) -> None:
+        """Stop after this step."""
+        self._is_stopped = True
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        while not self._is_stopped:
+            now = time.monotonic()
+            if self._is_turn_running and now - self._last_event_at > TURN_SILENCE_TIMEOUT_S:
+                self._is_turn_running = False
+            if not self._is_turn_running and now - self._last_event_at > (
+                DRAFT_TTL_S if self.drafts else NEXT_TURN_WAIT_S
+            ):
+                return
+            if self._is_turn_running and now >= self._next_typing_at:
+                self._next_typing_at = now + TYPING_INTERVAL_S
+                await self._sender.show_typing(self._target)
+            draft = self._current_draft
+            if draft is not None and draft.has_unshown_text and now >= self._next_draft_update_at:
+                await self._update_draft_in_chat(draft)
+                self._next_draft_update_at = time.monotonic() + self._sender.draft_interval_s(
+                    self._target
+                )
+            await self._wait_for_event(self._next_wakeup())
+
+    def _next_wakeup(self) -> float:
+        """When there is something to do again, whatever is heard."""
+        due = self._last_event_at + (
+            TURN_SILENCE_TIMEOUT_S
+            if self._is_turn_running
+            else DRAFT_TTL_S
+            if self.drafts
+            else NEXT_TURN_WAIT_S
+        )
+        if self._is_turn_running:
+            due = min(due, self._next_typing_at)
+        if self._current_draft is not None and self._current_draft.has_unshown_text:
+            due = min(due, max(self._next_draft_update_at, time.monotonic() + 0.01))
+        return due
+
+    async def _wait_for_event(self, deadline: float) -> None:
+        """Hear what there is, or wait for it until then."""
+        self._wakeup.clear()
+        getting = asyncio.ensure_future(self.queue.get())
+        waking = asyncio.ensure_future(self._wakeup.wait())
+        try:
+            wait = max(0.0, deadline - time.monotonic()) + 0.001
+            await asyncio.wait({getting, waking}, timeout=wait, return_when="FIRST_COMPLETED")
+        finally:
+            waking.cancel()
+            if not getting.cancel():
+                self._handle_event(getting.result())
+        while not self.queue.empty():
+            self._handle_event(self.queue.get_nowait())
+
+    def _handle_event(self, event: ReceivedEvent) -> None:
+        self._last_event_at = time.monotonic()
+        self._is_turn_running = not isinstance(event, TurnFinished)
+        if not self._show_drafts:
+            return
+        match event:
+            case TextDelta(kind="text"):
+                self._append_to_draft(event.text)
+            case ModelCallRetried():
+                if self._current_draft is not None:
+                    self._current_draft.text, self._current_draft.has_unshown_text = "", False
+            case AssistantReplied():
+                self._finish_draft(extract_assistant_text(event.message))
+            case EventsMissed():
+                if self._current_draft is not None:
+                    self._current_draft.is_frozen, self._current_draft.has_unshown_text = (
+                        True,
+                        False,
+                    )
+            case _:
+                pass
+
+    def _append_to_draft(self, text: str) -> None:
+        draft = self._current_draft
+        if draft is None:
+            draft = self._current_draft = LiveReplyDraft()
+            self.drafts.append(draft)
+            # What is there within a moment is not worth a draft.
+            self._next_draft_update_at = time.monotonic() + self._sender.draft_interval_s(
+                self._target
+            )
+        draft.text += text
+        draft.has_unshown_text = not draft.is_frozen and bool(draft.text.strip())
+
+    def _finish_draft(self, reply_text: str) -> None:
+        draft, self._current_draft = self._current_draft, None
+        if draft is None:
+            return
+        draft.final_text, draft.has_unshown_text = reply_text, False
+        if not draft.messages and not draft.lock.locked():
+            self.drafts.remove(draft)
+
+    async def _update_draft_in_chat(self, draft: LiveReplyDraft) -> None:
+        """Show what has come: one message is sent or changed at a time."""
+        if self._sender.rate_limit_wait_s(self._target) > 0:
+            return
+        async with draft.lock:
+            if draft.final_text is not None:
+                return
+            pieces = split_telegram_message(
+                convert_markdown_to_styled_text(draft.text.rstrip() + DRAFT_SUFFIX),
+                MAX_REPLY_UTF16_UNITS,
+            )
+            for number, piece in enumerate(pieces):
+                if number >= len(draft.messages) or draft.messages[number].styled_text != piece:
+                    await self._show_piece(draft, number, piece)
+                    break
+            else:
+                draft.has_unshown_text = False
+
+    async def _show_piece(self, draft: LiveReplyDraft, number: int, piece: StyledText) -> None:
+        await self._sender.wait_for_slot(self._target)
+        try:
+            if number < len(draft.messages):
+                shown = draft.messages[number]
+                await self._sender.edit_message(self._target, shown.message_id, piece)
+                shown.styled_text = piece
+            else:
+                place = self._target
+                to = place if number == 0 else TelegramTarget(chat=place.chat, topic=place.topic)
+                message = await self._sender.send_message(to, piece)
+                draft.messages.append(DraftMessage(message_id=message, styled_text=piece))
+        except RetryAfter:
+            return
+        except TelegramError as error:
+            log.info("a draft is not shown any further: %s", type(error).__name__)
+            draft.is_frozen, draft.has_unshown_text = True, False
+
+    async def delete_unclaimed_drafts(self) -> None:
+        """Remove what no reply has made its own."""
+        for draft in self.drafts:
+            for shown in draft.messages:
+                await self._sender.delete_message(self._target, shown.message_id)

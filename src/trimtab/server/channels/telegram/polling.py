@@ -1,0 +1,122 @@
+"""Asking Telegram for news: an update is confirmed when it is kept, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from telegram import Bot, Update
+from telegram.error import BadRequest, Conflict, InvalidToken, RetryAfter, TelegramError
+
+from trimtab.errors import StoreError
+from trimtab.server.channels.telegram.client import InvalidTelegramToken
+from trimtab.server.channels.telegram.sender import read_retry_after_seconds
+from trimtab.server.service import QueueFull
+
+FIRST_RETRY_S, MAX_RETRY_S = 0.5, 30.0
+"""Seconds before the second attempt, and at most before any."""
+MAX_UPDATE_ATTEMPTS = 5
+"""Attempts at an update that fails for no reason that passes."""
+CONFLICT_RETRY_S = 5.0
+"""Seconds to wait where another process asks for the same bot's news."""
+
+UpdateHandler = Callable[[Update], Awaitable[None]]
+
+log = logging.getLogger("trimtab.telegram")
+
+
+async def poll_telegram_updates(
+    bot: Bot, handle_update: UpdateHandler, *, poll_timeout_s: float, update_kinds: Sequence[str]
+) -> None:
+    """Take in what comes, until cancelled. Raises `InvalidTelegramToken`."""
+    offset: int | None = None
+    failures = 0
+    while True:
+        try:
+            updates = await bot.get_updates(
+                offset=offset, timeout=int(poll_timeout_s), allowed_updates=list(update_kinds)
+            )
+        except TelegramError as error:
+            failures += 1
+            await asyncio.sleep(_retry_delay(error, failures))
+            continue
+        failures = 0
+        if updates:
+            await _handle_updates(updates, handle_update)
+            offset = max(update.update_id for update in updates) + 1
+
+
+async def _handle_updates(updates: Sequence[Update], handle_update: UpdateHandler) -> None:
+    """Chats side by side, each in order."""
+    chats: dict[int, list[Update]] = {}
+    for update in sorted(updates, key=lambda update: update.update_id):
+        message = update.message or update.edited_message
+        chats.setdefault(message.chat.id if message is not None else 0, []).append(update)
+    await asyncio.gather(*(_handle_chat_updates(of, handle_update) for of in chats.values()))
+
+
+async def _handle_chat_updates(updates: Sequence[Update], handle_update: UpdateHandler) -> None:
+    for update in updates:
+        await handle_update_with_retries(update, handle_update)
+
+
+async def handle_update_with_retries(update: Update, handle_update: UpdateHandler) -> None:
+    """Until it is kept: the store may be away, or too much may wait.
+
+    What fails for no such reason is tried a few times: a fault of ours must not hold up all others.
+    """
+    failures = 0
+    while True:
+        try:
+            await handle_update(update)
+        except (InvalidTelegramToken, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            failures += 1
+            if failures >= MAX_UPDATE_ATTEMPTS and not is_transient_intake_error(error):
+                log.exception("update %d is given up", update.update_id)
+                return
+            wait = min(MAX_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 10))
+            log.warning(
+                "update %d could not be kept, again in %g s: %s",
+                update.update_id,
+                wait,
+                type(error).__name__,
+            )
+            await asyncio.sleep(wait)
+        else:
+            return
+
+
+def is_transient_intake_error(error: Exception) -> bool:
+    """Whether the same update may well be kept later."""
+    return isinstance(error, StoreError | QueueFull | TelegramError | OSError)
+
+
+async def call_telegram_with_retries(call: Callable[[], Awaitable[None]]) -> None:
+    """Until Telegram has done it."""
+    failures = 0
+    while True:
+        try:
+            await call()
+        except BadRequest as error:
+            raise ValueError(f"Telegram refuses it: {error.message}") from None
+        except TelegramError as error:
+            failures += 1
+            await asyncio.sleep(_retry_delay(error, failures))
+        else:
+            return
+
+
+def _retry_delay(error: TelegramError, failures: int) -> float:
+    if isinstance(error, InvalidToken):
+        raise InvalidTelegramToken from None
+    if isinstance(error, RetryAfter):
+        return read_retry_after_seconds(error)
+    if isinstance(error, Conflict):
+        log.error("another process asks for this bot's news, or a webhook is set; stop one of them")
+        return CONFLICT_RETRY_S
+    wait = min(MAX_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 10))
+    log.warning("Telegram cannot be reached, again in %g s: %s", wait, error.message)
+    return wait

@@ -1,0 +1,79 @@
+"""Telegram calls: one route, and a secret that says that it is Telegram."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from telegram import Update
+
+from trimtab.server.channels.telegram.client import parse_telegram_update, sanitise_raw_update
+from trimtab.server.channels.telegram.polling import MAX_UPDATE_ATTEMPTS, is_transient_intake_error
+
+SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 - the name of a header
+MAX_TRACKED_UPDATES = 1_024
+"""Updates that could not be kept whose attempts are counted."""
+MAX_UPDATE_BYTES = 1_048_576
+"""Bytes of one update."""
+
+log = logging.getLogger("trimtab.telegram")
+
+
+def create_webhook_route(
+    path: str, secret_token: str, handle_update: Callable[[Update], Awaitable[None]]
+) -> Route:
+    """The route that Telegram posts updates to."""
+    failures: OrderedDict[int, int] = OrderedDict()
+
+    async def endpoint(request: Request) -> Response:
+        given = request.headers.get(SECRET_HEADER, "")
+        # Compared to the end, so that how long it takes tells nothing.
+        if not hmac.compare_digest(given.encode(), secret_token.encode()):
+            return Response(status_code=403)
+        raw = await _read_limited_body(request)
+        if raw is None:
+            return Response(status_code=413)
+        update = _parse_update_body(raw)
+        if update is None:
+            return Response(status_code=400)
+        try:
+            await handle_update(update)
+        except Exception as error:
+            failed = failures[update.update_id] = failures.pop(update.update_id, 0) + 1
+            while len(failures) > MAX_TRACKED_UPDATES:
+                failures.popitem(last=False)
+            if failed >= MAX_UPDATE_ATTEMPTS and not is_transient_intake_error(error):
+                log.exception("update %d is given up", update.update_id)
+                return Response(status_code=200)
+            told = type(error).__name__
+            log.warning("update %d could not be kept: %s", update.update_id, told)
+            return Response(status_code=503, headers={"Retry-After": "5"})
+        return Response(status_code=200)
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+async def _read_limited_body(request: Request) -> bytes | None:
+    """All of it; None where that is too much."""
+    found = bytearray()
+    async for piece in request.stream():
+        found += piece
+        if len(found) > MAX_UPDATE_BYTES:
+            return None
+    return bytes(found)
+
+
+def _parse_update_body(raw_body: bytes) -> Update | None:
+    try:
+        data: Any = json.loads(raw_body)
+    except (ValueError, RecursionError):
+        return None
+    found = sanitise_raw_update(data)
+    return None if found is None else parse_telegram_update(found)

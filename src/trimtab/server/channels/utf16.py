@@ -1,0 +1,75 @@
+"""Chat platforms count in UTF-16 code units; Python in code points."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable
+
+_JOINING_CHARACTERS = ("\u200d", "\ufe0e", "\ufe0f", "\u20e3")
+_MAX_BACKTRACK_CODE_POINTS = 16
+"""Code points that a cut goes back at most, to spare what looks like one letter."""
+
+
+def count_utf16_units(text: str) -> int:
+    """How long a platform takes a text to be."""
+    return len(text) + sum(character > "\uffff" for character in text)
+
+
+def slice_by_utf16_units(text: str, unit_offset: int, unit_length: int) -> str:
+    """What stands at a place that is given in units; empty where it is not in the text."""
+    if unit_offset < 0 or unit_length <= 0:
+        return ""
+    raw = text.encode("utf-16-le", "surrogatepass")
+    return raw[2 * unit_offset : 2 * (unit_offset + unit_length)].decode("utf-16-le", "replace")
+
+
+def convert_to_utf16_offsets(text: str, code_point_positions: Iterable[int]) -> dict[int, int]:
+    """For positions in code points, the same in units."""
+    found: dict[int, int] = {}
+    at = counted = 0
+    for position in sorted(set(code_point_positions)):
+        counted += count_utf16_units(text[at:position])
+        at = position
+        found[position] = counted
+    return found
+
+
+def max_prefix_length(text: str, max_units: int) -> int:
+    """How many code points from the beginning stay within so many units."""
+    if len(text) <= max_units // 2:
+        return len(text)
+    left = max_units
+    for position, character in enumerate(text):
+        left -= 2 if character > "\uffff" else 1
+        if left < 0:
+            return position
+    return len(text)
+
+
+def snap_cut_to_grapheme(text: str, cut: int) -> int:
+    """The place, or one a little before it where it would go through what looks like one letter."""
+    lowest, place = max(1, cut - _MAX_BACKTRACK_CODE_POINTS), cut
+    while place > lowest and place < len(text) and _is_inside_grapheme(text, place):
+        place -= 1
+    return place
+
+
+def _is_inside_grapheme(text: str, at: int) -> bool:
+    before, after = text[at - 1], text[at]
+    if after in _JOINING_CHARACTERS or before == "\u200d" or unicodedata.combining(after):
+        return True
+    if "\U0001f3fb" <= after <= "\U0001f3ff":  # the colour of a skin
+        return True
+    return _is_flag_letter(after) and _count_flag_letters_before(text, at) % 2 == 1
+
+
+def _count_flag_letters_before(text: str, at: int) -> int:
+    """Letters of flags that stand right before a place: two make one flag."""
+    count = 0
+    while count < at and _is_flag_letter(text[at - count - 1]):
+        count += 1
+    return count
+
+
+def _is_flag_letter(character: str) -> bool:
+    return "\U0001f1e6" <= character <= "\U0001f1ff"

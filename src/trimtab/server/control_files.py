@@ -1,0 +1,138 @@
+"""What somebody on this machine asks of the process that serves a folder: a small file each, beside
+the mail. The process does it when it looks next, and puts its answer in the file's place.
+
+Whoever may write there may change the sessions themselves, so nobody is asked for a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trimtab.errors import StoreError, StoreUnavailable
+from trimtab.server.queue.file_log import QUEUE_FOLDER as MAIL
+from trimtab.server.service import AgentService
+from trimtab.stores.files.disk import (
+    make_private_folder,
+    translate_write_errors,
+    write_file_atomically,
+)
+from trimtab.stores.files.lock import find_lock_holder
+
+CONTROL_FOLDER = "asked"
+"""In the folder of the mail."""
+REQUEST_SUFFIX, ANSWER_SUFFIX = ".json", ".answer"
+"""How the names of the two files end."""
+CONTROL_POLL_S = 0.5
+"""Seconds between two looks at what is asked."""
+CONTROL_TIMEOUT_S = 60.0
+"""Seconds that it may take: a turn that is broken off ends its tools first."""
+ANSWER_POLL_S = 0.05
+"""Seconds between two looks at whether it is answered."""
+
+log = logging.getLogger("trimtab.server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlRequest:
+    """What is to be done to a session."""
+
+    verb: Literal["erase", "delete"]
+    """What."""
+    session: str
+    """The id of which."""
+    handle: str = ""
+    """What is to be erased."""
+    why: str = ""
+    """Who asked, or which rule."""
+
+
+async def send_control_request(root: Path, request: ControlRequest) -> Mapping[str, Any]:
+    """Let the process that serves a folder do it; what it answers. Raises `StoreUnavailable`, and
+    `ValueError` with its words where it cannot."""
+    asked = await asyncio.to_thread(_write_request, root / MAIL / CONTROL_FOLDER, request)
+    answer, deadline = asked.with_suffix(ANSWER_SUFFIX), time.monotonic() + CONTROL_TIMEOUT_S
+    try:
+        while not await asyncio.to_thread(answer.exists):
+            holder = await asyncio.to_thread(find_lock_holder, root / MAIL)
+            if holder is None or time.monotonic() > deadline:
+                told = (
+                    "has ended"
+                    if holder is None
+                    else f"has not done it in {CONTROL_TIMEOUT_S:g} seconds"
+                )
+                raise StoreUnavailable(
+                    f"the process that serves {root} {told}, and is asked no more; try again"
+                )
+            await asyncio.sleep(ANSWER_POLL_S)
+        told = json.loads(await asyncio.to_thread(answer.read_bytes))
+    finally:
+        for path in (asked, answer):
+            path.unlink(missing_ok=True)
+    if "error" in told:
+        raise ValueError(told["error"])
+    return told
+
+
+async def serve_control_requests(root: Path, service: AgentService) -> None:
+    """Do what is asked, until cancelled."""
+    folder = root / MAIL / CONTROL_FOLDER
+    _delete_stale_answers(folder)
+    while True:
+        try:
+            for path in await asyncio.to_thread(_list_requests, folder):
+                answer = await _execute_request(service, path)
+                await asyncio.to_thread(_write_answer, path, answer)
+        except OSError as error:
+            # Whoever asks is told that nobody has answered; what is served must not stop for it.
+            log.warning("what is asked for in %s was not answered: %s", folder, error)
+        await asyncio.sleep(CONTROL_POLL_S)
+
+
+async def _execute_request(service: AgentService, path: Path) -> Mapping[str, Any]:
+    try:
+        wanted = ControlRequest(**json.loads(await asyncio.to_thread(path.read_bytes)))
+        if wanted.verb == "delete":
+            await service.delete_session(wanted.session)
+            return {}
+        done = await service.erase_message(wanted.session, wanted.handle, why=wanted.why)
+    except (LookupError, StoreError, ValueError, TypeError, OSError) as error:
+        return {"error": str(error)}
+    except Exception:
+        log.exception("what %s asks for could not be done", path)
+        return {"error": "the server made a mistake; see its log"}
+    return {"handles": done.handles, "forks": done.forks}
+
+
+def _write_request(folder: Path, request: ControlRequest) -> Path:
+    # By time, so that what is asked first is done first.
+    path = folder / f"{time.time_ns():020d}-{os.getpid()}{REQUEST_SUFFIX}"
+    with translate_write_errors(path):
+        make_private_folder(folder)
+        write_file_atomically(path, json.dumps(asdict(request)).encode(), fsync=True)
+    return path
+
+
+def _list_requests(folder: Path) -> list[Path]:
+    return sorted(folder.glob(f"*{REQUEST_SUFFIX}"))
+
+
+def _write_answer(path: Path, answer: Mapping[str, Any]) -> None:
+    if path.exists():  # else whoever asked has waited long enough
+        write_file_atomically(
+            path.with_suffix(ANSWER_SUFFIX), json.dumps(answer).encode(), fsync=False
+        )
+        path.unlink(missing_ok=True)
+
+
+def _delete_stale_answers(folder: Path) -> None:
+    """Answers that nobody has read."""
+    for path in folder.glob(f"*{ANSWER_SUFFIX}*"):
+        path.unlink(missing_ok=True)

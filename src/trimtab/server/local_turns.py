@@ -1,0 +1,207 @@
+"""Turns in this process: at most one of a session, so many at a time, and retries that wait.
+
+For one machine on files. On PostgreSQL a queue does the same for many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, OrderedDict, deque
+
+from trimtab.errors import StoreError
+from trimtab.observe.server_metrics import count_turn_retry
+from trimtab.server.retries import TurnRetries
+from trimtab.server.served_turn import MAX_DEBOUNCE_PAUSES, TurnProgress
+from trimtab.server.service import AgentNotServed, AgentService
+
+log = logging.getLogger("trimtab.server")
+
+
+class LocalTurnRunner:
+    """Runs what is due. The mail calls `due` for each letter that was posted.
+
+    Tenants take turns, and so do the sessions of each: whoever has much to do waits for himself.
+    """
+
+    def __init__(
+        self, service: AgentService, *, max_turns: int = 32, max_turns_per_tenant: int | None = None
+    ) -> None:
+        self._service = service
+        self._max_turns = max_turns
+        self._max_turns_per_tenant = max_turns_per_tenant or max_turns
+        self._queues: OrderedDict[str, deque[str]] = OrderedDict()
+        self._queued: set[str] = set()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._running_by_tenant = Counter[str]()
+        self._rerun: set[str] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._debouncing_since: dict[str, float] = {}
+        self._retries: dict[str, TurnRetries] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._accepting = True
+
+    @property
+    def running_count(self) -> int:
+        """Turns that run now."""
+        return len(self._running)
+
+    def request_turn(self, session: str) -> None:
+        """A turn of this session is to run; if one runs, another follows it."""
+        if not self._accepting:
+            return
+        self._idle.clear()
+        if session in self._running:
+            self._rerun.add(session)
+        elif session in self._debouncing_since or (
+            session not in self._timers and session not in self._queued
+        ):
+            self._debounce(session)
+
+    async def resume_waiting(self) -> int:
+        """Take up what an earlier process has left; returns how many sessions."""
+        waiting = await self._service.queue.list_waiting_sessions()
+        for session in waiting:
+            self.request_turn(session)
+        return len(waiting)
+
+    async def drain(self, timeout_s: float) -> int:
+        """Begin nothing more and let what runs end; returns how many turns were cut off.
+
+        What is cut off is not lost: the letters wait, and the next process goes on from the log.
+        """
+        self._accepting = False
+        for timer in self._timers.values():
+            timer.cancel()
+        for waiting in (
+            self._timers,
+            self._debouncing_since,
+            self._queues,
+            self._queued,
+            self._rerun,
+        ):
+            waiting.clear()
+        running = list(self._running.values())
+        if not running:
+            self._signal_if_idle()
+            return 0
+        _, left = await asyncio.wait(running, timeout=timeout_s)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        return len(left)
+
+    async def wait_until_idle(self) -> None:
+        """Wait until nothing runs or is to run, retries included."""
+        await self._idle.wait()
+
+    def _debounce(self, session: str) -> None:
+        """Wait until nothing more comes for a moment: people write in pieces."""
+        try:
+            pause = self._service.agent_for(session).spec.session.debounce
+        except AgentNotServed:
+            pause = 0.0  # the turn says so
+        if not pause:
+            self._queue_session(session)
+            return
+        now = asyncio.get_running_loop().time()
+        since = self._debouncing_since.setdefault(session, now)
+        if (timer := self._timers.pop(session, None)) is not None:
+            timer.cancel()
+        self._queue_after(session, max(0.0, min(pause, since + MAX_DEBOUNCE_PAUSES * pause - now)))
+
+    def _queue_after(self, session: str, delay_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._timers[session] = loop.call_later(delay_s, self._queue_session, session)
+
+    def _queue_session(self, session: str) -> None:
+        self._timers.pop(session, None)
+        self._debouncing_since.pop(session, None)
+        self._queued.add(session)
+        self._queues.setdefault(_tenant_of_session(session), deque()).append(session)
+        self._start_turns()
+
+    def _start_turns(self) -> None:
+        while self._accepting and len(self._running) < self._max_turns:
+            session = self._next_session()
+            if session is None:
+                return
+            self._running_by_tenant[_tenant_of_session(session)] += 1
+            task = asyncio.create_task(self._run_turn(session), name=f"turn of {session}")
+            self._running[session] = task
+            task.add_done_callback(lambda _, session=session: self._on_turn_ended(session))
+
+    def _next_session(self) -> str | None:
+        """The session that waits longest, of the tenant that was last served longest ago."""
+        for tenant, queue in self._queues.items():
+            if self._running_by_tenant[tenant] < self._max_turns_per_tenant:
+                session = queue.popleft()
+                self._queued.discard(session)
+                self._queues.move_to_end(tenant)
+                if not queue:
+                    del self._queues[tenant]
+                return session
+        return None
+
+    async def _run_turn(self, session: str) -> None:
+        attempt = TurnProgress()
+        try:
+            await self._service.run_turn(session, debounce=False, progress=attempt)
+            await self._rerun_if_pending(session)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._accepting or task is None or task.cancelling():
+                raise
+            broken = RuntimeError("something cancelled itself in the turn")
+            await self._retry_or_give_up(session, broken, attempt)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the letters must not be lost
+            await self._retry_or_give_up(session, error, attempt)
+        else:
+            self._retries.pop(session, None)
+
+    async def _rerun_if_pending(self, session: str) -> None:
+        """More than one turn takes, or left by another process."""
+        if session not in self._rerun and await self._service.queue.pending(session, limit=1):
+            self._rerun.add(session)
+
+    async def _retry_or_give_up(
+        self, session: str, error: Exception, progress: TurnProgress
+    ) -> None:
+        mail, retries = self._service.queue, self._retries.setdefault(session, TurnRetries())
+        wait = retries.delay_after(error)
+        if wait is None:
+            try:
+                if not await retries.dead_letter(mail, session, error, progress.epoch):
+                    await self._rerun_if_pending(session)
+            except StoreError as worse:
+                wait = retries.delay_after(worse)
+            else:
+                del self._retries[session]
+                return
+        wait = wait or 0.0
+        count_turn_retry()
+        log.warning("turn of %s failed, again in %.1f s: %r", session, wait, error)
+        if self._accepting:
+            self._queue_after(session, wait)
+
+    def _on_turn_ended(self, session: str) -> None:
+        del self._running[session]
+        tenant = _tenant_of_session(session)
+        self._running_by_tenant[tenant] -= 1
+        if not self._running_by_tenant[tenant]:
+            del self._running_by_tenant[tenant]
+        again = session in self._rerun
+        self._rerun.discard(session)
+        if again and self._accepting and session not in self._timers:
+            self._debounce(session)
+        self._start_turns()
+        self._signal_if_idle()
+
+    def _signal_if_idle(self) -> None:
+        if not self._running and not self._queued and not self._timers:
+            self._idle.set()
+
+
+def _tenant_of_session(session: str) -> str:
+    return session.partition("/")[0]

@@ -1,0 +1,1 @@
+"""Inbound messages and replies that wait."""

@@ -1,0 +1,274 @@
+"""Mail in PostgreSQL: a letter and the turn that it wants are kept in one transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Self
+
+from psycopg import AsyncConnection
+from psycopg.types.numeric import Float8, Int4, Int8
+
+from trimtab.errors import StaleOwner
+from trimtab.server.postgres.job_queue import JobPayload, JobQueue, add_job_queue_options
+from trimtab.server.postgres.queries import POST_BY_PARTITION, SERVER_QUERIES
+from trimtab.server.queue.messages import InboundMessage, OutboundMessage
+from trimtab.server.queue.postgres_erasure import PostgresErasableQueue
+from trimtab.server.queue.postgres_rows import (
+    build_reply_arrays,
+    compute_prefix_range,
+    compute_session_lock_key,
+    encode_inbound_body,
+    outbound_from_row,
+)
+from trimtab.server.queue.protocol import DeadLetterSession
+from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
+from trimtab.stores.postgres.row_keys import (
+    compute_event_partition,
+    compute_session_uuid,
+    escape_name,
+    unescape_name,
+)
+
+MAX_COUNTED_MESSAGES = 1_000_000
+"""Letters that are counted."""
+REPLY_RETENTION_S = {"sent": 3_600.0, "refused": 30 * 86_400.0}
+"""Seconds that the key of a reply is known after it has left, and one that never will is kept."""
+CLEANUP_BATCH_ROWS = 1_000
+"""Rows that are cleared away at once."""
+
+
+class PostgresQueue:
+    """The `MessageQueue` for many processes. Made by `connect`, given back by `close`."""
+
+    def __init__(self, connections: ConnectionPool, job_queue: JobQueue) -> None:
+        self.job_queue = job_queue
+        """Where turns are due."""
+        self.on_replies: Callable[[], None] = lambda: None
+        """Called where replies were written here: `ReplyDelivery.due`. Others find them when they
+        look."""
+        self._connections = connections
+        self._fetch = connections.fetch
+        self._erasable = PostgresErasableQueue(connections)
+
+    @classmethod
+    async def connect(
+        cls, conninfo: str, *, min_size: int = 1, max_size: int = 8, wait: float = 10.0
+    ) -> Self:
+        """Open connections to a migrated database, as `PostgresStore.connect` does."""
+        found = add_job_queue_options(conninfo)
+        connections = await ConnectionPool.open(
+            found, min_size=min_size, max_size=max_size, wait=wait
+        )
+        try:
+            queue = await JobQueue.open(conninfo, wait=wait)
+        except BaseException:
+            await connections.close()
+            raise
+        return cls(connections, queue)
+
+    async def post(self, inbound: InboundMessage) -> bool:
+        async with self.borrow_connection() as connection, connection.transaction():
+            return await self.post_in_transaction(inbound, connection)
+
+    async def post_in_transaction(
+        self, inbound: InboundMessage, connection: AsyncConnection
+    ) -> bool:
+        """Post in the caller's transaction, on a connection from `borrow_connection`."""
+        name, part = escape_name(inbound.session), compute_event_partition(inbound.session)
+        values = [
+            name,
+            escape_name(inbound.key),
+            encode_inbound_body(inbound),
+            compute_session_uuid(inbound.session),
+        ]
+        await connection.execute(
+            SERVER_QUERIES["share_gate"], [Int8(compute_session_lock_key(inbound.session))]
+        )
+        row = await (await connection.execute(POST_BY_PARTITION[part], values)).fetchone()
+        kept, queued = row or (False, False)
+        if kept and not queued:
+            await self.job_queue.defer_job(connection, JobPayload(session=inbound.session))
+        return kept
+
+    def borrow_connection(self) -> BorrowedConnection:
+        """A connection that sees the queue, for the length of an `async with`."""
+        return self._connections.borrow()
+
+    async def pending(
+        self, session: str, *, after: int = 0, limit: int = 100
+    ) -> list[InboundMessage]:
+        return await self._erasable.pending(session, after=after, limit=limit)
+
+    async def finish_turn(
+        self,
+        session: str,
+        epoch: int,
+        answered: Collection[int],
+        replies: Sequence[OutboundMessage],
+    ) -> None:
+        values = [
+            compute_session_uuid(session),
+            Int8(epoch),
+            escape_name(session),
+            [*map(Int8, answered)],
+        ]
+        rows = await self._fetch(SERVER_QUERIES["finish"], [*values, *build_reply_arrays(replies)])
+        newest: int = rows[0][0]
+        if newest > epoch:
+            raise StaleOwner(session, epoch, newest)
+        if replies:
+            self.on_replies()
+
+    async def list_waiting_sessions(self) -> list[str]:
+        return [unescape_name(name) for (name,) in await self._fetch(SERVER_QUERIES["waiting"], [])]
+
+    async def depth(self, prefix: str = "") -> int:
+        rows = await self._fetch(
+            SERVER_QUERIES["depth"], [*compute_prefix_range(prefix), Int8(MAX_COUNTED_MESSAGES)]
+        )
+        return rows[0][0]
+
+    async def dead_letter_session(
+        self,
+        inbound: InboundMessage,
+        epoch: int | None,
+        why: str,
+        replies: Sequence[OutboundMessage] = (),
+    ) -> bool:
+        known = None if epoch is None else Int8(epoch)
+        which = [
+            compute_session_uuid(inbound.session),
+            known,
+            escape_name(inbound.session),
+            Int8(inbound.number),
+        ]
+        values = [*which, escape_name(why), Float8(time.time()), *build_reply_arrays(replies)]
+        given: bool = (await self._fetch(SERVER_QUERIES["give_up"], values))[0][0]
+        if given and replies:
+            self.on_replies()
+        return given
+
+    async def list_dead_letters(
+        self, *, prefix: str = "", limit: int = 100
+    ) -> list[DeadLetterSession]:
+        rows = await self._fetch(
+            SERVER_QUERIES["dead"], [*compute_prefix_range(prefix), Int8(limit)]
+        )
+        return [
+            DeadLetterSession(
+                session=unescape_name(name),
+                why=unescape_name(why or ""),
+                messages=letters,
+                at=at,
+                replies=replies,
+            )
+            for name, why, letters, at, replies in rows
+        ]
+
+    async def dead_letter_reason(self, session: str) -> str | None:
+        rows = await self._fetch(SERVER_QUERIES["why_given_up"], [escape_name(session)])
+        return unescape_name(rows[0][0]) if rows else None
+
+    async def revive(self, session: str) -> bool:
+        async with self._connections.borrow() as connection, connection.transaction():
+            await connection.execute(
+                SERVER_QUERIES["share_gate"], [Int8(compute_session_lock_key(session))]
+            )
+            cursor = await connection.execute(SERVER_QUERIES["revive"], [escape_name(session)])
+            revived, letters = await cursor.fetchone() or (False, False)
+            if revived and letters:
+                await self.job_queue.defer_job(connection, JobPayload(session=session))
+        if revived:
+            self.on_replies()
+        return revived
+
+    async def lease_replies(
+        self, channels: Collection[str], *, limit: int, lease_s: float
+    ) -> list[OutboundMessage]:
+        values = [[*map(escape_name, channels)], Int8(limit), Float8(lease_s)]
+        rows = await self._fetch(SERVER_QUERIES["outgoing"], values)
+        return sorted(map(outbound_from_row, rows), key=lambda reply: reply.number)
+
+    async def mark_delivered(self, number: int) -> None:
+        await self._execute_named("delivered", Int8(number))
+
+    async def postpone_reply(
+        self, number: int, *, delay_s: float, why: str, maybe_sent: bool
+    ) -> None:
+        undone = Int4(0 if maybe_sent else 1)
+        await self._execute_named(
+            "put_off", Int8(number), Float8(delay_s), escape_name(why), undone
+        )
+
+    async def mark_undeliverable(self, number: int, why: str) -> None:
+        await self._execute_named("refused", Int8(number), escape_name(why))
+
+    async def forget_session(self, session: str) -> None:
+        await self._erasable.forget_session(session)
+
+    async def erase_messages(
+        self, session: str, positions: Collection[int], keys: Collection[str]
+    ) -> None:
+        await self._erasable.erase_messages(session, positions, keys)
+
+    async def close(self) -> None:
+        await self.job_queue.close()
+        await self._connections.close()
+
+    async def wait_for_open_posts(self, session: str) -> None:
+        """Wait for all who post to this session and took a job for queued that has begun."""
+        await self._fetch(SERVER_QUERIES["pass_gate"], [Int8(compute_session_lock_key(session))])
+
+    async def defer_job(self, payload: JobPayload, *, delay_s: float = 0.0) -> bool:
+        """Queue a job; False where one is queued already."""
+        async with self._connections.borrow() as connection, connection.transaction():
+            return await self.job_queue.defer_job(connection, payload, delay_s=delay_s)
+
+    async def replace_queued_job(self, payload: JobPayload, *, delay_s: float) -> None:
+        """Queue a job for later in place of one that is queued for now, if there is."""
+        done = False
+        while not done:
+            async with self._connections.borrow() as connection, connection.transaction():
+                await connection.execute(SERVER_QUERIES["drop_queued"], [payload.lock])
+                # Somebody may have queued one in between, and have committed.
+                done = await self.job_queue.defer_job(connection, payload, delay_s=delay_s)
+
+    async def take_over_job(
+        self, job_id: int, worker_id: int | None, replacement: JobPayload | None
+    ) -> bool:
+        """Put another job, or none, in the place of one whose worker is gone; False where the job
+        has moved on."""
+        async with self._connections.borrow() as connection, connection.transaction():
+            cursor = await connection.execute(
+                SERVER_QUERIES["drop_job"],
+                [Int8(job_id), None if worker_id is None else Int8(worker_id)],
+            )
+            if cursor.rowcount and replacement is not None:
+                await self.job_queue.defer_job(connection, replacement)
+            return bool(cursor.rowcount)
+
+    async def list_running_jobs(self, worker_ids: Collection[int]) -> set[int]:
+        """Jobs that these workers run, as the queue has it."""
+        rows = await self._fetch(SERVER_QUERIES["begun"], [[*map(Int8, worker_ids)]])
+        return {row[0] for row in rows}
+
+    async def queue_stranded_sessions(self, limit: int = 1_000) -> int:
+        """Queue jobs for letters that have none; returns how many."""
+        rows = await self._fetch(SERVER_QUERIES["stranded"], [Int8(limit)])
+        return sum(
+            [await self.defer_job(JobPayload(session=unescape_name(name))) for (name,) in rows]
+        )
+
+    async def delete_expired_replies(self) -> None:
+        """Clear away what has left, or was refused, long ago."""
+        for state, seconds in REPLY_RETENTION_S.items():
+            swept = CLEANUP_BATCH_ROWS
+            while swept == CLEANUP_BATCH_ROWS:
+                swept = await self._execute_named(
+                    "tidy", state, Float8(seconds), Int8(CLEANUP_BATCH_ROWS)
+                )
+
+    async def _execute_named(self, query_name: str, *values: object) -> int:
+        async with self._connections.borrow() as connection:
+            return (await connection.execute(SERVER_QUERIES[query_name], values)).rowcount

@@ -1,0 +1,95 @@
+"""What is deleted or erased leaves the mail in PostgreSQL; the queue of turns is not needed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Self
+
+from psycopg import AsyncConnection
+from psycopg.types.numeric import Int8
+
+from trimtab.log.edits import erase_message_payload
+from trimtab.server.postgres.queries import SERVER_QUERIES
+from trimtab.server.queue.messages import InboundMessage
+from trimtab.server.queue.postgres_rows import (
+    encode_inbound_body,
+    inbound_from_row,
+    outbound_from_row,
+)
+from trimtab.server.queue.protocol import redact_failure_reason
+from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
+from trimtab.stores.postgres.row_keys import escape_name, unescape_name
+
+
+class PostgresErasableQueue:
+    """The `ErasableQueue` of a database that others serve. Made by `connect`, given back by
+    `close`."""
+
+    def __init__(self, connections: ConnectionPool) -> None:
+        self._connections = connections
+
+    @classmethod
+    async def connect(cls, conninfo: str, *, wait: float = 10.0) -> Self:
+        """Open a connection to a migrated database."""
+        return cls(await ConnectionPool.open(conninfo, min_size=1, max_size=1, wait=wait))
+
+    async def pending(
+        self, session: str, *, after: int = 0, limit: int = 100
+    ) -> list[InboundMessage]:
+        values = [escape_name(session), Int8(after), Int8(limit)]
+        rows = await self._connections.fetch(SERVER_QUERIES["pending"], values)
+        return [inbound_from_row(row) for row in rows]
+
+    async def forget_session(self, session: str) -> None:
+        async with self.borrow_connection() as connection, connection.transaction():
+            for query in ("forget_inbox", "forget_waiting", "forget_done", "forget_dead"):
+                await connection.execute(SERVER_QUERIES[query], [escape_name(session)])
+
+    async def erase_messages(
+        self, session: str, positions: Collection[int], keys: Collection[str]
+    ) -> None:
+        async with self.borrow_connection() as connection, connection.transaction():
+            await _erase_inbound(connection, session, keys)
+            await _erase_replies(connection, session, positions)
+
+    def borrow_connection(self) -> BorrowedConnection:
+        """A connection for the length of an `async with`."""
+        return self._connections.borrow()
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connections.close()
+
+
+async def _erase_inbound(connection: AsyncConnection, session: str, keys: Collection[str]) -> None:
+    name = escape_name(session)
+    cursor = await connection.execute(
+        SERVER_QUERIES["said_in_letters"], [name, [*map(escape_name, keys)]]
+    )
+    for row in await cursor.fetchall():
+        letter = inbound_from_row(row)
+        blank = replace(letter, message=erase_message_payload(letter.message, None))
+        values = [name, Int8(letter.number), encode_inbound_body(blank)]
+        await connection.execute(SERVER_QUERIES["rewrite_letter"], values)
+    cursor = await connection.execute(SERVER_QUERIES["said_of_dead"], [name])
+    for (why,) in await cursor.fetchall():
+        await connection.execute(SERVER_QUERIES["rewrite_dead"], [name, _redact_stored_reason(why)])
+
+
+async def _erase_replies(
+    connection: AsyncConnection, session: str, positions: Collection[int]
+) -> None:
+    for query in ("said_in_waiting", "said_in_done"):
+        cursor = await connection.execute(SERVER_QUERIES[query], [escape_name(session)])
+        for number, body, why in await cursor.fetchall():
+            if body and outbound_from_row((number, body, 0)).seq in positions:
+                await connection.execute(SERVER_QUERIES["erase_reply"], [Int8(number)])
+            elif why:
+                await connection.execute(
+                    SERVER_QUERIES["rewrite_why"], [Int8(number), _redact_stored_reason(why)]
+                )
+
+
+def _redact_stored_reason(reason: str) -> str:
+    return escape_name(redact_failure_reason(unescape_name(reason)))

@@ -1,0 +1,71 @@
+"""Which of the runs that are due are made: all, one for all, or none that was missed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from trimtab.server.schedules.schedule import Schedule, ScheduleRun
+from trimtab.server.schedules.triggers import find_last_due_time, find_next_due_time
+
+LATE_AFTER_S = 60.0
+"""Seconds after which a run is late: what is looked at so often is on time."""
+MAX_RUNS_PER_STEP = 200
+"""Runs that are made up for in one step; more follow in the next."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DueRunsDecision:
+    """What becomes of a schedule that is due."""
+
+    due_times: tuple[float, ...]
+    """The runs that are made, by when they were due."""
+    skipped: ScheduleRun | None
+    """Those that are not, with why."""
+    next_run_at: float | None
+    """When it is due next. It moves forward only: a clock that is set back runs nothing twice."""
+
+    def build_run_log(self, schedule: Schedule, now: float) -> list[ScheduleRun]:
+        """What the run log says of it."""
+        made = [ScheduleRun(schedule=schedule.id, due=due, at=now) for due in self.due_times]
+        return made if self.skipped is None else [self.skipped, *made]
+
+
+def decide_due_runs(schedule: Schedule, now: float) -> DueRunsDecision:
+    """Decide about a schedule whose `next_run_at` has come."""
+    first = schedule.next_run_at
+    if first is None or first > now:
+        raise ValueError(f"{schedule.id} is not due")
+    allowed = 0.0 if schedule.missed == "skip" else float(schedule.late)
+    oldest = now - max(LATE_AFTER_S, allowed)
+    due = _list_due_times(schedule, first, oldest, now) if schedule.missed == "all" else ()
+    if schedule.missed != "all":
+        last = find_last_due_time(schedule.trigger, first, now)
+        due = (last,) if last >= oldest else ()
+    skipped = None
+    if not due or first < due[0]:
+        until = due[0] if due else now
+        why = _skip_reason(schedule, made_up=bool(due))
+        skipped = ScheduleRun(schedule=schedule.id, due=first, at=now, why=why, until=until)
+    behind = find_next_due_time(schedule.trigger, due[-1] if due else now)
+    return DueRunsDecision(due_times=due, skipped=skipped, next_run_at=behind)
+
+
+def _list_due_times(
+    schedule: Schedule, first: float, oldest: float, now: float
+) -> tuple[float, ...]:
+    found: list[float] = []
+    # Whole seconds: the first one that is not too old may be due at that very second.
+    at = first if first >= oldest else find_next_due_time(schedule.trigger, math.ceil(oldest) - 1.0)
+    while at is not None and at <= now and len(found) < MAX_RUNS_PER_STEP:
+        found.append(at)
+        at = find_next_due_time(schedule.trigger, at)
+    return tuple(found)
+
+
+def _skip_reason(schedule: Schedule, *, made_up: bool) -> str:
+    if schedule.missed == "skip":
+        return "missed, and `missed` is `skip`"
+    if schedule.missed == "once" and made_up:
+        return "missed, and one run stands for all"
+    return f"missed for more than {schedule.late:,} seconds"

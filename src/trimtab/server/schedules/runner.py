@@ -1,0 +1,92 @@
+"""The clock as a door: what is due becomes a letter, as if somebody had said it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from trimtab.observe.server_metrics import count_schedule_run
+from trimtab.server.delivery import Undeliverable
+from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.schedules.store import ScheduleRunFailed, ScheduleStore
+
+SCHEDULE_POLL_S = 15.0
+"""Seconds between two looks at most: a clock may be set, another process may add something."""
+
+log = logging.getLogger("trimtab.schedules")
+
+
+class ScheduleRunner:
+    """Runs what is due for the agents that are served here."""
+
+    name = "schedule"
+    routes: Sequence[Any] = ()
+
+    def __init__(
+        self,
+        schedules: ScheduleStore,
+        agents: Collection[str],
+        *,
+        clock: Callable[[], float] = time.time,
+        poll_s: float = SCHEDULE_POLL_S,
+    ) -> None:
+        self._schedules = schedules
+        self._agents = agents
+        self._clock = clock
+        self._poll_s = poll_s
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """A schedule was added or changed: it may be due sooner than all others."""
+        self._woken.set()
+
+    async def run(self) -> None:
+        """Run what is due when it is, until cancelled; what cannot be run is tried again."""
+        task = asyncio.current_task()
+        # Python 3.11 may lose a cancellation inside wait_for, which pools of connections use.
+        while task is None or not task.cancelling():
+            self._woken.clear()
+            try:
+                wait = await self.run_due()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the clock must go on
+                log.warning("schedules cannot be looked at, again in %g s: %r", self._poll_s, error)
+                wait = self._poll_s
+            try:
+                async with asyncio.timeout(wait):
+                    await self._woken.wait()
+            except TimeoutError:
+                pass
+
+    async def run_due(self) -> float:
+        """Run what is due now; returns the seconds until it is worth looking again."""
+        aside: list[str] = []
+        while True:
+            try:
+                ran = await self._schedules.run_next_due(
+                    self._clock(), self._agents, excluding=aside
+                )
+            except ScheduleRunFailed as error:
+                count_schedule_run("failed")
+                log.warning("%s; again in %g s", error, self._poll_s)
+                aside.append(error.schedule_id)
+                continue
+            if ran is None:
+                break
+            count_schedule_run("ran")
+            log.info("%s was due at %s", ran.id, ran.next_run_at)
+        coming = await self._schedules.next_due(self._agents, excluding=aside)
+        if coming is None:
+            return self._poll_s
+        # Another worker may have it in hand: it is not asked for again and again.
+        return min(self._poll_s, max(0.05, coming - self._clock()))
+
+    async def deliver(self, reply: OutboundMessage) -> None:
+        """Nothing is delivered to a clock: results go to the chat that a schedule names."""
+        raise Undeliverable(f"a schedule is no place to send {reply.key} to")
+
+    async def close(self) -> None:
+        """Give back the schedules."""
+        await self._schedules.close()

@@ -1,0 +1,275 @@
+"""Agents at work: the one place where doors hand in what is said, and where turns are run.
+
+A door (HTTP, a chat platform, a schedule) posts letters and delivers replies. It has no budget
+logic of its own: every turn goes through `run_turn`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from trimtab.agent.agent import Agent
+from trimtab.errors import LogDamaged, SessionNotFound, TrimtabError
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import Message
+from trimtab.observe.server_metrics import count_inbound_message
+from trimtab.server.events.bus import EventBus
+from trimtab.server.message_erasure import (
+    EraseHook,
+    SessionErasure,
+    build_queue_erase_hook,
+    erase_message_and_copies,
+)
+from trimtab.server.queue.backlog import BacklogCounter
+from trimtab.server.queue.messages import InboundMessage
+from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN, ServedTurn, TurnProgress
+from trimtab.server.session_cache import MAX_OPEN_SESSIONS, SessionCache
+from trimtab.server.session_ids import parse_session_id
+from trimtab.session import Session
+from trimtab.session.events import TurnFinished
+from trimtab.stores.base import Store
+
+log = logging.getLogger("trimtab.server")
+
+
+class AgentNotServed(TrimtabError, LookupError):
+    """No agent of that name is served."""
+
+    def __init__(self, name: str, served: Mapping[str, Agent]) -> None:
+        super().__init__(f"no agent {name!r} is served here; there is {', '.join(sorted(served))}")
+
+
+class QueueFull(TrimtabError, RuntimeError):
+    """More waits than is worth waiting for: come again later."""
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        self.waiting = waiting
+        """Messages that wait."""
+        self.limit = limit
+        """Messages that may."""
+        super().__init__(f"{waiting:,} messages wait and {limit:,} may; try again in a while")
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentService:
+    """What doors and runners share."""
+
+    agents: Mapping[str, Agent]
+    """Who is served, by name. All keep their sessions in the one store."""
+    store: Store
+    """Where sessions are."""
+    queue: MessageQueue
+    """What has come in and what must go out."""
+    event_bus: EventBus
+    """Who hears what happens."""
+    max_waiting: int = 10_000
+    """Letters of one tenant that may wait; beyond that new ones are refused."""
+    max_open_sessions: int = MAX_OPEN_SESSIONS
+    """Sessions that stay open while nobody uses them."""
+    delete_hooks: list[Callable[[str], Awaitable[None]]] = field(
+        default_factory=list["Callable[[str], Awaitable[None]]"]
+    )
+    """Told of each session before it is deleted: what is kept of it elsewhere goes with it."""
+    erase_hooks: list[EraseHook] = field(default_factory=list["EraseHook"])
+    """Told of messages that are erased, before and after they are: for the same."""
+    sessions: SessionCache = field(init=False)
+    """Those that are open."""
+    _backlog: BacklogCounter = field(init=False)
+    _running: dict[str, _RunningTurn] = field(init=False, default_factory=dict[str, "_RunningTurn"])
+
+    def __post_init__(self) -> None:
+        self.sessions = SessionCache(self._open_agent_session, max_sessions=self.max_open_sessions)
+        self._backlog = BacklogCounter(self.queue.depth)
+
+    async def post(self, inbound: InboundMessage) -> bool:
+        """Take something in: when this returns it is kept, and a turn will follow.
+
+        False where the sender's key is known already, as one that waits or one that is in the log.
+        Raises `AgentNotServed` and `QueueFull`.
+        """
+        self.agent_for(inbound.session)
+        tenant = inbound.session.partition("/")[0]
+        waiting = await self._backlog.estimate(f"{tenant}/", self.max_waiting)
+        if waiting >= self.max_waiting:
+            count_inbound_message(tenant, "crowded")
+            raise QueueFull(waiting, self.max_waiting)
+        kept = await self.queue.post(inbound)
+        if kept:
+            self._backlog.note_arrival(f"{tenant}/")
+        count_inbound_message(tenant, "taken" if kept else "known")
+        return kept
+
+    async def find_message_by_key(
+        self, session: str, key: str, position: int | None = None
+    ) -> Message | None:
+        """What was said under a key, in the log or waiting for it; None for nothing. Who knows the
+        position of it in the log says so."""
+        position = position or await self.store.find_key(session, key)
+        if position is not None:
+            async for event in self.store.events(session, [(position, position)]):
+                if isinstance(event.body, MessageAdded):
+                    return event.body.message
+        for letter in await self.queue.pending(session):
+            if letter.key == key:
+                return letter.message
+        return None
+
+    def agent_for(self, session: str) -> Agent:
+        """Who answers in a session."""
+        address = parse_session_id(session)
+        if address is None or address.agent not in self.agents:
+            raise AgentNotServed(address.agent if address is not None else session, self.agents)
+        return self.agents[address.agent]
+
+    def open_session(self, session: str) -> AbstractAsyncContextManager[Session]:
+        """A session as it stands now, new where there is none."""
+        return self.sessions.open_session(session)
+
+    async def run_turn(
+        self, session: str, *, debounce: bool = True, progress: TurnProgress | None = None
+    ) -> TurnFinished:
+        """Run one turn: what a runner does when one is due.
+
+        Without `gather` it does not wait for what people write in pieces: the runner has.
+        `attempt` says how far it came.
+        """
+        agent = self.agent_for(session)
+        waiting = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
+        if not waiting and not await self.store.position(session):
+            return TurnFinished(reason="done", calls=0)  # deleted, and not to be begun anew by this
+        async with self.open_session(session) as opened:
+            turning = ServedTurn(
+                agent,
+                self.queue,
+                opened,
+                on_event=lambda happening: self.event_bus.publish(session, happening),
+            )
+            task = asyncio.ensure_future(turning.run(waiting, debounce=debounce))
+            mine = self._running[session] = _RunningTurn(served_turn=turning, task=task)
+            try:
+                return await task
+            except asyncio.CancelledError:
+                if not mine.cancelled:
+                    raise
+            finally:
+                if progress is not None:
+                    full = turning.is_full or mine.cancelled
+                    progress.epoch, progress.full = turning.epoch, full
+                if self._running.get(session) is mine:
+                    del self._running[session]
+        # The session's place is held until nothing is left that another turn must not take up.
+        await mine.released.wait()
+        return TurnFinished(reason="stopped", calls=0)
+
+    def stop_turn(self, session: str) -> bool:
+        """Let the turn that runs end after its step, in whichever process; False where it does not
+        run in this one, and may not run at all."""
+        here = self.stop_local_turn(session)
+        if not here:
+            self.event_bus.request_stop(session)
+        return here
+
+    def stop_local_turn(self, session: str) -> bool:
+        """The same, asked by another process."""
+        found = self._running.get(session)
+        if found is not None:
+            found.served_turn.stop()
+        return found is not None
+
+    async def delete_session(self, session: str) -> None:
+        """Remove a session and all that waits in it; a turn that runs is broken off.
+
+        Raises `SessionNotFound` where there is no log and nothing waits for one to be begun.
+        """
+        found, waits = self._running.get(session), await self.queue.pending(session, limit=1)
+        known = await self.store.position(session)
+        if not known and not waits:
+            raise SessionNotFound(session)
+        try:
+            if found is not None:
+                # First the letters: whoever takes the session up from here on finds none.
+                await self.queue.forget_session(session)
+                await found.cancel()
+            elif waits and known:
+                # A turn may run in another process: it must not leave replies behind our back.
+                with suppress(LogDamaged):
+                    async with self._open_existing_session(session) as opened:
+                        await opened.claim_turn()
+            for forget in self.delete_hooks:
+                await forget(session)
+            await self.queue.forget_session(session)
+            await self.sessions.close_session(session)
+            if known or await self.store.position(session):
+                await self.store.delete(session)
+        finally:
+            if found is not None:
+                found.released.set()
+
+    async def erase_message(self, session: str, handle: str, *, why: str = "") -> SessionErasure:
+        """Destroy a message or a part of it, and all that was made from it.
+
+        A turn that runs is broken off, for it may hold the text in memory, and begun again from
+        the log. Raises `SessionNotFound`, and `LookupError` where the handle names nothing.
+        """
+        if not await self.store.position(session):
+            raise SessionNotFound(session)
+        found = self._running.get(session)
+        try:
+            if found is not None:
+                await found.cancel()
+            async with self._open_existing_session(session) as opened:
+                beside = [build_queue_erase_hook(self.queue), *self.erase_hooks]
+                done = await erase_message_and_copies(opened, handle, why=why, hooks=beside)
+        finally:
+            if found is not None:
+                found.released.set()
+        if done.forks:
+            log.warning("%s of %s is erased; forks keep copies: %s", handle, session, done.forks)
+        return done
+
+    async def close(self) -> None:
+        """Give back what is held."""
+        await self.sessions.close()
+        await self.queue.close()
+
+    async def _open_agent_session(self, session: str) -> Session:
+        return await self.agent_for(session).open_session(session)
+
+    @asynccontextmanager
+    async def _open_existing_session(self, session: str) -> AsyncGenerator[Session]:
+        """A session that is there, whoever answers in it and whether that one is served."""
+        address = parse_session_id(session)
+        if address is not None and address.agent in self.agents:
+            async with self.open_session(session) as opened:
+                yield opened
+            return
+        opened = await Session.open(self.store, session, policy="full")
+        try:
+            yield opened
+        finally:
+            await opened.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class _RunningTurn:
+    """A turn that runs here."""
+
+    served_turn: ServedTurn
+    """What can be stopped."""
+    task: asyncio.Future[TurnFinished]
+    """What can be broken off."""
+    cancelled: bool = False
+    """Whether it was, because its session is deleted or a message in it erased."""
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when that is done."""
+
+    async def cancel(self) -> None:
+        """Break it off."""
+        self.cancelled = True
+        self.task.cancel()
+        await asyncio.wait([self.task])

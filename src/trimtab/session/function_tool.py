@@ -1,0 +1,211 @@
+"""A typed Python function as a tool: its signature is the schema, its docstring the description."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NotRequired, Required, Union, cast, overload
+
+from trimtab.session.tools import OnInterrupt, Tool, ToolError, ToolInvocation
+
+_JSON_TYPES: Mapping[Any, str] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    on_interrupt: OnInterrupt = "report",
+    timeout: float | None = 300.0,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    on_interrupt: OnInterrupt = "report",
+    timeout: float | None = 300.0,
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a typed function, synchronous or not.
+
+    Each parameter needs a type: str, int, float, bool, list, dict, Literal, an Enum, a TypedDict,
+    or a union of these. A parameter of type `ToolInvocation` gets the call itself and is not shown
+    to the model. The result is text, or anything that JSON can express. Raise `ToolError` to tell
+    the model what went wrong. Raises TypeError for a parameter without a supported type.
+
+        @tool
+        def weather(city: str, days: int = 1) -> str:
+            "The weather in a city."
+            return look_up(city, days)
+    """
+
+    def make(made_of: Callable[..., Any]) -> Tool:
+        called = name or made_of.__name__
+        schema, call_parameter = _build_parameter_schema(made_of, called)
+        enums = {
+            parameter: hint
+            for parameter, hint in typing.get_type_hints(made_of).items()
+            if isinstance(hint, type) and issubclass(hint, enum.Enum)
+        }
+        about = description if description is not None else inspect.getdoc(made_of) or ""
+
+        async def run(invocation: ToolInvocation) -> Any:
+            arguments = dict(invocation.arguments)
+            _check_arguments(called, schema, arguments)
+            for parameter in arguments.keys() & enums.keys():
+                arguments[parameter] = enums[parameter](arguments[parameter])
+            if call_parameter is not None:
+                arguments[call_parameter] = invocation
+            if inspect.iscoroutinefunction(made_of):
+                result = await made_of(**arguments)
+            else:
+                result = await asyncio.to_thread(made_of, **arguments)
+            return _format_result(result)
+
+        definition = {"name": called, "description": about, "input_schema": schema}
+        return Tool(definition=definition, run=run, on_interrupt=on_interrupt, timeout=timeout)
+
+    return make if function is None else make(function)
+
+
+def _build_parameter_schema(
+    function: Callable[..., Any], called: str
+) -> tuple[dict[str, Any], str | None]:
+    """The JSON Schema of the parameters, and the name of the one that takes the call itself."""
+    hints = typing.get_type_hints(function)
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    call_parameter = None
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"{called}: *args and **kwargs are not supported; name each parameter")
+        if parameter.name not in hints:
+            raise TypeError(f"{called}: parameter {parameter.name!r} needs a type")
+        if hints[parameter.name] is ToolInvocation:
+            call_parameter = parameter.name
+            continue
+        schema = _build_type_schema(
+            hints[parameter.name], f"{called}: parameter {parameter.name!r}"
+        )
+        if parameter.default is parameter.empty:
+            required.append(parameter.name)
+        elif isinstance(parameter.default, str | int | float | bool):
+            schema = {**schema, "default": parameter.default}
+        properties[parameter.name] = schema
+    built = {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+    return built, call_parameter
+
+
+def _build_type_schema(hint: Any, where: str) -> dict[str, Any]:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return {}
+    if hint in _JSON_TYPES:
+        return {"type": _JSON_TYPES[hint]}
+    if origin is Literal:
+        return {"enum": list(inner)}
+    if origin in (Union, types.UnionType):
+        return {"anyOf": [_build_type_schema(one, where) for one in inner]}
+    if hint is list or origin in (list, Sequence, tuple):
+        items = _build_type_schema(inner[0], where) if inner else {}
+        return {"type": "array", "items": items}
+    if typing.is_typeddict(hint):
+        fields = typing.get_type_hints(hint, include_extras=True)
+        required = [
+            key
+            for key, one in fields.items()
+            if (origin := typing.get_origin(one)) is Required
+            or (hint.__total__ and origin is not NotRequired)
+        ]
+        return {
+            "type": "object",
+            "properties": {key: _build_type_schema(one, where) for key, one in fields.items()},
+            "required": required,
+            "additionalProperties": False,
+        }
+    if origin in (Required, NotRequired):
+        return _build_type_schema(inner[0], where)
+    if hint is dict or origin in (dict, Mapping):
+        values = _build_type_schema(inner[1], where) if len(inner) > 1 else {}
+        return {"type": "object", "additionalProperties": values}
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return {"enum": [member.value for member in hint]}
+    raise TypeError(
+        f"{where} has type {hint!r}, which has no JSON form here; use str, int, float, bool, list, "
+        "dict, Literal, an Enum or a TypedDict"
+    )
+
+
+def _check_arguments(called: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Tell the model what it left out, or made up."""
+    known = cast("Mapping[str, Any]", schema["properties"])
+    if missing := [name for name in schema["required"] if name not in arguments]:
+        raise ToolError(f"{called} needs {', '.join(missing)}")
+    if unknown := [name for name in arguments if name not in known]:
+        raise ToolError(f"{called} has no {', '.join(unknown)}; it takes {', '.join(known)}")
+    for name, value in arguments.items():
+        if not _fits_schema(value, known[name]):
+            raise ToolError(
+                f"{called}: {name} is {value!r}; it must match {json.dumps(known[name])}"
+            )
+
+
+def _fits_schema(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether a value has the type that its schema names; what is nested is looked at as well."""
+    if "anyOf" in schema:
+        return any(_fits_schema(value, one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return value in schema["enum"]
+    match schema.get("type"):
+        case "string":
+            return isinstance(value, str)
+        case "integer":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "boolean":
+            return isinstance(value, bool)
+        case "null":
+            return value is None
+        case "array":
+            items = schema.get("items", {})
+            return isinstance(value, list) and all(
+                _fits_schema(one, items) for one in cast("list[Any]", value)
+            )
+        case "object":
+            return isinstance(value, dict)
+        case _:
+            return True
+
+
+def _format_result(result: Any) -> Any:
+    """A tool's result as the model reads it: text as it is, parts as they are, all else as JSON."""
+    if isinstance(result, str):
+        return result
+    if (
+        isinstance(result, tuple | list)
+        and result
+        and all(type(one).__module__ == "trimtab.log.message" for one in cast("list[Any]", result))
+    ):
+        return cast("Any", result)
+    return json.dumps(result, ensure_ascii=False, default=str)

@@ -1,0 +1,115 @@
+"""From a store to a context: the newest snapshot, the events it names, and those behind it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from trimtab.context import Context
+from trimtab.errors import EvictedError
+from trimtab.log.event import Event
+from trimtab.policy.budget import actor_message_limit
+from trimtab.stores.base import PositionSpan, Store
+from trimtab.window.accounting import resolve_token_limit
+from trimtab.window.checkpoint import Snapshot
+from trimtab.window.window import Window
+
+MAX_FOLD_CHUNK_EVENTS = 2_000
+"""Events that are folded at a time where there are many."""
+MIN_CHECKPOINT_EVENTS = 256
+"""Events after which a checkpoint is worth its while, or as many as are kept, if that is more."""
+
+
+async def load_context(
+    store: Store,
+    session_id: str,
+    *,
+    max_snapshot_seq: int | None = None,
+    keep_hidden: bool = False,
+    **load_kwargs: Any,
+) -> Context:
+    """The context of a session, from a snapshot at or before a position.
+
+    A long tail is folded piece by piece, letting go of what is hidden, unless it is to be kept.
+    """
+    snapshot = await store.snapshot(session_id, upto=max_snapshot_seq)
+    try:
+        context: Context | None = None
+        start = snapshot.seq if snapshot is not None else 0
+        async for events in _chunk_events(
+            store.events(session_id, list_spans_to_load(snapshot)), start
+        ):
+            if context is None:
+                context = Context.load(events, snapshot=snapshot, **load_kwargs)
+            else:
+                context.apply(events)
+            if not keep_hidden and is_checkpoint_due(context.window):
+                context.checkpoint()
+    except EvictedError as error:
+        return await load_context(
+            store, session_id, max_snapshot_seq=error.position, keep_hidden=True, **load_kwargs
+        )
+    assert context is not None  # noqa: S101 - a session without events does not exist
+    return context
+
+
+async def load_window_at(
+    store: Store, session_id: str, position: int, *, keep_after: int | None = None
+) -> Window:
+    """The window as it was at a position; what was said after `since` is in memory, if given.
+
+    A fold runs no policy, so it needs none: those that are functions are not in the log.
+    """
+    upto = position if keep_after is None else keep_after
+    while True:
+        snapshot = await store.snapshot(session_id, upto=upto)
+        start = snapshot.seq if snapshot is not None else 0
+        window: Window | None = None
+        try:
+            async for events in _chunk_events(
+                store.events(session_id, list_spans_to_load(snapshot, position)), start
+            ):
+                window = window or Window(None, snapshot, events)
+                window.apply(*(event for event in events if event.seq > start))
+        except EvictedError as error:
+            upto = error.position
+        else:
+            assert window is not None  # noqa: S101 - a session without events does not exist
+            return window
+
+
+def list_spans_to_load(
+    snapshot: Snapshot | None, last_seq: int | None = None
+) -> Sequence[PositionSpan]:
+    """Where the events stand that a fold from a snapshot needs."""
+    if snapshot is None:
+        return [(1, last_seq)]
+    if last_seq is not None and last_seq <= snapshot.seq:
+        return snapshot.spans
+    return [*snapshot.spans, (snapshot.seq + 1, last_seq)]
+
+
+def is_checkpoint_due(window: Window) -> bool:
+    """Whether there is enough that need not stay in memory, or enough to fold at an opening."""
+    since = window.seq - window.base.snapshot.seq
+    if since >= max(MIN_CHECKPOINT_EVENTS, len(window.entries)):
+        return True
+    limit = actor_message_limit(
+        resolve_token_limit(window.settings, window.accounting.learned_limit)[0]
+    )
+    hidden = len(window.entries) - window.visible_messages
+    return len(window.entries) > limit and hidden >= limit // 10
+
+
+async def _chunk_events(
+    events: AsyncIterator[Event], snapshot_seq: int
+) -> AsyncIterator[list[Event]]:
+    """Pieces of the tail; the first begins with all that a snapshot at `start` names."""
+    chunk: list[Event] = []
+    async for event in events:
+        chunk.append(event)
+        if len(chunk) >= MAX_FOLD_CHUNK_EVENTS and event.seq > snapshot_seq:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -1,0 +1,113 @@
+"""What is hidden, found in the store: by handle and by words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trimtab.log.edits import parse_handle
+from trimtab.log.erase import SEARCH_TOOL
+from trimtab.log.event import Edit, MessageAdded, ToolResultRepair
+from trimtab.log.message import Message, ToolCall
+from trimtab.log.rewind import is_event_in_force
+from trimtab.recall.expand import MAX_SUMMARY_DEPTH, expand_summary, is_summary_handle
+from trimtab.recall.search_ranking import split_query_words
+from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES
+from trimtab.recall.snippets import format_best_snippets as passages
+from trimtab.recall.tools import (
+    MAX_ANSWER_CHARS,
+    NOTHING_FOUND_TEXT,
+    extract_lines,
+    find_fully_visible_messages,
+    parse_recall_arguments,
+    recall_text_from_messages,
+    require_recall_call,
+)
+from trimtab.recall.tools import recall_text as recall_in
+from trimtab.stores.base import PositionSpan, Store
+from trimtab.window.window import Window
+
+MAX_RECALL_POSITIONS = 2_000
+"""Positions of a range that one recall goes through."""
+
+
+async def recall_from_store(store: Store, session_id: str, window: Window, handle: str) -> str:
+    """The text a handle names, exactly as it was said, however long ago."""
+    named = parse_handle(handle)
+    if named.first > window.base.last_evicted_seq:
+        return recall_in(window, handle)
+    last = min(named.last, named.first + MAX_RECALL_POSITIONS - 1)
+    text = recall_text_from_messages(
+        window, handle, await _read_messages(store, session_id, window, [(named.first, last)])
+    )
+    if last < named.last:
+        return f"{text}\n[{named.last - last} more positions; ask for m{last + 1}-m{named.last}]"
+    return text
+
+
+async def search_session(store: Store, session_id: str, window: Window, query: str) -> str:
+    """The passages that hold most of the words, of what the model does not see first."""
+    wanted, seen = split_query_words(query), find_fully_visible_messages(window)
+    limit = len(seen) + 4 * MAX_SEARCHED_MESSAGES
+    while True:
+        found = await store.search(session_id, query, limit=limit)
+        # Some may have been undone: they are passed over.
+        held = [seq for seq in found if is_event_in_force(seq, window.base.rewinds)]
+        hidden = [seq for seq in held if seq not in seen]
+        if len(hidden) >= MAX_SEARCHED_MESSAGES or len(found) < limit:
+            break
+        limit *= 4
+    chosen = [*hidden, *(seq for seq in held if seq in seen)][:MAX_SEARCHED_MESSAGES]
+    said = await _read_messages(store, session_id, window, [(seq, seq) for seq in sorted(chosen)])
+    return passages(said, wanted, window.counter, seen) or NOTHING_FOUND_TEXT
+
+
+async def answer_recall_from_store(
+    store: Store, session_id: str, window: Window, call: ToolCall
+) -> str:
+    """The answer to a call of a recall tool; what it cannot find, it says."""
+    require_recall_call(call)
+    try:
+        wanted = parse_recall_arguments(call)
+        if call.name == SEARCH_TOOL:
+            return await search_session(store, session_id, window, wanted["query"])
+        whole = not wanted["lines"] and not wanted["grep"]
+        if whole and (
+            level := await _expand_summary_level(store, session_id, window, wanted["handle"])
+        ):
+            return level
+        text = await recall_from_store(store, session_id, window, wanted["handle"])
+        return extract_lines(text, wanted["lines"], wanted["grep"])
+    except (LookupError, ValueError) as error:
+        return f"[{error}]"
+
+
+async def _expand_summary_level(
+    store: Store, session_id: str, window: Window, handle: str
+) -> str | None:
+    """A summary opened by one level; None where the handle names none."""
+    named = parse_handle(handle)
+    chain: list[Edit] = []
+    edit = window.summary if named.first < named.last else None
+    # One further than it is named by: the summary inside it is shown with it.
+    while edit is not None and len(chain) < MAX_SUMMARY_DEPTH:
+        chain.append(edit)
+        span = (edit.prior, edit.prior)
+        bodies = [e.body async for e in store.events(session_id, [span])] if edit.prior else []
+        inside = edit.last < named.last
+        edit = next((body for body in bodies if isinstance(body, Edit) and not inside), None)
+    if not any(is_summary_handle(named, edit) for edit in chain):
+        return None
+    last = min(named.last, named.first + MAX_RECALL_POSITIONS - 1)
+    said = await _read_messages(store, session_id, window, [(named.first, last)])
+    return expand_summary(named, chain, said, max_chars=MAX_ANSWER_CHARS)
+
+
+async def _read_messages(
+    store: Store, session_id: str, window: Window, spans: Sequence[PositionSpan]
+) -> dict[int, Message]:
+    return {
+        event.seq: event.body.message
+        async for event in store.events(session_id, spans)
+        if isinstance(event.body, MessageAdded | ToolResultRepair)
+        and is_event_in_force(event.seq, window.base.rewinds)
+    }

@@ -1,0 +1,177 @@
+"""A session as one file: lines of JSON that another store takes whole or not at all.
+
+The first line says what it is, the last how many events stand between and their SHA-256, so that a
+file that was cut off or changed is noticed. `sed '1d;$d' FILE | sha256sum` gives the same sum.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, cast
+
+from trimtab.errors import (
+    ExportChecksumError,
+    ImportTargetExistsError,
+    NewerExportError,
+    NotAnExportError,
+    PositionTaken,
+    SessionNotFound,
+    TruncatedExportError,
+)
+from trimtab.log.event import EVENT_FORMAT_VERSION as EVENTS
+from trimtab.log.event import Event, dump_event_line, event_from_json
+from trimtab.stores.base import Store
+
+EXPORT_VERSION = 1
+"""Of the file's shape; that of the events is in each of them."""
+HEADER_KIND = "session"
+FOOTER_KIND = "end"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportResult:
+    session_id: str
+    """The id that it has now."""
+    exported_id: str
+    """The id that it had."""
+    events: int
+    """How many were written."""
+
+
+async def export_session(store: Store, session_id: str) -> AsyncIterator[str]:
+    """A session as lines, without their ends. What is appended meanwhile is not in it."""
+    count = await store.position(session_id)
+    if not count:
+        raise SessionNotFound(session_id)
+    yield _to_json_line(
+        {"trimtab": HEADER_KIND, "v": EXPORT_VERSION, "id": session_id, "events": count}
+    )
+    summed, seen = sha256(), 0
+    async for event in store.events(session_id, [(1, count)]):
+        line = dump_event_line(event)
+        summed.update(line.encode() + b"\n")
+        seen += 1
+        yield line
+    if seen != count:
+        # Without an end: whoever has taken the lines so far has a file that is refused.
+        raise SessionNotFound(session_id)
+    yield _to_json_line({"trimtab": FOOTER_KIND, "events": count, "sha256": summed.hexdigest()})
+
+
+async def import_session(
+    store: Store, session_id: str | None, lines: Iterable[str] | AsyncIterable[str]
+) -> ImportResult:
+    """Put an exported session into a store, whole or not at all; None keeps the id it had."""
+    found = [line.rstrip("\r\n") async for line in _iter_lines(lines)]
+    while found and not found[-1]:
+        found.pop()
+    header = _parse_header(found[0] if found else "")
+    name = session_id if session_id is not None else header["id"]
+    if position := await store.position(name):
+        raise _target_exists_error(name, position)
+    events = _verify_events(found, header["events"])
+    try:
+        await store.append(name, events)
+    except PositionTaken as taken:
+        raise _target_exists_error(name, taken.position) from taken
+    return ImportResult(session_id=name, exported_id=header["id"], events=len(events))
+
+
+def _parse_header(line: str) -> dict[str, Any]:
+    header = _parse_object(line)
+    if header.get("trimtab") != HEADER_KIND:
+        raise NotAnExportError(
+            "this is no exported session: its first line is not the one that `trimtab session "
+            "export` writes"
+        )
+    version, count, name = header.get("v"), header.get("events"), header.get("id")
+    if isinstance(version, int) and version > EXPORT_VERSION:
+        raise NewerExportError(
+            f"this export has format version {version} and this release reads up to "
+            f"{EXPORT_VERSION}: "
+            "upgrade trimtab to import it"
+        )
+    counted = isinstance(count, int) and count > 0
+    if version != EXPORT_VERSION or not counted or not isinstance(name, str):
+        raise NotAnExportError(
+            "the first line of this export lacks its version, its id or its number of events"
+        )
+    return header
+
+
+def _verify_events(lines: list[str], count: int) -> list[Event]:
+    """The events between the first line and the last, if they are those that were exported."""
+    end, body = _parse_object(lines[-1]), lines[1:-1]
+    if end.get("trimtab") != FOOTER_KIND:
+        raise TruncatedExportError(
+            f"this export is cut off: it should hold {count:,} events and an end, and ends after "
+            f"{len(lines) - 1:,} lines of them; export the session again"
+        )
+    if len(body) != count or end.get("events") != count:
+        raise TruncatedExportError(
+            f"this export holds {len(body):,} of its {count:,} events; export the session again"
+        )
+    summed = sha256()
+    for line in body:
+        summed.update(line.encode("utf-8", "surrogatepass") + b"\n")
+    if summed.hexdigest() != end.get("sha256"):
+        raise ExportChecksumError(
+            f"the {count:,} events of this export have the SHA-256 {summed.hexdigest()[:12]}… and "
+            f"not {str(end.get('sha256'))[:12]}… as exported: the file was changed; export the "
+            "session again"
+        )
+    return _parse_events(body)
+
+
+def _parse_events(body: Sequence[str]) -> list[Event]:
+    events: list[Event] = []
+    for number, line in enumerate(body, 1):
+        data = _parse_object(line)
+        if isinstance(data.get("v"), int) and data["v"] > EVENTS:
+            raise NewerExportError(
+                f"event {number} of this export has format version {data['v']} and this release "
+                f"reads up to {EVENTS}: upgrade trimtab to import it"
+            )
+        try:
+            event = event_from_json(data)
+        except (LookupError, TypeError, ValueError) as error:
+            raise NotAnExportError(f"line {number + 1} of this export is no event") from error
+        if event.seq != number:
+            raise NotAnExportError(
+                f"event {event.seq} of this export stands where {number} belongs"
+            )
+        events.append(event)
+    return events
+
+
+def _target_exists_error(session_id: str, position: int) -> ImportTargetExistsError:
+    return ImportTargetExistsError(
+        f"there is a session {session_id!r} with {position:,} events already; nothing was "
+        "imported: "
+        "choose another id, or delete that session first"
+    )
+
+
+def _to_json_line(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _parse_object(line: str) -> dict[str, Any]:
+    """An object, or an empty one for anything else."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return {}
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+async def _iter_lines(lines: Iterable[str] | AsyncIterable[str]) -> AsyncIterator[str]:
+    if isinstance(lines, AsyncIterable):
+        async for line in lines:
+            yield line
+    else:
+        for line in lines:
+            yield line

@@ -1,0 +1,61 @@
+"""The large texts of one session, a compressed file each, named by what it says."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from trimtab.errors import LogDamaged
+from trimtab.stores.blobs import compress_text, compute_text_digest, decompress_text
+from trimtab.stores.files.disk import fsync_folder, make_private_folder, write_file_atomically
+
+BLOBS_FOLDER = "blobs"
+
+
+def save_blobs(folder: Path, texts_by_digest: Mapping[str, str], *, fsync: bool) -> None:
+    """Have each text on the disk before an event names it."""
+    if not texts_by_digest:
+        return
+    blobs = folder / BLOBS_FOLDER
+    if not blobs.is_dir():
+        make_private_folder(blobs)
+        if fsync:
+            fsync_folder(folder)
+    for digest, text in texts_by_digest.items():
+        path = blobs / digest
+        # A file that a crash left unfinished is written again.
+        if not path.exists() or _read_blob_file(path) != text:
+            write_file_atomically(path, compress_text(text), fsync=fsync)
+    if fsync:
+        # One that was there already may be younger than the last sync of its name.
+        fsync_folder(blobs)
+
+
+def read_blob(folder: Path, digest: str) -> str:
+    """What it says; FileNotFoundError if there is none."""
+    path = folder / BLOBS_FOLDER / digest
+    text = _read_blob_file(path)
+    if text is None or compute_text_digest(text) != digest:
+        raise LogDamaged(f"{path} does not hold the text it is named by; restore it from a backup")
+    return text
+
+
+def delete_unneeded_blobs(folder: Path, needed_digests: Collection[str], *, fsync: bool) -> None:
+    """Remove what no event names."""
+    blobs = folder / BLOBS_FOLDER
+    if not blobs.is_dir():
+        return
+    for path in blobs.iterdir():
+        if path.name not in needed_digests:
+            path.unlink()
+    if fsync:
+        fsync_folder(blobs)
+
+
+def _read_blob_file(path: Path) -> str | None:
+    """None where there is nothing whole."""
+    try:
+        return decompress_text(path.read_bytes())
+    except (zlib.error, UnicodeDecodeError):
+        return None

@@ -1,0 +1,152 @@
+"""Where each idempotency key of a session stands: a hash table on the disk, `keys.idx`.
+
+Keys that came since the last checkpoint are in the log's tail and in the writer's memory. A
+checkpoint puts them into the table. The table is a cache: it holds hashes and positions, and a
+position counts only if the message there has the key; without it the log is read again.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from trimtab.stores.files.disk import open_private_file, write_all_at, write_file_atomically
+from trimtab.stores.files.log_file import LogView, parse_log_line
+
+KEY_INDEX_FILE = "keys.idx"
+
+_SLOT_STRUCT = struct.Struct(">QQ")
+"""The header is the last position taken in and the number of keys; a slot is a hash and the key's
+position, 0 where it is free."""
+_MIN_SLOTS = 256
+
+
+def read_last_indexed_position(folder: Path) -> int:
+    """The last position whose key, if it has one, is in the table."""
+    try:
+        with (folder / KEY_INDEX_FILE).open("rb") as file:
+            return _read_header(file.fileno())[0]
+    except FileNotFoundError:
+        return 0
+
+
+def scan_log_for_keys(view: LogView, first_position: int) -> dict[str, int]:
+    """The keys of the messages from a position on."""
+    found: dict[str, int] = {}
+    for seq, line in view.read_lines(first_position, view.last.seq):
+        if b'"key":' not in line:
+            continue
+        data = parse_log_line(line)
+        if data is None:
+            raise view.damage_error(seq)
+        if data.get("kind") == "message" and data.get("key") is not None:
+            found[data["key"]] = seq
+    return found
+
+
+def find_indexed_key_position(view: LogView, key: str) -> int | None:
+    """The position of the message in the log whose key the table has."""
+    for seq in list_candidate_positions(view.folder, key):
+        for _, line in view.read_lines(seq, seq):
+            data = parse_log_line(line)
+            if data is not None and data.get("kind") == "message" and data.get("key") == key:
+                return seq
+    return None
+
+
+def list_candidate_positions(folder: Path, key: str) -> list[int]:
+    """Where the key may stand, by its hash alone."""
+    wanted = _hash_key(key)
+    try:
+        with (folder / KEY_INDEX_FILE).open("rb") as file:
+            probed = list(_probe_slots(file.fileno(), wanted))
+    except FileNotFoundError:
+        return []
+    return [seq for _, hashed, seq in probed if seq and hashed == wanted]
+
+
+def save_keys_to_index(
+    folder: Path, positions_by_key: Mapping[str, int], last_position: int, *, fsync: bool
+) -> None:
+    """Take keys into the table, and all positions up to one for taken in. Twice is harmless."""
+    path = folder / KEY_INDEX_FILE
+    fd = open_private_file(path, os.O_RDWR | os.O_CREAT)
+    try:
+        before, count = _read_header(fd)
+        if positions_by_key and (count + len(positions_by_key)) * 2 > _count_slots(fd):
+            table = _build_larger_table(fd, positions_by_key, last_position)
+            write_file_atomically(path, table, fsync=fsync)
+            return
+        for key, seq in positions_by_key.items():
+            _insert_slot(fd, _hash_key(key), seq)
+            # By position: one that a crash had left in the table was not counted yet.
+            count += seq > before
+        if positions_by_key and fsync:
+            os.fsync(fd)
+        # Behind the keys themselves: after a crash it may say less than there is, never more.
+        write_all_at(fd, 0, _SLOT_STRUCT.pack(last_position, count))
+    finally:
+        os.close(fd)
+
+
+def delete_key_index(folder: Path) -> None:
+    """Forget the table; whoever needs a key reads the log."""
+    (folder / KEY_INDEX_FILE).unlink(missing_ok=True)
+
+
+def _read_header(fd: int) -> tuple[int, int]:
+    data, slots = os.pread(fd, _SLOT_STRUCT.size, 0), _count_slots(fd)
+    upto, count = _SLOT_STRUCT.unpack(data) if len(data) == _SLOT_STRUCT.size else (0, 0)
+    # In a table that was cut nothing is found: its slots are too few, or no power of two.
+    whole = not count or (slots >= _MIN_SLOTS and not slots & (slots - 1) and count * 2 <= slots)
+    return (upto, count) if whole else (0, 0)
+
+
+def _count_slots(fd: int) -> int:
+    return max(os.fstat(fd).st_size // _SLOT_STRUCT.size - 1, 0)
+
+
+def _hash_key(key: str) -> int:
+    return int.from_bytes(sha256(key.encode("utf-8", "surrogatepass")).digest()[:8], "big")
+
+
+def _probe_slots(fd: int, hashed: int) -> Iterator[tuple[int, int, int]]:
+    """Slots in which a hash may stand, up to the first free one: offset, hash, position."""
+    slots = _count_slots(fd)
+    for step in range(slots):
+        offset = ((hashed + step) % slots + 1) * _SLOT_STRUCT.size
+        found, seq = _SLOT_STRUCT.unpack(os.pread(fd, _SLOT_STRUCT.size, offset))
+        yield offset, found, seq
+        if not seq:
+            return
+
+
+def _insert_slot(fd: int, hashed: int, seq: int) -> None:
+    for offset, found, there in _probe_slots(fd, hashed):
+        if (found, there) == (hashed, seq):
+            return
+        if not there:
+            write_all_at(fd, offset, _SLOT_STRUCT.pack(hashed, seq))
+            return
+    raise AssertionError("a table is never more than half full")
+
+
+def _build_larger_table(fd: int, keys: Mapping[str, int], last_position: int) -> bytes:
+    """A table of at least four slots for each key."""
+    pairs = {(_hash_key(key), seq) for key, seq in keys.items()}
+    data = os.pread(fd, os.fstat(fd).st_size, 0)[_SLOT_STRUCT.size :]
+    pairs.update((hashed, seq) for hashed, seq in _SLOT_STRUCT.iter_unpack(data) if seq)
+    slots = _MIN_SLOTS
+    while slots < 4 * len(pairs):
+        slots *= 2
+    table = bytearray((slots + 1) * _SLOT_STRUCT.size)
+    table[: _SLOT_STRUCT.size] = _SLOT_STRUCT.pack(last_position, len(pairs))
+    for hashed, seq in pairs:
+        slot = hashed % slots
+        while any(table[(slot + 1) * 16 + 8 : (slot + 2) * 16]):
+            slot = (slot + 1) % slots
+        table[(slot + 1) * 16 : (slot + 2) * 16] = _SLOT_STRUCT.pack(hashed, seq)
+    return bytes(table)

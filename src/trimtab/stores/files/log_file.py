@@ -1,0 +1,260 @@
+"""The log of one session, `events.jsonl`, and the index that finds a position in it.
+
+A line is an event. The lines of one append are one batch: all but its last end in a space, all but
+its first begin with one, so that a batch that a crash cut short is known by its last whole line.
+JSON does not mind, nor do `cat` and `grep`.
+
+The index, `events.idx`, has 32 bytes for each event: where its line begins, and what had been
+counted by then. It is a cache: an entry is believed only if the line it names begins there and is
+that event; else the index is made again from the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from trimtab.errors import LogDamaged
+from trimtab.stores.files.disk import open_private_file, write_all_at
+
+LOG_FILE = "events.jsonl"
+INDEX_FILE = "events.idx"
+
+_ENTRY_STRUCT = struct.Struct(">QQIII")
+INDEX_ENTRY_BYTES = _ENTRY_STRUCT.size + 4
+"""Bytes of an entry with its checksum. A power of two: no entry lies on two pages."""
+
+_LINE_START = re.compile(rb' ?\{"v":\d+,"seq":(\d+),')
+_MAX_LINE_START_BYTES = 64
+_MAX_WRONG_ENTRIES = 1_024
+"""Entries at the index's end that may be wrong before it is made again from nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexEntry:
+    seq: int
+    """Position of the event."""
+    offset: int
+    """Byte at which its line begins."""
+    epoch: int
+    """The newest claimed turn's, up to here."""
+    messages: int
+    """Messages said up to here."""
+    fork: int
+    """Position of the newest fork event up to here; 0 for none."""
+
+
+ENTRY_BEFORE_FIRST = IndexEntry(seq=0, offset=0, epoch=0, messages=0, fork=0)
+"""What stands before the first event."""
+
+
+def pack_index_entry(entry: IndexEntry) -> bytes:
+    data = _ENTRY_STRUCT.pack(entry.offset, entry.epoch, entry.messages, entry.fork, entry.seq)
+    return data + zlib.crc32(data).to_bytes(4, "big")
+
+
+def _unpack_index_entry(data: bytes) -> IndexEntry | None:
+    if len(data) < INDEX_ENTRY_BYTES or zlib.crc32(data[:-4]).to_bytes(4, "big") != data[-4:]:
+        return None
+    offset, epoch, messages, fork, seq = _ENTRY_STRUCT.unpack(data[:-4])
+    return IndexEntry(seq=seq, offset=offset, epoch=epoch, messages=messages, fork=fork)
+
+
+def build_next_index_entry(
+    previous: IndexEntry, offset: int, event_json: Mapping[str, Any]
+) -> IndexEntry:
+    """The entry of an event behind another one's."""
+    kind, seq, epoch = event_json.get("kind"), previous.seq + 1, previous.epoch
+    if kind == "turn" and event_json.get("state") == "claimed":
+        epoch = max(epoch, event_json["epoch"])
+    return IndexEntry(
+        seq=seq,
+        offset=offset,
+        epoch=epoch,
+        messages=previous.messages + (kind == "message"),
+        fork=seq if kind == "fork" else previous.fork,
+    )
+
+
+def mark_batch_lines(event_lines: Sequence[bytes]) -> list[bytes]:
+    """Events as the lines of one append."""
+    last = len(event_lines) - 1
+    return [
+        (b" " if index else b"") + line + (b" \n" if index < last else b"\n")
+        for index, line in enumerate(event_lines)
+    ]
+
+
+def parse_log_line(line: bytes) -> dict[str, Any] | None:
+    """None for what is not one whole line of a log."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        data = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", data) if isinstance(data, dict) else None
+
+
+class LogView:
+    """One look at a log, for one operation: where it ends, and any of its lines.
+
+    A `careful` look does not take the index's word for it that the last batch is whole.
+    """
+
+    def __init__(self, folder: Path, *, verify_last_batch: bool = False) -> None:
+        self.folder = folder
+        self.path = folder / LOG_FILE
+        self._files = contextlib.ExitStack()
+        try:
+            self._log = self._files.enter_context(self.path.open("rb"))
+            self._index = self._opened_index(folder / INDEX_FILE)
+            self.size = os.fstat(self._log.fileno()).st_size
+            """Bytes of the log, an unfinished batch at its end included."""
+            self._kept = 0
+            self._rest = bytearray()
+            self.last = ENTRY_BEFORE_FIRST
+            """The entry of the last event."""
+            self.end = 0
+            """Bytes of the log up to the end of the last event."""
+            self._settle(careful=verify_last_batch)
+        except BaseException:
+            self._files.close()
+            raise
+
+    def __enter__(self) -> LogView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def _opened_index(self, path: Path) -> int | None:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        self._files.callback(os.close, fd)
+        return fd
+
+    def read_lines(self, first: int, last: int) -> Iterator[tuple[int, bytes]]:
+        """Positions and lines, in order; none beyond the end."""
+        if not 1 <= first <= min(last, self.last.seq):
+            return
+        self._log.seek(self.get_index_entry(first).offset)
+        for seq in range(first, min(last, self.last.seq) + 1):
+            yield seq, self._log.readline()
+
+    def get_index_entry(self, seq: int) -> IndexEntry:
+        """The entry of an event that is there; the index is made again if it does not know."""
+        found = self._believed(seq)
+        if found is None:
+            self._scan(ENTRY_BEFORE_FIRST, 0)
+            found = self._believed(seq)
+        if found is None:
+            raise self.damage_error(seq)
+        return found
+
+    def damage_error(self, line_number: int) -> LogDamaged:
+        return LogDamaged(
+            f"{self.path}, line {line_number}: not event {line_number} of this log, though more "
+            "follow; nothing "
+            "was changed: restore that line from a backup, or the whole file"
+        )
+
+    def write_index(self) -> None:
+        """Have the index on the disk say what this view knows."""
+        fd = open_private_file(self.path.with_name(INDEX_FILE), os.O_WRONLY | os.O_CREAT)
+        try:
+            os.ftruncate(fd, self._kept * INDEX_ENTRY_BYTES)
+            write_all_at(fd, self._kept * INDEX_ENTRY_BYTES, bytes(self._rest))
+        finally:
+            os.close(fd)
+
+    def _settle(self, *, careful: bool) -> None:
+        """Find the end: what the index does not know, or the log no longer has, is read."""
+        known = os.fstat(self._index).st_size // INDEX_ENTRY_BYTES if self._index is not None else 0
+        self._kept = known
+        for seq in range(known, max(known - _MAX_WRONG_ENTRIES, 0), -1):
+            found = self._believed(seq)
+            line = self._line_of(found)
+            if found is None or line is None or line.endswith(b" \n"):
+                continue
+            if not careful or self._is_whole(found, line):
+                self._scan(found, found.offset + len(line))
+                return
+        self._scan(ENTRY_BEFORE_FIRST, 0)
+
+    def _scan(self, before: IndexEntry, offset: int) -> None:
+        """Read the lines behind one, batch by batch; only the last batch may be unfinished."""
+        self._kept, self._rest, self.last, self.end = before.seq, bytearray(), before, offset
+        pending, broken = bytearray(), 0
+        self._log.seek(offset)
+        while offset < self.size:
+            line = self._log.readline()
+            offset += len(line)
+            data = parse_log_line(line) if offset <= self.size else None
+            if broken:
+                # A batch that begins behind a bad line: what is bad had been acknowledged.
+                if data is not None and not line.startswith(b" "):
+                    raise self.damage_error(broken)
+            elif data is None:
+                broken = before.seq + 1
+            elif data.get("seq") != before.seq + 1:
+                raise self.damage_error(before.seq + 1)
+            else:
+                before = build_next_index_entry(before, offset - len(line), data)
+                pending += pack_index_entry(before)
+                if not line.endswith(b" \n"):
+                    self._rest += pending
+                    pending.clear()
+                    self.last, self.end = before, offset
+
+    def _is_whole(self, entry: IndexEntry, line: bytes) -> bool:
+        """Whether the other lines of a batch, of which this is the last, are good."""
+        for seq in range(entry.seq - 1, max(entry.seq - _MAX_WRONG_ENTRIES, 0), -1):
+            if not line.startswith(b" "):
+                break
+            found = self._line_of(self._believed(seq))
+            if found is None:
+                return False
+            line = found
+        return True
+
+    def _line_of(self, entry: IndexEntry | None) -> bytes | None:
+        """None if it cannot be read."""
+        if entry is None:
+            return None
+        self._log.seek(entry.offset)
+        line = self._log.readline()
+        data = parse_log_line(line)
+        return line if data is not None and data.get("seq") == entry.seq else None
+
+    def _believed(self, seq: int) -> IndexEntry | None:
+        """The entry, if the line it names is there."""
+        if seq > self._kept:
+            start = (seq - self._kept - 1) * INDEX_ENTRY_BYTES
+            data = bytes(self._rest[start : start + INDEX_ENTRY_BYTES])
+        elif self._index is not None:
+            data = os.pread(self._index, INDEX_ENTRY_BYTES, (seq - 1) * INDEX_ENTRY_BYTES)
+        else:
+            return None
+        found = _unpack_index_entry(data)
+        if found is None or found.seq != seq or found.offset >= self.size:
+            return None
+        start = _LINE_START.match(self._begins(found.offset))
+        return found if start is not None and int(start[1]) == seq else None
+
+    def _begins(self, offset: int) -> bytes:
+        """How the line at an offset begins; empty where none does."""
+        self._log.seek(max(offset - 1, 0))
+        if offset and self._log.read(1) != b"\n":
+            return b""
+        return self._log.read(_MAX_LINE_START_BYTES)

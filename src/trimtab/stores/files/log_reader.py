@@ -1,0 +1,104 @@
+"""What is read from a log, a piece at a time, and no file is kept open between two pieces."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trimtab.log.event import Event, Fork
+from trimtab.recall.search_ranking import (
+    get_searchable_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+)
+from trimtab.stores.base import PositionSpan, StoredSession
+from trimtab.stores.files.disk import folder_name_to_session
+from trimtab.stores.files.event_lines import event_from_line
+from trimtab.stores.files.log_file import LogView
+
+READ_CHUNK_BYTES = 4 * 1024 * 1024
+"""Bytes of lines that are read in one go."""
+
+
+def read_event_chunk(
+    view: LogView, spans: Sequence[PositionSpan], last_position: int | None
+) -> tuple[list[Event], list[PositionSpan]]:
+    """Some of the events at these positions, and the spans that are left."""
+    found: list[Event] = []
+    size = 0
+    end = view.last.seq if last_position is None else min(last_position, view.last.seq)
+    for index, (first, last) in enumerate(spans):
+        for seq, line in view.read_lines(max(first, 1), end if last is None else min(last, end)):
+            found.append(event_from_line(view, seq, line))
+            size += len(line)
+            if size >= READ_CHUNK_BYTES:
+                return found, [(seq + 1, last), *spans[index + 1 :]]
+    return found, []
+
+
+@dataclass(slots=True, kw_only=True)
+class LogSearch:
+    """A search, and the best of what it has met so far."""
+
+    words: list[str]
+    """What is asked for."""
+    limit: int
+    """How many positions are wanted."""
+    scored: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    """Hits and positions, at most `limit`."""
+    next: int = 1
+    """The position from which to search on."""
+    is_complete: bool = False
+    """Whether all has been searched."""
+
+    def search_next_chunk(self, view: LogView) -> None:
+        """Search one more piece of the log."""
+        plain = [word.encode() for word in self.words if word.isascii()]
+        scored, size, upto = list(self.scored), 0, self.next - 1
+        for seq, line in view.read_lines(self.next, view.last.seq):
+            if _may_contain_word(line, plain):
+                text = get_searchable_text(event_from_line(view, seq, line))
+                scored.append((score_query_words(self.words, split_index_words(text)), seq))
+            size, upto = size + len(line), seq
+            if size >= READ_CHUNK_BYTES:
+                break
+        self.scored = heapq.nlargest(self.limit, scored)
+        self.next, self.is_complete = upto + 1, upto >= view.last.seq
+
+    def best_positions(self) -> list[int]:
+        return rank_scored_positions(self.scored, self.limit)
+
+
+def read_stored_session(view: LogView) -> StoredSession:
+    """What a list of sessions says of this one."""
+    last = view.last
+    event = next(event_from_line(view, *line) for line in view.read_lines(last.seq, last.seq))
+    return StoredSession(
+        session=folder_name_to_session(view.folder.name),
+        position=last.seq,
+        messages=last.messages,
+        updated=event.at,
+        parent=find_parent_session(view),
+    )
+
+
+def find_parent_session(view: LogView) -> str | None:
+    """The session that this one was last forked from."""
+    fork = view.last.fork
+    for seq, line in view.read_lines(fork, fork):
+        body = event_from_line(view, seq, line).body
+        return (body.parent or None) if isinstance(body, Fork) else None
+    return None
+
+
+def _may_contain_word(line: bytes, plain: Sequence[bytes]) -> bool:
+    """False only if no word can be in it: in a line of ASCII alone a word stands as it is.
+
+    An escaped character may become a plain one in lower case, and a blob is not in the line.
+    """
+    if b"\\u" in line or b'"blobs":' in line:
+        return True
+    lower = line.lower()
+    return any(word in lower for word in plain)

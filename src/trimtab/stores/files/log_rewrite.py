@@ -1,0 +1,153 @@
+"""A log written anew, with some events changed, and what the old one left behind swept away.
+
+The new log takes the old one's place by one rename. A marker stands from before the rename until
+all is swept, so that whoever writes next after a crash ends the work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trimtab.log.event import Event, MessageAdded
+from trimtab.stores.blobs import list_blob_digests
+from trimtab.stores.files.blob_files import delete_unneeded_blobs, save_blobs
+from trimtab.stores.files.disk import (
+    UNFINISHED_SUFFIX,
+    fsync_folder,
+    open_private_file,
+    write_file_atomically,
+)
+from trimtab.stores.files.event_lines import event_from_line, event_to_line
+from trimtab.stores.files.log_file import (
+    ENTRY_BEFORE_FIRST,
+    INDEX_FILE,
+    LOG_FILE,
+    LogView,
+    build_next_index_entry,
+    pack_index_entry,
+    parse_log_line,
+)
+
+SWEEP_MARKER_FILE = "sweep"
+TORN_WRITES_FILE = "events.torn"
+"""What was cut off behind the last whole batch."""
+
+
+def replace_log_file(
+    view: LogView,
+    change: Callable[[Event], Event],
+    added_lines: Iterable[bytes],
+    *,
+    fsync: bool,
+) -> bool:
+    """Put a changed log, with whole lines added, in the old one's place.
+
+    True if some message has lost its idempotency key.
+    """
+    folder = view.folder
+    write_file_atomically(folder / SWEEP_MARKER_FILE, b"", fsync=fsync)
+    key_lost = False
+    try:
+        with (
+            _create_unfinished_file(folder / LOG_FILE) as log,
+            _create_unfinished_file(folder / INDEX_FILE) as index,
+        ):
+            entry = ENTRY_BEFORE_FIRST
+            for line, data, lost in _iter_changed_lines(view, change, added_lines, fsync=fsync):
+                key_lost |= lost
+                entry = build_next_index_entry(entry, log.tell(), data)
+                log.write(line)
+                index.write(pack_index_entry(entry))
+            for file in (log, index):
+                file.flush()
+                if fsync:
+                    os.fsync(file.fileno())
+    except BaseException:
+        delete_unfinished_files(folder)
+        (folder / SWEEP_MARKER_FILE).unlink()
+        raise
+    # From here on the new log counts: an index that does not fit it is not believed.
+    for name in (LOG_FILE, INDEX_FILE):
+        _unfinished_path(folder / name).replace(folder / name)
+    if fsync:
+        fsync_folder(folder)
+    return key_lost
+
+
+def delete_unreferenced_data(view: LogView, *, fsync: bool) -> None:
+    """Remove what the log no longer names, then the marker."""
+    folder = view.folder
+    needed = {
+        digest
+        for seq, line in view.read_lines(1, view.last.seq)
+        if b'"blobs":' in line
+        for digest in list_blob_digests(_parse_whole_line(view, seq, line))
+    }
+    delete_unneeded_blobs(folder, needed, fsync=fsync)
+    (folder / TORN_WRITES_FILE).unlink(missing_ok=True)
+    if fsync:
+        fsync_folder(folder)
+    (folder / SWEEP_MARKER_FILE).unlink(missing_ok=True)
+
+
+def delete_unfinished_files(folder: Path) -> None:
+    """Remove files that a crash or a full disk left unfinished."""
+    for path in (
+        *folder.glob("*" + UNFINISHED_SUFFIX),
+        *folder.glob("blobs/*" + UNFINISHED_SUFFIX),
+    ):
+        path.unlink(missing_ok=True)
+
+
+def _iter_changed_lines(
+    view: LogView,
+    change: Callable[[Event], Event],
+    added_lines: Iterable[bytes],
+    *,
+    fsync: bool,
+) -> Iterable[tuple[bytes, dict[str, Any], bool]]:
+    """Lines of the new log, what they say, and whether a key was lost in one."""
+    for seq, line in view.read_lines(1, view.last.seq):
+        old = event_from_line(view, seq, line)
+        new = change(old)
+        if new.seq != seq:
+            raise ValueError(f"event {seq} was changed into one at {new.seq}; it must stay there")
+        written = event_to_line(new)
+        if new is old or written.text == line.strip():
+            yield line, _parse_whole_line(view, seq, line), False
+            continue
+        save_blobs(view.folder, written.blobs, fsync=fsync)
+        first, last = b" " if line.startswith(b" ") else b"", b" " if line[-2:-1] == b" " else b""
+        yield (
+            first + written.text + last + b"\n",
+            json.loads(written.text),
+            _lost_idempotency_key(old, new),
+        )
+    for line in added_lines:
+        yield line, json.loads(line), False
+
+
+def _lost_idempotency_key(old: Event, new: Event) -> bool:
+    was = old.body.key if isinstance(old.body, MessageAdded) else None
+    return was is not None and (not isinstance(new.body, MessageAdded) or new.body.key != was)
+
+
+def _parse_whole_line(view: LogView, seq: int, line: bytes) -> dict[str, Any]:
+    data = parse_log_line(line)
+    if data is None:
+        raise view.damage_error(seq)
+    return data
+
+
+def _unfinished_path(path: Path) -> Path:
+    return path.with_name(path.name + UNFINISHED_SUFFIX)
+
+
+def _create_unfinished_file(path: Path) -> BinaryIO:
+    return os.fdopen(
+        open_private_file(_unfinished_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb"
+    )

@@ -1,0 +1,298 @@
+"""The one writer of a session: it holds the lock, and knows where the log stands."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trimtab.errors import (
+    IdempotencyKeyTaken,
+    LogDamaged,
+    PositionTaken,
+    StaleOwner,
+    StoreUnavailable,
+)
+from trimtab.log.event import Event, Fork, MessageAdded
+from trimtab.stores.files.blob_files import save_blobs
+from trimtab.stores.files.disk import (
+    fsync_folder,
+    make_private_folder,
+    open_private_file,
+    session_to_folder_name,
+    translate_write_errors,
+    write_all_at,
+)
+from trimtab.stores.files.event_lines import event_to_line
+from trimtab.stores.files.key_index import (
+    delete_key_index,
+    find_indexed_key_position,
+    list_candidate_positions,
+    read_last_indexed_position,
+    save_keys_to_index,
+    scan_log_for_keys,
+)
+from trimtab.stores.files.lock import FolderLock
+from trimtab.stores.files.log_file import (
+    ENTRY_BEFORE_FIRST,
+    INDEX_ENTRY_BYTES,
+    INDEX_FILE,
+    LOG_FILE,
+    LogView,
+    build_next_index_entry,
+    mark_batch_lines,
+    pack_index_entry,
+)
+from trimtab.stores.files.log_rewrite import (
+    SWEEP_MARKER_FILE,
+    TORN_WRITES_FILE,
+    delete_unfinished_files,
+    delete_unreferenced_data,
+    replace_log_file,
+)
+from trimtab.stores.files.snapshots import save_snapshot
+from trimtab.window.checkpoint import Snapshot
+
+FORKS_FOLDER = "forks"
+"""A folder in the parent's with an empty file for each fork, so that no lock is needed."""
+
+_log = logging.getLogger(__name__)
+
+
+class SessionWriter:
+    """Made at the first write to a session; what a crash has left is repaired then.
+
+    One thread at a time. After a failed write the log is as it was before it; if not even that can
+    be had, all further ones are refused until the session is opened again.
+    """
+
+    def __init__(self, root: Path, session: str, *, fsync: bool) -> None:
+        self._root = root
+        self._session = session
+        self._folder = root / session_to_folder_name(session)
+        self._fsync = fsync
+        self._last = ENTRY_BEFORE_FIRST
+        self._end = 0
+        self._keys: dict[str, int] = {}
+        self._unusable = ""
+        self._reindex = False
+        with translate_write_errors(self._folder):
+            make_private_folder(self._folder)
+        self._lock = FolderLock(self._folder, session)
+        try:
+            with translate_write_errors(self._folder):
+                self._recover()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def position(self) -> int:
+        return self._last.seq
+
+    @property
+    def epoch(self) -> int:
+        """The newest claimed turn's."""
+        return self._last.epoch
+
+    @property
+    def keys(self) -> Mapping[str, int]:
+        """Of the messages that came since the last checkpoint."""
+        return self._keys
+
+    def append(self, events: Sequence[Event], epoch: int | None) -> None:
+        if epoch is not None and epoch < self._last.epoch:
+            raise StaleOwner(self._session, epoch, self._last.epoch)
+        keys = self._admitted(events)
+        with translate_write_errors(self._folder):
+            lines, data = self._lines(events)
+            self._write(b"".join(lines))
+            self._taken_in(lines, data)
+        self._keys.update(keys)
+
+    def checkpoint(self, snapshot: Snapshot) -> None:
+        with translate_write_errors(self._folder):
+            save_keys_to_index(self._folder, self._keys, self.position, fsync=self._fsync)
+            self._keys = {}
+            save_snapshot(self._folder, snapshot, fsync=self._fsync)
+
+    def rewrite(self, events: Sequence[Event], change: Callable[[Event], Event]) -> None:
+        keys = self._admitted(events)
+        with translate_write_errors(self._folder):
+            lines, _ = self._lines(events)
+            try:
+                with LogView(self._folder) as view:
+                    key_lost = replace_log_file(view, change, lines, fsync=self._fsync)
+            finally:
+                self._look_again()
+            with LogView(self._folder) as view:
+                if key_lost:
+                    delete_key_index(self._folder)
+                    self._keys = scan_log_for_keys(view, 1)
+                else:
+                    self._keys.update(keys)
+                delete_unreferenced_data(view, fsync=self._fsync)
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def _admitted(self, events: Sequence[Event]) -> dict[str, int]:
+        """The keys of events that may be appended."""
+        if self._unusable:
+            raise StoreUnavailable(self._unusable)
+        if events and events[0].seq != self.position + 1:
+            raise PositionTaken(self._session, events[0].seq, self.position)
+        keys: dict[str, int] = {}
+        for seq, event in enumerate(events, self.position + 1):
+            if event.seq != seq:
+                raise ValueError(f"event {event.seq} of a batch stands where {seq} belongs")
+            if isinstance(event.body, MessageAdded) and event.body.key is not None:
+                key = event.body.key
+                taken = keys.get(key) or self._find_key(key)
+                if taken is not None:
+                    raise IdempotencyKeyTaken(self._session, key, taken)
+                keys[key] = seq
+        return keys
+
+    def _find_key(self, key: str) -> int | None:
+        if key in self._keys or not list_candidate_positions(self._folder, key):
+            return self._keys.get(key)
+        with LogView(self._folder) as view:
+            return find_indexed_key_position(view, key)
+
+    def _lines(self, events: Sequence[Event]) -> tuple[list[bytes], list[Mapping[str, Any]]]:
+        """The lines of a batch; what they name beside the log is there already."""
+        written = [event_to_line(event) for event in events]
+        for line in written:
+            save_blobs(self._folder, line.blobs, fsync=self._fsync)
+        forks = [event.body for event in events if isinstance(event.body, Fork)]
+        # The newest alone: the others were copied with the parent's past.
+        if forks and forks[-1].parent:
+            self._tell_parent(forks[-1].parent)
+        return mark_batch_lines([line.text for line in written]), [line.data for line in written]
+
+    def _tell_parent(self, parent: str) -> None:
+        """Before the event: a parent that names a fork too many asks it and learns better."""
+        folder = self._root / session_to_folder_name(parent)
+        # There is nothing to tell where the parent is not, or is deleted just now.
+        with contextlib.suppress(FileNotFoundError):
+            if (folder / LOG_FILE).exists():
+                make_private_folder(folder / FORKS_FOLDER)
+                name = folder / FORKS_FOLDER / session_to_folder_name(self._session)
+                os.close(open_private_file(name, os.O_WRONLY | os.O_CREAT))
+                if self._fsync:
+                    fsync_folder(folder / FORKS_FOLDER)
+                    fsync_folder(folder)
+
+    def _write(self, data: bytes) -> None:
+        path = self._folder / LOG_FILE
+        fd = open_private_file(path, os.O_WRONLY | os.O_CREAT)
+        try:
+            write_all_at(fd, self._end, data)
+            if self._fsync:
+                os.fsync(fd)
+                if not self._end:
+                    self._sync_names()
+        except BaseException:
+            self._undo(fd, path)
+            raise
+        finally:
+            os.close(fd)
+
+    def _sync_names(self) -> None:
+        """A log is there only if the folders on the way to it are."""
+        for folder in (self._folder, self._root, self._root.parent):
+            fsync_folder(folder)
+
+    def _undo(self, fd: int, path: Path) -> None:
+        try:
+            os.ftruncate(fd, self._end)
+            if self._fsync:
+                os.fsync(fd)
+        except OSError as error:
+            self._unusable = (
+                f"a write to {path} failed and could not be undone ({error.strerror}); release the "
+                "session and open it again: it is repaired then"
+            )
+
+    def _taken_in(self, lines: Sequence[bytes], data: Sequence[Mapping[str, Any]]) -> None:
+        """The batch is durable: from here on nothing may fail."""
+        known, entries = self._last.seq, bytearray()
+        for line, event in zip(lines, data, strict=True):
+            self._last = build_next_index_entry(self._last, self._end, event)
+            self._end += len(line)
+            entries += pack_index_entry(self._last)
+        try:
+            if self._reindex:
+                with LogView(self._folder) as view:
+                    view.write_index()
+            else:
+                _write_index_entries(
+                    self._folder / INDEX_FILE, known * INDEX_ENTRY_BYTES, bytes(entries)
+                )
+            self._reindex = False
+        except OSError:
+            # Whoever reads finds the missing entries in the log; the next append tries again.
+            self._reindex = True
+
+    def _recover(self) -> None:
+        delete_unfinished_files(self._folder)
+        if not (self._folder / LOG_FILE).exists():
+            # Whatever else is here belongs to no event.
+            delete_key_index(self._folder)
+            return
+        with LogView(self._folder, verify_last_batch=True) as view:
+            self._last, self._end = view.last, view.end
+            if view.size > view.end:
+                self._cut(view)
+            view.write_index()
+            if (self._folder / SWEEP_MARKER_FILE).exists():
+                delete_key_index(self._folder)
+                delete_unreferenced_data(view, fsync=self._fsync)
+            if not 0 < read_last_indexed_position(self._folder) <= self.position:
+                delete_key_index(self._folder)
+            self._keys = scan_log_for_keys(view, read_last_indexed_position(self._folder) + 1)
+
+    def _look_again(self) -> None:
+        """Whichever log is there after a rewrite, the next append goes behind that one."""
+        try:
+            with LogView(self._folder) as view:
+                self._last, self._end = view.last, view.end
+        except (OSError, LogDamaged) as error:
+            self._unusable = f"{self._folder / LOG_FILE} cannot be read after a rewrite: {error}"
+            raise
+
+    def _cut(self, view: LogView) -> None:
+        """Put what stands behind the last whole batch aside: it was never acknowledged."""
+        fd = os.open(view.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            torn = os.pread(fd, view.size - view.end, view.end)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            with os.fdopen(
+                open_private_file(self._folder / TORN_WRITES_FILE, flags), "ab"
+            ) as aside:
+                aside.write(torn)
+                aside.flush()
+                os.fsync(aside.fileno())
+            os.ftruncate(fd, view.end)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        _log.warning(
+            "%s: %d bytes of an unfinished write behind event %d were moved to %s",
+            view.path,
+            len(torn),
+            view.last.seq,
+            TORN_WRITES_FILE,
+        )
+
+
+def _write_index_entries(path: Path, offset: int, entries: bytes) -> None:
+    fd = open_private_file(path, os.O_WRONLY | os.O_CREAT)
+    try:
+        write_all_at(fd, offset, entries)
+    finally:
+        os.close(fd)

@@ -1,0 +1,253 @@
+"""Events as rows: their own, and those made from them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from trimtab.log.event import (
+    CallOutcome,
+    Edit,
+    Event,
+    Fork,
+    MessageAdded,
+    ModelCall,
+    Settings,
+    SummaryAttempt,
+    TurnStateChange,
+    Usage,
+    event_from_json,
+    event_to_json,
+)
+from trimtab.stores.blobs import compress_text, extract_large_texts, restore_large_texts
+from trimtab.stores.postgres.row_keys import escape_name
+
+ROW_BLOB_THRESHOLD_BYTES = 8 * 1024
+"""Bytes of UTF-8; a text over it becomes a blob, which costs a row and a second query to read. Of
+prose that PostgreSQL's own compression left at 8,192 bytes, ours left 4,569."""
+
+MIN_TIMESTAMP_S, MAX_TIMESTAMP_S = -62135596800.0, 253402300799.0
+"""The years 1 and 9999: what a timestamp of ours may say, whatever the session's clock does."""
+
+EventRow = tuple[float, int, str, str | None, str]
+"""An event's row behind its session: time, position, kind, key, body."""
+
+# `dump` with one encoder for all: making an encoder costs as much as encoding a small event.
+_encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRow:
+    seq: int
+    """The position of the call."""
+    bytes: int
+    """UTF-8 bytes of all texts sent."""
+    at: float
+    """When it was handed out."""
+    status: str = "sent"
+    """`sent` until the outcome is known, then `ok` or `error`."""
+    usage: Usage | None = None
+    """What the provider reported."""
+    model: str | None = None
+    """Where it went; None for the model that the session has."""
+    purpose: str = "reply"
+    """What for: `reply` or `summary`."""
+
+
+@dataclass(slots=True, kw_only=True)
+class AppendBatch:
+    """What one append writes."""
+
+    rows: list[EventRow] = field(default_factory=list[EventRow])
+    """The events, in order."""
+    blobs: dict[str, str] = field(default_factory=dict[str, str])
+    """Large texts by digest."""
+    calls: dict[int, CallRow] = field(default_factory=dict[int, CallRow])
+    """Calls by position."""
+    outcomes: dict[int, CallOutcome] = field(default_factory=dict[int, CallOutcome])
+    """Outcomes of calls that were appended earlier, by the call's position."""
+    inherited: int = 0
+    """Calls before this position were made by the session that this one was forked from."""
+    epoch: int = 0
+    """The newest turn claimed; 0 for none."""
+    summary: tuple[str, float] | None = None
+    """The newest summary and its time."""
+    parent: str | None = None
+    """The session forked from."""
+    model: str | None = None
+    """The session's model from now on."""
+
+    @property
+    def has_only_events(self) -> bool:
+        """True where no row but those of the events is written."""
+        return not (self.blobs or self.calls or self.outcomes or self.changes_session_row)
+
+    @property
+    def changes_session_row(self) -> bool:
+        """True where the session's row must know."""
+        return bool(self.epoch or self.summary or self.parent is not None or self.model)
+
+
+def event_to_row(event: Event) -> tuple[EventRow, dict[str, str]]:
+    """An event's row, and its large texts."""
+    data = event_to_json(event)
+    line = _encode_json(data)
+    blobs: dict[str, str] = {}
+    if len(line) > ROW_BLOB_THRESHOLD_BYTES:
+        lighter, blobs = extract_large_texts(data, ROW_BLOB_THRESHOLD_BYTES)
+        if blobs:
+            line = _encode_json(lighter)
+    body = event.body
+    key = body.key if type(body) is MessageAdded else None
+    stored = key if key is None else escape_name(key)
+    return (event.at, event.seq, data["kind"], stored, line), blobs
+
+
+def needs_only_event_row(event: Event) -> bool:
+    """True for an event that needs no row but its own, large texts aside."""
+    match event.body:
+        case ModelCall() | CallOutcome() | Fork() | Settings():
+            return False
+        case SummaryAttempt(calls=calls):
+            return not calls
+        case TurnStateChange(state=state):
+            return state != "claimed"
+        case Edit(op=op):
+            return op != "summarise"
+        case _:
+            return True
+
+
+def build_append_batch(events: Sequence[Event]) -> AppendBatch:
+    """All that these events need."""
+    batch = AppendBatch()
+    for event in events:
+        row, blobs = event_to_row(event)
+        batch.rows.append(row)
+        batch.blobs |= blobs
+        _add_derived_rows(batch, event)
+    return batch
+
+
+def _add_derived_rows(batch: AppendBatch, event: Event) -> None:
+    match event.body:
+        case ModelCall() as call:
+            batch.calls[event.seq] = CallRow(
+                seq=event.seq, bytes=call.bytes, at=event.at, model=batch.model
+            )
+        case SummaryAttempt() as attempt if attempt.calls:
+            batch.calls[event.seq] = CallRow(
+                seq=event.seq,
+                # What was sent is not in the log: four bytes for each of its tokens.
+                bytes=4 * (attempt.usage.input if attempt.usage else attempt.replaced),
+                at=event.at,
+                status="error" if attempt.outcome == "failed" else "ok",
+                usage=attempt.usage,
+                model=escape_name(attempt.model),
+                purpose="summary",
+            )
+        case Settings() as settings:
+            batch.model = escape_name(settings.model)
+        case CallOutcome() as outcome if 0 < outcome.call < event.seq:
+            apply_call_outcome(batch.calls, batch.outcomes, outcome)
+        case TurnStateChange(state="claimed") as turn:
+            batch.epoch = max(batch.epoch, turn.epoch)
+        case Edit(op="summarise") as edit:
+            batch.summary = edit.text, event.at
+        case Fork() as fork:
+            batch.parent, batch.inherited = fork.parent, event.seq
+            batch.calls.clear()
+            batch.outcomes.clear()
+        case _:
+            pass
+
+
+def apply_call_outcome(
+    calls: dict[int, CallRow], pending_outcomes: dict[int, CallOutcome], outcome: CallOutcome
+) -> None:
+    """Complete a call that is at hand; keep the outcome for one that is not."""
+    call = calls.get(outcome.call)
+    if call is None:
+        pending_outcomes[outcome.call] = outcome
+    else:
+        calls[call.seq] = replace(call, status=outcome.status, usage=outcome.usage)
+
+
+def build_event_parameters(batch: AppendBatch) -> list[str]:
+    """$2 to $6 of the queries that append."""
+    ats, seqs, kinds, keys, bodies = zip(*batch.rows, strict=True)
+    return [*map(format_number_array, (ats, seqs)), *map(format_text_array, (kinds, keys, bodies))]
+
+
+def format_number_array(values: Sequence[float | None]) -> str:
+    """An array as PostgreSQL writes it. psycopg's own takes longer than all else in an append, and
+    gives arrays of small and of large numbers different types, each to be prepared anew."""
+    return "{" + ",".join("NULL" if item is None else repr(item) for item in values) + "}"
+
+
+def format_text_array(values: Sequence[str | None]) -> str:
+    """An array of texts as PostgreSQL writes it."""
+    return (
+        "{" + ",".join("NULL" if item is None else _quote_array_text(item) for item in values) + "}"
+    )
+
+
+def _quote_array_text(item: str) -> str:
+    return '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def build_derived_row_parameters(batch: AppendBatch) -> list[Any]:
+    """$9 to $27: blobs, then calls, then outcomes."""
+    calls, outcomes = batch.calls.values(), batch.outcomes.values()
+    return [
+        [bytes.fromhex(digest) for digest in batch.blobs],
+        [compress_text(text) for text in batch.blobs.values()],
+        batch.inherited,
+        format_number_array([call.seq for call in calls]),
+        format_number_array([call.bytes for call in calls]),
+        format_number_array([clamp_timestamp(call.at) for call in calls]),
+        format_text_array([call.status for call in calls]),
+        *_format_usage_columns([call.usage for call in calls]),
+        format_text_array([call.model for call in calls]),
+        format_text_array([call.purpose for call in calls]),
+        format_number_array([outcome.call for outcome in outcomes]),
+        format_text_array([outcome.status for outcome in outcomes]),
+        *_format_usage_columns([outcome.usage for outcome in outcomes]),
+    ]
+
+
+def build_session_row_parameters(batch: AppendBatch) -> list[Any]:
+    """$28 to $33: what the session's row must know."""
+    summary, at = batch.summary or (None, None)
+    return [
+        batch.epoch,
+        batch.summary is not None,
+        summary if summary is None else escape_name(summary),
+        at if at is None else clamp_timestamp(at),
+        batch.parent if batch.parent is None else escape_name(batch.parent),
+        batch.model,
+    ]
+
+
+def usage_to_columns(usage: Usage | None) -> tuple[int | None, ...]:
+    """Tokens of prompt and completion, read from and written to the cache."""
+    if usage is None:
+        return None, None, None, None
+    return usage.input, usage.output, usage.cache_read, usage.cache_write
+
+
+def clamp_timestamp(timestamp: float) -> float:
+    """A time that a timestamp can say."""
+    return min(max(timestamp, MIN_TIMESTAMP_S), MAX_TIMESTAMP_S)
+
+
+def event_from_row_body(body_json: dict[str, Any], texts_by_digest: dict[str, str]) -> Event:
+    """The event whose row it was."""
+    return event_from_json(restore_large_texts(body_json, texts_by_digest))
+
+
+def _format_usage_columns(usages: list[Usage | None]) -> list[str]:
+    rows = [usage_to_columns(usage) for usage in usages]
+    return [format_number_array([row[column] for row in rows]) for column in range(4)]

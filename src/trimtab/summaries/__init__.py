@@ -1,0 +1,1 @@
+"""Texts that stand in for what is hidden."""

@@ -1,0 +1,112 @@
+"""Messages as one text to be read about, not as a chat that a model could go on with.
+
+Each message stands under a line that says whose it is, its own lines one space to the right: no
+text can pass for such a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from trimtab.log.edits import apply_truncate_edit
+from trimtab.log.event import Edit
+from trimtab.log.message import Media, Message, Part, Text, ToolCall, ToolResult
+from trimtab.summaries.format import find_largest_fitting
+from trimtab.tokens.counter import TokenCounter
+
+MAX_MESSAGE_CHARS = 1_000
+"""Of one message that are shown, head and tail."""
+MIN_PART_CHARS = 80
+"""Of one part of a message that has very many."""
+
+
+def transcribe_messages(
+    messages: Sequence[Message], *, max_message_chars: int = MAX_MESSAGE_CHARS
+) -> list[str]:
+    """One text for each message that says something: calls with arguments, results labelled."""
+    named = {call.id: call.name for message in messages for call in message.calls}
+    told: list[str] = []
+    for message in messages:
+        parts = [
+            part for part in message.parts if isinstance(part, Text | Media | ToolCall | ToolResult)
+        ]
+        share = max(MIN_PART_CHARS, max_message_chars // max(1, len(parts)))
+        lines = [_transcribe_part(message, part, named, share) for part in parts]
+        if text := "\n".join(line for line in lines if line):
+            told.append(text)
+    return told
+
+
+def cut_middle(text: str, max_chars: int) -> str:
+    """Head and tail of a text within so many characters, and how much is missing between them."""
+    if len(text) <= max_chars:
+        return text
+    words = f" […{len(text)} characters…] "
+    kept = max(0, max_chars - len(words))
+    head = kept - kept // 3
+    return apply_truncate_edit(
+        text, Edit(op="truncate", first=0, last=0, text=words, head=head, tail=kept // 3)
+    )
+
+
+def join_into_chunks(texts: Iterable[str], counter: TokenCounter, max_tokens: int) -> list[str]:
+    """The texts in order, joined to as few pieces as hold no more tokens than that each.
+
+    One that is too long for itself loses its middle.
+    """
+    if max_tokens <= 0:
+        raise ValueError(f"a piece of {max_tokens} tokens holds nothing; it must be more than 0")
+    pieces: list[list[str]] = []
+    used = 0
+    for text in texts:
+        fitting = _cut_to_fit(text, counter, max_tokens)
+        size = counter.count(f"{fitting}\n")
+        if (
+            pieces
+            and used + size <= max_tokens
+            and _chunk_fits([*pieces[-1], fitting], counter, max_tokens)
+        ):
+            pieces[-1].append(fitting)
+            used += size
+        else:
+            pieces.append([fitting])
+            used = size
+    return ["\n".join(piece) for piece in pieces]
+
+
+def _chunk_fits(piece: Sequence[str], counter: TokenCounter, max_tokens: int) -> bool:
+    # The sum of its parts says it, but for what a tokenizer of the user's own makes of the joints.
+    return len(piece) < 2 or counter.count("\n".join(piece)) <= max_tokens
+
+
+def _cut_to_fit(text: str, counter: TokenCounter, max_tokens: int) -> str:
+    if counter.count(text) <= max_tokens:
+        return text
+    kept = find_largest_fitting(
+        len(text), lambda chars: counter.count(cut_middle(text, chars)) <= max_tokens
+    )
+    return cut_middle(text, kept) if kept else ""
+
+
+def _transcribe_part(
+    message: Message, part: Part, tool_names: dict[str, str], max_chars: int
+) -> str:
+    match part:
+        case Text():
+            label, text = f"{message.role}:", part.text.strip()
+        case ToolCall():
+            label, text = f"{message.role} called {part.name}:", part.arguments
+        case ToolResult():
+            failed = " (failed)" if part.is_error else ""
+            label, text = (
+                f"result of {tool_names.get(part.call_id, 'a tool')}{failed}:",
+                part.text.strip(),
+            )
+        case Media():
+            label, text = f"{message.role}:", f"({part.kind} {part.mime or ''})".replace(" )", ")")
+        case _:
+            return ""
+    if not text:
+        return ""
+    shown = cut_middle(text, max_chars)
+    return "\n".join([label, *(f" {line}" for line in shown.splitlines())])

@@ -1,0 +1,227 @@
+"""Pictures and documents of a request, looked at by nobody's code but this, as providers do.
+
+A PNG is unpacked, so that one whose header is fine and whose pixels are not is found as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.dialects.json_values import dict_or_none
+from trimtab.testing.request_counter import list_json_objects
+
+JsonObject = Mapping[str, Any]
+IMAGE_MEDIA_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+MAX_IMAGE_BYTES = 5_242_880
+"""Bytes of a picture that Anthropic takes."""
+MAX_IMAGE_SIDE_PX = 8_000
+"""Pixels of a side that it takes."""
+MANY_IMAGES = 20
+"""Pictures of a request above which it takes less."""
+MAX_SIDE_OF_MANY_PX = 2_000
+_UNSUPPORTED = "You uploaded an unsupported image. Please make sure your image "
+_BYTES_A_PIXEL = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaRefusal:
+    """What a provider says of a picture or a document."""
+
+    message: str
+    """Its words."""
+    param: str | None = None
+    """Where it stands, in OpenAI's form."""
+    code: str | None = None
+    """OpenAI's code."""
+
+
+def find_media_error(request: JsonObject, dialect: str) -> MediaRefusal | None:
+    """What is wrong with the first picture or document that is; None where all is well."""
+    if dialect == "anthropic":
+        told = next(_anthropic(request), None)
+        return None if told is None else MediaRefusal(message=told)
+    key = "messages" if dialect == "openai_chat" else "input"
+    return next(_openai(request, key), None)
+
+
+def _anthropic(request: JsonObject) -> Iterator[str]:
+    found = [*_blocks(request)]
+    pictures = sum(block.get("type") == "image" for _, block in found)
+    for place, block in found:
+        source = dict_or_none(block.get("source")) or {}
+        if source.get("type") != "base64":
+            continue
+        if block.get("type") == "document":
+            yield from _document(f"{place}.document.source.base64", source)
+        else:
+            yield from _picture(f"{place}.image.source.base64", source, many=pictures > MANY_IMAGES)
+
+
+def _blocks(request: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+    for index, message in enumerate(list_json_objects(request.get("messages"))):
+        for number, block in enumerate(list_json_objects(message.get("content"))):
+            place = f"messages.{index}.content.{number}"
+            if block.get("type") in ("image", "document"):
+                yield place, block
+            for inside, inner in enumerate(list_json_objects(block.get("content"))):
+                if inner.get("type") in ("image", "document"):
+                    yield f"{place}.tool_result.content.{inside}", inner
+
+
+def _document(place: str, source: JsonObject) -> Iterator[str]:
+    if source.get("media_type") != "application/pdf":
+        yield f"{place}.media_type: Input should be 'application/pdf'"
+        return
+    data = _decoded(source.get("data"))
+    if data is None or not data.startswith(b"%PDF-"):
+        yield f"{place}.data: The PDF specified was not valid."
+
+
+def _picture(place: str, source: JsonObject, *, many: bool) -> Iterator[str]:
+    told = source.get("media_type")
+    if told not in IMAGE_MEDIA_TYPES:
+        *first, last = (f"'{each}'" for each in IMAGE_MEDIA_TYPES)
+        yield f"{place}.media_type: Input should be {', '.join(first)} or {last}"
+        return
+    data = _decoded(source.get("data"))
+    if data is None:
+        yield f"{place}.data: Input should be valid base64"
+        return
+    if len(data) > MAX_IMAGE_BYTES:
+        yield f"{place}: image exceeds 5 MB maximum: {len(data)} bytes > {MAX_IMAGE_BYTES} bytes"
+        return
+    found = _detect_image_type(data)
+    if found is not None and found != told:
+        yield (
+            f"{place}: The image was specified using the {told} media type, but the image "
+            f"appears to be a {found} image"
+        )
+        return
+    sides = _decode_image_size(data, found)
+    if sides is None:
+        yield "Could not process image"
+    elif max(sides) > (most := MAX_SIDE_OF_MANY_PX if many else MAX_IMAGE_SIDE_PX):
+        kind = " for many-image requests" if many else ""
+        yield (
+            f"{place}.data: At least one of the image dimensions exceed max allowed size{kind}: "
+            f"{most} pixels"
+        )
+
+
+def _openai(request: JsonObject, key: str) -> Iterator[MediaRefusal]:
+    for index, holder in enumerate(list_json_objects(request.get(key))):
+        inner = "output" if "output" in holder else "content"
+        for number, part in enumerate(list_json_objects(holder.get(inner))):
+            place = f"{key}[{index}].{inner}[{number}]"
+            yield from _openai_part(part, place)
+
+
+def _openai_part(part: JsonObject, place: str) -> Iterator[MediaRefusal]:
+    match part.get("type"):
+        case "image_url":
+            url = (dict_or_none(part.get("image_url")) or {}).get("url")
+            yield from _openai_picture(str(url), f"{place}.image_url")
+        case "input_image" if isinstance(part.get("image_url"), str):
+            yield from _openai_picture(part["image_url"], f"{place}.image_url")
+        case "file" | "input_file":
+            data = str((dict_or_none(part.get("file")) or part).get("file_data") or "")
+            if data.startswith("data:application/pdf") and not _is_pdf(data):
+                words = "Invalid file data: the file could not be read as a PDF."
+                yield MediaRefusal(message=words, param=f"{place}.file_data", code="invalid_file")
+        case _:
+            pass
+
+
+def _openai_picture(url: str, place: str) -> Iterator[MediaRefusal]:
+    if not url.startswith("data:"):
+        return
+    data = _decoded(url.partition(",")[2]) if ";base64," in url else None
+    if data is None:
+        words = f"Invalid '{place}'. Expected a base64-encoded data URL with an image MIME type."
+        yield MediaRefusal(message=words, param=place, code="invalid_value")
+    elif (found := _detect_image_type(data)) is None:
+        words = f"{_UNSUPPORTED}has of one the following formats: ['png', 'jpeg', 'gif', 'webp']."
+        yield MediaRefusal(message=words, code="invalid_image_format")
+    elif _decode_image_size(data, found) is None:
+        yield MediaRefusal(message=f"{_UNSUPPORTED}is valid.", code="image_parse_error")
+
+
+def _is_pdf(url: str) -> bool:
+    return (_decoded(url.partition(",")[2]) or b"").startswith(b"%PDF-")
+
+
+def _decoded(data: Any) -> bytes | None:
+    try:
+        return base64.b64decode(str(data), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _detect_image_type(data: bytes) -> str | None:
+    if data.startswith(b"\x89PNG"):
+        return "image/png"
+    if data.startswith(b"\xff\xd8\xff"):
+        return "image/jpeg"
+    if data.startswith(b"GIF8"):
+        return "image/gif"
+    return "image/webp" if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def _decode_image_size(data: bytes, kind: str | None) -> tuple[int, int] | None:
+    """Width and height, where a decoder would come to an end with it."""
+    match kind:
+        case "image/png":
+            sides = _decode_png_size(data)
+        case "image/gif" if data.endswith(b";") and b"," in data[13:]:
+            sides = (int.from_bytes(data[6:8], "little"), int.from_bytes(data[8:10], "little"))
+        case "image/jpeg" if b"\xff\xda" in data and b"\xff\xd9" in data[-64:]:
+            sides = _read_jpeg_size(data)
+        case "image/webp" if int.from_bytes(data[4:8], "little") == len(data) - 8:
+            sides = (1, 1)  # nothing here knows how it is packed
+        case _:
+            sides = None
+    return sides if sides is not None and all(sides) else None
+
+
+def _decode_png_size(data: bytes) -> tuple[int, int] | None:
+    """Of a PNG whose chunks and pixels are all there."""
+    at, pixels, header = 8, b"", b""
+    while data[at + 4 : at + 8] != b"IEND":
+        length = int.from_bytes(data[at : at + 4], "big")
+        body = data[at + 8 : at + 8 + length]
+        check = data[at + 8 + length : at + 12 + length]
+        if len(check) < 4 or zlib.crc32(data[at + 4 : at + 8] + body) != int.from_bytes(
+            check, "big"
+        ):
+            return None
+        if data[at + 4 : at + 8] == b"IHDR":
+            header = body
+        elif data[at + 4 : at + 8] == b"IDAT":
+            pixels += body
+        at += 12 + length
+    if len(header) != 13:
+        return None
+    width, height = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:8], "big")
+    samples = _BYTES_A_PIXEL.get(header[9], 1)
+    row = (width * samples * header[8] + 7) // 8 + 1
+    try:
+        whole = len(zlib.decompress(pixels)) >= (row * height if header[12] == 0 else 1)
+    except zlib.error:
+        return None
+    return (width, height) if whole else None
+
+
+def _read_jpeg_size(data: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 9 < len(data) and data[at] == 0xFF:
+        if data[at + 1] in (0xC0, 0xC1, 0xC2):
+            return int.from_bytes(data[at + 7 : at + 9], "big"), int.from_bytes(
+                data[at + 5 : at + 7], "big"
+            )
+        at += 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    return None

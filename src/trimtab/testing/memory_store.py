@@ -1,0 +1,172 @@
+"""A store in memory, for tests: the same promises and errors, and nothing outlives it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+from trimtab.errors import IdempotencyKeyTaken, PositionTaken, SessionNotFound, StaleOwner
+from trimtab.log.event import (
+    Event,
+    Fork,
+    MessageAdded,
+    TurnStateChange,
+    dump_event_line,
+    load_event_line,
+)
+from trimtab.recall.search_ranking import (
+    get_searchable_text,
+    rank_scored_positions,
+    score_query_words,
+    split_index_words,
+    split_query_words,
+)
+from trimtab.stores.base import WHOLE_LOG, PositionSpan, StoredSession
+from trimtab.window.checkpoint import Snapshot
+
+
+@dataclass(slots=True, kw_only=True)
+class _Log:
+    lines: list[str] = field(default_factory=list[str])
+    """Events as `dump` makes them: what cannot be stored fails here as well."""
+    snapshots: dict[int, Snapshot] = field(default_factory=dict[int, Snapshot])
+    """By position."""
+    keys: dict[str, int] = field(default_factory=dict[str, int])
+    """Positions of messages by their idempotency keys."""
+    epoch: int = 0
+    """The newest claimed turn's."""
+    parent: str | None = None
+    """The session that it was last forked from."""
+
+    def add(self, event: Event, line: str) -> None:
+        self.lines.append(line)
+        match event.body:
+            case MessageAdded(key=str(key)):
+                self.keys[key] = event.seq
+            case TurnStateChange(state="claimed", epoch=epoch):
+                self.epoch = max(self.epoch, epoch)
+            case Fork(parent=parent):
+                self.parent = parent or None
+            case _:
+                pass
+
+
+class MemoryStore:
+    """Logs in a dictionary. Nothing here waits, so each method is done in one step."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, _Log] = {}
+
+    async def append(
+        self, session: str, events: Sequence[Event], *, epoch: int | None = None
+    ) -> None:
+        if not events:
+            return
+        log = self._logs.get(session, _Log())
+        if epoch is not None and epoch < log.epoch:
+            raise StaleOwner(session, epoch, log.epoch)
+        lines = _check_appendable(session, log, events)
+        self._logs[session] = log
+        for event, line in zip(events, lines, strict=True):
+            log.add(event, line)
+
+    async def events(
+        self, session: str, spans: Sequence[PositionSpan] = WHOLE_LOG
+    ) -> AsyncIterator[Event]:
+        log = self._require_log(session)
+        for first, last in spans:
+            for line in log.lines[max(first, 1) - 1 : last]:
+                yield load_event_line(line)
+
+    async def position(self, session: str) -> int:
+        return len(self._logs[session].lines) if session in self._logs else 0
+
+    async def snapshot(self, session: str, *, upto: int | None = None) -> Snapshot | None:
+        kept = self._logs.get(session, _Log()).snapshots
+        seq = max((seq for seq in kept if upto is None or seq <= upto), default=None)
+        return kept[seq] if seq is not None else None
+
+    async def checkpoint(self, session: str, snapshot: Snapshot) -> None:
+        self._require_log(session).snapshots[snapshot.seq] = snapshot
+
+    async def find_key(self, session: str, key: str) -> int | None:
+        return self._logs.get(session, _Log()).keys.get(key)
+
+    async def search(self, session: str, query: str, *, limit: int) -> list[int]:
+        wanted = split_query_words(query)
+        events = map(load_event_line, self._logs.get(session, _Log()).lines)
+        return rank_scored_positions(
+            (
+                (score_query_words(wanted, split_index_words(get_searchable_text(e))), e.seq)
+                for e in events
+            ),
+            limit,
+        )
+
+    async def rewrite(
+        self, session: str, events: Sequence[Event], change: Callable[[Event], Event]
+    ) -> None:
+        log = self._require_log(session)
+        lines = _check_appendable(session, log, events)
+        new = _Log(snapshots=log.snapshots)
+        for seq, line in enumerate(log.lines, 1):
+            event = change(load_event_line(line))
+            if event.seq != seq:
+                raise ValueError(
+                    f"event {seq} was changed into one at {event.seq}; it must stay there"
+                )
+            new.add(event, dump_event_line(event))
+        for event, line in zip(events, lines, strict=True):
+            new.add(event, line)
+        self._logs[session] = new
+
+    async def delete(self, session: str) -> None:
+        self._require_log(session)
+        del self._logs[session]
+
+    async def forks(self, session: str) -> list[str]:
+        if session not in self._logs:
+            return []
+        return sorted(name for name, log in self._logs.items() if log.parent == session)
+
+    async def sessions(self, *, after: str = "", limit: int = 100) -> list[StoredSession]:
+        names = sorted(name for name in self._logs if name > after)[:limit]
+        return [_describe_session(name, self._logs[name]) for name in names]
+
+    async def release(self, session: str) -> None:
+        """Nothing is held."""
+
+    async def close(self) -> None:
+        """Nothing is held; what was stored stays, so that a test can open it again."""
+
+    def _require_log(self, session: str) -> _Log:
+        if session not in self._logs:
+            raise SessionNotFound(session)
+        return self._logs[session]
+
+
+def _check_appendable(session: str, log: _Log, events: Sequence[Event]) -> list[str]:
+    """The lines of events that may be appended."""
+    position = len(log.lines)
+    if events and events[0].seq != position + 1:
+        raise PositionTaken(session, events[0].seq, position)
+    keys = dict(log.keys)
+    for seq, event in enumerate(events, position + 1):
+        if event.seq != seq:
+            raise ValueError(f"event {event.seq} of a batch stands where {seq} belongs")
+        if isinstance(event.body, MessageAdded) and event.body.key is not None:
+            if event.body.key in keys:
+                raise IdempotencyKeyTaken(session, event.body.key, keys[event.body.key])
+            keys[event.body.key] = seq
+    return [dump_event_line(event) for event in events]
+
+
+def _describe_session(name: str, log: _Log) -> StoredSession:
+    events = [load_event_line(line) for line in log.lines]
+    return StoredSession(
+        session=name,
+        position=len(events),
+        messages=sum(1 for event in events if isinstance(event.body, MessageAdded)),
+        updated=events[-1].at,
+        parent=log.parent,
+    )

@@ -1,0 +1,79 @@
+"""Calls and results of a request, checked by nobody's code but this.
+
+Every call has just one result, results stand behind their calls, and none stands anywhere else.
+Anthropic and Chat want them at once; Responses anywhere behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trimtab.testing.request_counter import list_json_objects
+
+JsonObject = Mapping[str, Any]
+PairEvent = tuple[str, tuple[str, ...]]
+"""`call` or `result` with ids, or `other`."""
+
+
+def find_pairing_error(request: JsonObject, dialect: str) -> str | None:
+    """What is wrong with the first pair that is; None where all is well."""
+    look = {
+        "anthropic": _anthropic_pairs,
+        "openai_chat": _chat_pairs,
+        "openai_responses": _responses_pairs,
+    }[dialect]
+    waiting: list[str] = []
+    for kind, ids in look(request):
+        if kind == "result":
+            for call_id in ids:
+                if call_id not in waiting:
+                    return f"a result of {call_id} where no call of that id is open"
+                waiting.remove(call_id)
+            continue
+        if waiting and dialect != "openai_responses":
+            return f"no result behind the call {waiting[0]}"
+        waiting += ids
+        if len(set(waiting)) != len(waiting):
+            return f"one id for two calls that are open: {sorted(waiting)}"
+    return f"no result behind the call {waiting[0]}" if waiting else None
+
+
+def _anthropic_pairs(request: JsonObject) -> Iterator[PairEvent]:
+    """Neighbours of one role are one message to the API."""
+    role, run = None, list[Any]()
+    for message in [*list_json_objects(request["messages"]), {"role": None, "content": ()}]:
+        if message.get("role") != role:
+            yield from _block_pairs(run)
+            role, run = message.get("role"), []
+        content = message.get("content")
+        run += list_json_objects(content) if isinstance(content, list) else [{"type": "text"}]
+
+
+def _block_pairs(blocks: list[Any]) -> Iterator[PairEvent]:
+    results = tuple(str(b.get("tool_use_id")) for b in blocks if b.get("type") == "tool_result")
+    calls = tuple(str(b.get("id")) for b in blocks if b.get("type") == "tool_use")
+    if results:
+        yield "result", results
+    if blocks and (calls or not results):
+        yield "call" if calls else "other", calls
+
+
+def _chat_pairs(request: JsonObject) -> Iterator[PairEvent]:
+    for message in list_json_objects(request["messages"]):
+        if message.get("role") == "tool":
+            yield "result", (str(message.get("tool_call_id")),)
+        else:
+            calls = tuple(
+                str(call.get("id")) for call in list_json_objects(message.get("tool_calls"))
+            )
+            yield "call" if calls else "other", calls
+
+
+def _responses_pairs(request: JsonObject) -> Iterator[PairEvent]:
+    for item in list_json_objects(request.get("input")):
+        kind, call_id = str(item.get("type")), str(item.get("call_id"))
+        if kind.endswith("_call_output"):
+            yield "result", (call_id,)
+        elif kind in ("function_call", "custom_tool_call"):
+            yield "call", (call_id,)

@@ -1,0 +1,264 @@
+"""A request taken apart into what a provider counts and caches: blocks in their order, with tokens.
+
+A request's size is the sum of the counts of every text that is sent (content, tool names, call
+ids, arguments, system prompt, tool definitions as compact JSON) and of frames: 3 tokens that prime
+the reply; 4 for a message, a system block or a Responses item; 1 more for a name; 8 for a tool call
+and 6 for a result; once a request has tools, 346 in Anthropic's format and 12 in OpenAI's.
+
+Messages, names and OpenAI's tools are as OpenAI's cookbook counts them, calls and results what the
+published harmony format puts around them, and 346 is the most that Anthropic lists for a current
+model. Nothing is larger than what `trimtab.tokens.counter` assumes for the same: what is over
+its window is so because of its texts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+JsonObject = Mapping[str, Any]
+CountTokens = Callable[[str], int]
+
+PRIMING_TOKENS = 3
+MESSAGE_TOKENS = 4
+NAME_TOKENS = 1
+CALL_TOKENS = 8
+RESULT_TOKENS = 6
+TOOLS_TOKENS = {"anthropic": 346, "openai_chat": 12, "openai_responses": 12}
+IMAGE_TOKENS = 1_500
+DOCUMENT_TOKENS = 3_000
+_MAX_CACHED_CHARS = 32_000_000
+_CACHE_MARK_KEYS = ("cache_control", "prompt_cache_breakpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestBlock:
+    """A block of a request."""
+
+    section: str
+    """`tools`, `system` or `messages`: what a change of parameters invalidates."""
+    text: str
+    """All that tells it from another one, marks and ways to write the same left out."""
+    tokens: int
+    """Its size, with the frame around it."""
+    cache_ttl: str | None = None
+    """How long the prefix up to its end is to be kept: `5m`, `1h`, `30m`; None for unmarked."""
+
+
+class RequestCounter:
+    """Counts requests by a tokenizer; a text that is sent again is counted once."""
+
+    def __init__(self, count_tokens: CountTokens, *, scale: float = 1.0) -> None:
+        self._count = count_tokens
+        self._heavier = scale
+        self._known: dict[str, int] = {}
+        self._held = 0
+
+    def count_text(self, text: str) -> int:
+        """Tokens of a text by the tokenizer alone."""
+        known = self._known.get(text)
+        if known is None:
+            if self._held > _MAX_CACHED_CHARS:
+                self._known.clear()
+                self._held = 0
+            known = self._known[text] = self._count(text)
+            self._held += len(text)
+        return known
+
+    def scale_tokens(self, tokens: int) -> int:
+        """A sum of tokens, heavier by the factor and rounded up."""
+        return tokens if self._heavier == 1.0 else math.ceil(tokens * self._heavier - 1e-9)
+
+    def total_tokens(self, blocks: Sequence[RequestBlock]) -> int:
+        """What the provider reports as the request's input."""
+        return self.scale_tokens(PRIMING_TOKENS + sum(piece.tokens for piece in blocks))
+
+    def split_blocks(self, request: JsonObject, dialect: str) -> list[RequestBlock]:
+        """The request's blocks in the order in which a cache sees them."""
+        found = self._tools(request, dialect)
+        match dialect:
+            case "anthropic":
+                found += self._system(request.get("system"))
+                for message in list_json_objects(request.get("messages")):
+                    found += self._anthropic_message(message)
+                return _mark_last_block(found, request.get("cache_control"))
+            case "openai_chat":
+                return found + [self._chat(m) for m in list_json_objects(request.get("messages"))]
+            case _:
+                if instructions := request.get("instructions"):
+                    found += self._system(instructions)
+                given = request.get("input")
+                items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+                return found + [self._item(item) for item in list_json_objects(items)]
+
+    def _tools(self, request: JsonObject, dialect: str) -> list[RequestBlock]:
+        found: list[RequestBlock] = []
+        for index, tool in enumerate(list_json_objects(request.get("tools"))):
+            text = dump_compact_json(
+                {key: value for key, value in tool.items() if key not in _CACHE_MARK_KEYS}
+            )
+            frame = TOOLS_TOKENS[dialect] if index == 0 else 0
+            tokens = frame + self.count_text(text)
+            found.append(
+                RequestBlock(
+                    section="tools", text=text, tokens=tokens, cache_ttl=read_cache_ttl(tool)
+                )
+            )
+        return found
+
+    def _system(self, system: Any) -> list[RequestBlock]:
+        blocks = (
+            [{"text": system}] if isinstance(system, str) and system else list_json_objects(system)
+        )
+        return [
+            RequestBlock(
+                section="system",
+                text=str(block.get("text")),
+                tokens=MESSAGE_TOKENS + self.count_text(str(block.get("text"))),
+                cache_ttl=read_cache_ttl(block),
+            )
+            for block in blocks
+        ]
+
+    def _anthropic_message(self, message: JsonObject) -> Iterator[RequestBlock]:
+        content = message.get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        for index, block in enumerate(list_json_objects(blocks)):
+            text, tokens = self._block(block)
+            inner = (read_cache_ttl(each) for each in list_json_objects(block.get("content")))
+            yield RequestBlock(
+                section="messages",
+                text=f"{message.get('role')}\0{text}",
+                tokens=tokens + (MESSAGE_TOKENS if index == 0 else 0),
+                cache_ttl=read_cache_ttl(block) or next((mark for mark in inner if mark), None),
+            )
+
+    def _block(self, block: JsonObject) -> tuple[str, int]:
+        match block.get("type"):
+            case "tool_use":
+                made = dump_compact_json(block.get("input"))
+                said = (str(block.get("name")), str(block.get("id")), made)
+                return "\0".join(("call", *said)), CALL_TOKENS + sum(map(self.count_text, said))
+            case "tool_result":
+                call_id = str(block.get("tool_use_id"))
+                text, tokens = self._content(block.get("content"))
+                failed = "failed" if block.get("is_error") else ""
+                told = f"result\0{call_id}\0{failed}\0{text}"
+                return told, RESULT_TOKENS + self.count_text(call_id) + tokens
+            case _:
+                return self._part(block)
+
+    def _chat(self, message: JsonObject) -> RequestBlock:
+        text, tokens = self._content(message.get("content"))
+        tokens += MESSAGE_TOKENS
+        told = [str(message.get("role")), text]
+        if "name" in message:
+            told.append(str(message["name"]))
+            tokens += NAME_TOKENS + self.count_text(told[-1])
+        if message.get("role") == "tool":
+            told.append(str(message.get("tool_call_id")))
+            tokens += RESULT_TOKENS + self.count_text(told[-1])
+        if reasoning := message.get("reasoning_content"):
+            told.append(str(reasoning))
+            tokens += self.count_text(told[-1])
+        for call in list_json_objects(message.get("tool_calls")):
+            body: JsonObject = call.get("function") or call.get("custom") or {}
+            made = str(body.get("arguments", body.get("input", "")))
+            said = (str(call.get("id")), str(body.get("name")), made)
+            told += said
+            tokens += CALL_TOKENS + sum(map(self.count_text, said))
+        parts = list_json_objects(message.get("content"))
+        mark = next((mark for part in parts if (mark := read_cache_ttl(part))), None)
+        return RequestBlock(section="messages", text="\0".join(told), tokens=tokens, cache_ttl=mark)
+
+    def _item(self, item: JsonObject) -> RequestBlock:
+        kind = str(item.get("type", "message"))
+        told, tokens = [kind, str(item.get("role"))], MESSAGE_TOKENS
+        mark = None
+        if kind in ("function_call", "custom_tool_call"):
+            made = item.get("arguments", item.get("input"))
+            said = (str(item.get("call_id")), str(item.get("name")), str(made))
+            told += said
+            tokens += CALL_TOKENS + sum(map(self.count_text, said))
+        elif kind == "message" or kind.endswith("_output"):
+            key = "content" if kind == "message" else "output"
+            text, size = self._content(item.get(key))
+            told.append(text)
+            tokens += size
+            if kind != "message":
+                told.append(str(item.get("call_id")))
+                tokens += RESULT_TOKENS + self.count_text(told[-1])
+            mark = next(
+                (m for part in list_json_objects(item.get(key)) if (m := read_cache_ttl(part))),
+                None,
+            )
+        elif kind == "reasoning":
+            # What was thought is not here: its encrypted form is longer than it is in tokens.
+            told.append(dump_compact_json(item))
+            tokens += len(str(item.get("encrypted_content") or "")) // 8
+        else:
+            told.append(dump_compact_json(item))
+            tokens += self.count_text(told[-1])
+        return RequestBlock(section="messages", text="\0".join(told), tokens=tokens, cache_ttl=mark)
+
+    def _content(self, content: Any) -> tuple[str, int]:
+        if content is None or isinstance(content, str):
+            return content or "", self.count_text(content or "")
+        parts = [self._part(part) for part in list_json_objects(content)]
+        return "\0".join(text for text, _ in parts), sum(tokens for _, tokens in parts)
+
+    def _part(self, part: JsonObject) -> tuple[str, int]:
+        kind = str(part.get("type"))
+        text = part.get("text", part.get("thinking", part.get("refusal")))
+        if isinstance(text, str):
+            return text if kind.endswith("text") else f"{kind}\0{text}", self.count_text(text)
+        told = dump_compact_json(
+            {key: value for key, value in part.items() if key not in _CACHE_MARK_KEYS}
+        )
+        if "image" in kind:
+            return told, IMAGE_TOKENS
+        if kind in ("document", "file", "input_file", "input_audio"):
+            return told, DOCUMENT_TOKENS
+        return told, self.count_text(told)
+
+
+def read_cache_ttl(block: JsonObject) -> str | None:
+    """How long a block's mark asks to keep the prefix; None where it has none."""
+    for key, usual in (("cache_control", "5m"), ("prompt_cache_breakpoint", "30m")):
+        if isinstance(block.get(key), dict):
+            return str(block[key].get("ttl") or usual)
+    return None
+
+
+def _mark_last_block(blocks: list[RequestBlock], control: Any) -> list[RequestBlock]:
+    """A mark of the whole request stands on its last block."""
+    if control and blocks:
+        last = blocks[-1]
+        mark = read_cache_ttl({"cache_control": control})
+        end = RequestBlock(
+            section=last.section,
+            text=last.text,
+            tokens=last.tokens,
+            cache_ttl=last.cache_ttl or mark,
+        )
+        return [*blocks[:-1], end]
+    return blocks
+
+
+def list_json_objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a JSON array; empty for anything else."""
+    if not isinstance(value, list):
+        return []
+    return [cast("dict[str, Any]", each) for each in cast("list[Any]", value) if _is_object(each)]
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def dump_compact_json(value: Any) -> str:
+    """JSON without spaces, keys in the order given."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

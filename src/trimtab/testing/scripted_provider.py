@@ -1,0 +1,170 @@
+"""A provider that says what a test tells it to, without any network."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from trimtab.catalog import resolve_model_info
+from trimtab.dialects import get_dialect as dialect_of
+from trimtab.errors import TrimtabError
+from trimtab.log.event import Usage
+from trimtab.providers.base import ProviderError, ProviderFailure
+from trimtab.testing.media_check import find_media_error
+from trimtab.testing.pair_check import find_pairing_error
+from trimtab.testing.replies import ReplyMetadata, ScriptedCall, ScriptedReply, SeededIds
+from trimtab.testing.request_counter import RequestCounter
+from trimtab.testing.tool_arguments import dump_tool_arguments
+from trimtab.testing.wire_formats import get_wire_format
+from trimtab.tokens.counter import make_piecewise_counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokenReply:
+    """A reply that breaks off."""
+
+    reply: ScriptedReply
+    """What would have been said."""
+    failure: ProviderFailure
+    """What is raised instead of the rest."""
+    events_before_failure: int = 3
+    """How many of a stream's events come before; without a stream none do."""
+
+
+ScriptedFailure: TypeAlias = "ProviderFailure | BrokenReply | Exception"
+ReplyLike: TypeAlias = (
+    "str | ScriptedCall | Sequence[ScriptedCall] | ScriptedReply | ScriptedFailure"
+)
+ReplySource: TypeAlias = "ReplyLike | Callable[[Mapping[str, Any]], ReplyLike]"
+
+
+class RequestRefused(TrimtabError, AssertionError):
+    """A request that the real API would refuse."""
+
+    def __init__(self, request_number: int, violations: Sequence[str]) -> None:
+        self.violations = tuple(violations)
+        lines = "\n".join(f"- {each}" for each in violations)
+        super().__init__(
+            f"request {request_number} breaks {len(violations)} rules of its API:\n{lines}"
+        )
+
+
+class ScriptExhausted(TrimtabError, AssertionError):
+    """More requests than replies."""
+
+    def __init__(self, reply_count: int) -> None:
+        super().__init__(
+            f"request {reply_count + 1} came, and the script has {reply_count} replies; script "
+            "another "
+            "one, or find out who called"
+        )
+
+
+class ScriptedProvider:
+    """A `Provider` for tests. Each request takes the next of the replies:
+
+    a text, a `ScriptedCall` or several, an `ScriptedReply` with all of it, a `ProviderFailure` or
+    an exception to be
+    raised, a `BrokenReply` stream, or a function of the request that returns one of these.
+    Requests are
+    checked as the API would check them; one that it would refuse raises `RequestRefused`.
+    """
+
+    def __init__(
+        self, dialect: str, replies: Iterable[ReplySource] = (), *, seed: str = ""
+    ) -> None:
+        self._dialect = dialect_of(dialect)
+        self._wire = get_wire_format(dialect)
+        self._replies = list(replies)
+        self._ids = SeededIds(seed)
+        self._counters: dict[str, RequestCounter] = {}
+        self.requests: list[dict[str, Any]] = []
+        """Copies of all requests, in order; those that failed or were refused included."""
+        self.closed = False
+        """Whether `close` was called."""
+
+    @property
+    def dialect(self) -> str:
+        """The wire format it speaks."""
+        return self._dialect.name
+
+    @property
+    def replies_left(self) -> int:
+        """How many replies nobody has asked for yet."""
+        return max(0, len(self._replies) - len(self.requests))
+
+    def add_replies(self, *replies: ReplySource) -> None:
+        """Append to the script."""
+        self._replies += replies
+
+    async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        """The next reply: a stream's events where `stream` is set, else one whole body."""
+        number = len(self.requests)
+        self.requests.append(copy.deepcopy(dict(request)))
+        self._check(request, number + 1)
+        if number >= len(self._replies):
+            raise ScriptExhausted(len(self._replies))
+        scripted = self._replies[number]
+        reply = _to_scripted_reply(scripted(request) if callable(scripted) else scripted)
+        limit = reply.events_before_failure if isinstance(reply, BrokenReply) else None
+        answer = reply.reply if isinstance(reply, BrokenReply) else reply
+        body = self._wire.build_reply_body(answer, self._frame(answer, request))
+        events = (
+            self._wire.stream_reply_events(body, request) if request.get("stream") else iter([body])
+        )
+        for count, event in enumerate(events):
+            if limit is not None and (count >= limit or not request.get("stream")):
+                break
+            yield event
+        if isinstance(reply, BrokenReply):
+            raise ProviderError(reply.failure)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+        self.closed = True
+
+    def _check(self, request: Mapping[str, Any], number: int) -> None:
+        wrong = self._dialect.find_request_errors(request)
+        if not wrong and (pair := find_pairing_error(request, self.dialect)) is not None:
+            wrong = [pair]
+        if not wrong and (media := find_media_error(request, self.dialect)) is not None:
+            wrong = [media.message]
+        if wrong:
+            raise RequestRefused(number, wrong)
+
+    def _frame(self, answer: ScriptedReply, request: Mapping[str, Any]) -> ReplyMetadata:
+        model = str(request.get("model", ""))
+        usage = answer.usage
+        if usage is None:
+            usage = self._usage(answer, request, model)
+        return ReplyMetadata(model=model, ids=self._ids, usage=usage, request=request)
+
+    def _usage(self, answer: ScriptedReply, request: Mapping[str, Any], model: str) -> Usage:
+        """As Trimtab itself estimates it, so that a test learns nothing about the model."""
+        if model not in self._counters:
+            self._counters[model] = RequestCounter(
+                make_piecewise_counter(resolve_model_info(model).tokenizer).count
+            )
+        counter = self._counters[model]
+        called = (f"{call.name} {dump_tool_arguments(call.arguments)}" for call in answer.calls)
+        said = " ".join([answer.thinking or "", answer.text, *called])
+        total = counter.total_tokens(counter.split_blocks(request, self.dialect))
+        return Usage(input=total, output=counter.count_text(said))
+
+
+def _to_scripted_reply(reply: ReplyLike) -> ScriptedReply | BrokenReply:
+    match reply:
+        case str():
+            return ScriptedReply(text=reply)
+        case ScriptedCall():
+            return ScriptedReply(calls=(reply,))
+        case ScriptedReply() | BrokenReply():
+            return reply
+        case ProviderFailure():
+            raise ProviderError(reply)
+        case Exception():
+            raise reply
+        case _:
+            return ScriptedReply(calls=tuple(reply))

@@ -1,0 +1,221 @@
+"""What the Messages API refuses beyond a dialect's rules, and how it says that a window is full."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+from trimtab.catalog import ModelInfo, find_model_info
+from trimtab.dialects import get_dialect
+from trimtab.dialects.anthropic.model_features import parse_claude_version
+from trimtab.testing.media_check import find_media_error
+from trimtab.testing.pair_check import find_pairing_error
+from trimtab.testing.request_counter import list_json_objects, read_cache_ttl
+from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.testing.server.request_parameters import (
+    ANTHROPIC_BLOCK_TYPES,
+    ANTHROPIC_COUNT_PARAMETERS,
+    ANTHROPIC_PARAMETERS,
+)
+from trimtab.testing.server.responses import make_anthropic_refusal as refused
+from trimtab.testing.signatures import find_signature_fault
+
+JsonObject = Mapping[str, Any]
+THINKING_BLOCK_TYPES = ("thinking", "redacted_thinking")
+_UNLIMITED_OUTPUT_TOKENS = 1 << 31
+"""An output above any thinking budget, where a request is only counted."""
+
+
+def check_api_key(headers: Mapping[str, str], options: ProviderSimulatorOptions) -> str:
+    """The API key, if it is let in."""
+    bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
+    key = headers.get("x-api-key") or bearer
+    if not key:
+        raise refused("x-api-key header is required", 401, cause="auth")
+    if options.api_keys and key not in options.api_keys:
+        raise refused("invalid x-api-key", 401, cause="auth")
+    if not headers.get("anthropic-version"):
+        raise refused("anthropic-version: header is required")
+    return key
+
+
+def validate_anthropic_request(
+    request: JsonObject, options: ProviderSimulatorOptions, *, for_token_count: bool = False
+) -> None:
+    """Refuse what breaks a rule, in the order in which the API finds it."""
+    known = ANTHROPIC_COUNT_PARAMETERS if for_token_count else ANTHROPIC_PARAMETERS
+    for name in request:
+        if name not in known:
+            raise refused(f"{name}: Extra inputs are not permitted")
+    if not isinstance(request.get("model"), str) or not request["model"]:
+        raise refused("model: Field required")
+    _examine_blocks(request)
+    checked = {"max_tokens": _UNLIMITED_OUTPUT_TOKENS, **request} if for_token_count else request
+    for wrong in get_dialect("anthropic").find_request_errors(checked):
+        raise refused(wrong)
+    if (wrong := find_pairing_error(request, "anthropic")) is not None:
+        raise refused(f"messages: {wrong}")
+    _examine_thinking(request, options)
+    _examine_marks(request)
+    if (media := find_media_error(request, "anthropic")) is not None:
+        raise refused(media.message)
+    if options.forbidden and options.forbidden in json.dumps(request["messages"]):
+        raise refused("Output blocked by content filtering policy")
+
+
+def _examine_blocks(request: JsonObject) -> None:
+    if not isinstance(request.get("messages"), list):
+        raise refused("messages: Input should be a valid list")
+    for index, message in enumerate(request["messages"]):
+        if not isinstance(message, dict):
+            raise refused(f"messages.{index}: Input should be a valid dictionary")
+        _examine_message(index, cast("dict[str, Any]", message))
+
+
+def _examine_message(index: int, message: JsonObject) -> None:
+    extra = sorted(set(message) - {"role", "content"})
+    if extra:
+        raise refused(f"messages.{index}.{extra[0]}: Extra inputs are not permitted")
+    for number, block in enumerate(list_json_objects(message.get("content"))):
+        if block.get("type") not in ANTHROPIC_BLOCK_TYPES:
+            raise refused(
+                f"messages.{index}.content.{number}: Input tag {block.get('type')!r} found "
+                "using 'type' does not match any of the expected tags"
+            )
+
+
+def asks_for_thinking(request: JsonObject) -> bool:
+    """Whether the request asks for thinking."""
+    config: JsonObject = request.get("thinking") or {}
+    return config.get("type") in ("enabled", "adaptive")
+
+
+def _examine_thinking(request: JsonObject, options: ProviderSimulatorOptions) -> None:
+    config: JsonObject = request.get("thinking") or {}
+    if config.get("type") == "enabled":
+        budget = config.get("budget_tokens")
+        if not isinstance(budget, int) or budget < 1_024:
+            raise refused(
+                "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
+            )
+        choice: JsonObject = request.get("tool_choice") or {}
+        if choice.get("type") in ("any", "tool"):
+            raise refused("Thinking may not be enabled when tool_choice forces tool use.")
+    if not options.signatures:
+        return
+    previous = ""
+    for index, number, block in iterate_thinking_blocks(request):
+        text, given = read_thinking_block(block)
+        where = f"messages.{index}.content.{number}"
+        match find_signature_fault(text, given, previous):
+            case "forged":
+                kind = block["type"]
+                field = "signature" if kind == "thinking" else "data"
+                raise refused(f"{where}: Invalid `{field}` in `{kind}` block")
+            # Rounds before this one may be gone, but what a message holds is one.
+            case "cut" if number:
+                raise refused(
+                    f"{where}: `thinking` or `redacted_thinking` blocks in the latest assistant "
+                    "message cannot be modified. These blocks must remain as they were in the "
+                    "original response."
+                )
+            case _:
+                previous = given
+
+
+def iterate_thinking_blocks(request: JsonObject) -> Iterator[tuple[int, int, JsonObject]]:
+    """Thinking blocks with the places where they stand."""
+    for index, message in enumerate(list_json_objects(request.get("messages"))):
+        if message.get("role") == "assistant":
+            for number, block in enumerate(list_json_objects(message.get("content"))):
+                if block.get("type") in THINKING_BLOCK_TYPES:
+                    yield index, number, block
+
+
+def read_thinking_block(block: JsonObject) -> tuple[str, str]:
+    """What a thinking block says and its seal."""
+    if block["type"] == "thinking":
+        return str(block.get("thinking")), str(block.get("signature"))
+    mark, _, given = str(block.get("data")).partition(".")
+    return mark, given
+
+
+def find_last_signature(request: JsonObject) -> str:
+    """The seal that the next thought goes on from: the open loop's last one, or none."""
+    messages = list_json_objects(request.get("messages"))
+    if not messages or not list_json_objects(messages[-1].get("content")):
+        return ""
+    if any(
+        block.get("type") != "tool_result" for block in list_json_objects(messages[-1]["content"])
+    ):
+        # A new word of the user ends the loop.
+        return ""
+    found = [block for _, _, block in iterate_thinking_blocks(request)]
+    return read_thinking_block(found[-1])[1] if found else ""
+
+
+def _examine_marks(request: JsonObject) -> None:
+    """Their number is the dialect's to check; here their order and their form."""
+    blocks = [*list_json_objects(request.get("tools")), *list_json_objects(request.get("system"))]
+    for message in request["messages"]:
+        for block in list_json_objects(message.get("content")):
+            blocks += [*list_json_objects(block.get("content")), block]
+    short = False
+    for block in [*blocks, request]:
+        control = block.get("cache_control")
+        if not control:
+            continue
+        if control.get("type") != "ephemeral":
+            raise refused("cache_control.type: Input should be 'ephemeral'")
+        mark = read_cache_ttl(block)
+        if mark not in ("5m", "1h"):
+            raise refused("cache_control.ttl: Input should be '5m' or '1h'")
+        if mark == "1h" and short:
+            raise refused(
+                "cache_control: a ttl='1h' cache_control block must not come after a ttl='5m' "
+                "cache_control block. Note that blocks are processed in the following order: "
+                "`tools`, `system`, `messages`."
+            )
+        short = short or mark == "5m"
+
+
+def compute_anthropic_output_limit(
+    request: JsonObject, input_tokens: int, model_info: ModelInfo, options: ProviderSimulatorOptions
+) -> int:
+    """Tokens that the reply may take, if the request fits."""
+    window, asked = model_info.context_window, int(request["max_tokens"])
+    if input_tokens > model_info.input_limit:
+        raise refused(
+            f"prompt is too long: {input_tokens} tokens > {model_info.input_limit} maximum",
+            cause="overflow",
+        )
+    known = find_model_info(request["model"])
+    if known is not None and asked > known.max_output:
+        raise refused(
+            f"max_tokens: {asked} > {known.max_output}, which is the maximum allowed number of "
+            f"output tokens for {request['model']}"
+        )
+    if input_tokens + asked > window and not writes_until_window_full(request["model"], options):
+        raise refused(
+            f"input length and `max_tokens` exceed context limit: {input_tokens} + {asked} > "
+            f"{window}, "
+            "decrease input length or `max_tokens` and try again",
+            cause="overflow",
+        )
+    return min(asked, window - input_tokens)
+
+
+def writes_until_window_full(model: str, options: ProviderSimulatorOptions) -> bool:
+    """Whether the model writes until its window is full."""
+    if options.stops_at_window is not None:
+        return options.stops_at_window
+    version = parse_claude_version(model)
+    return version is not None and version >= (4, 5)
+
+
+def choose_cut_stop_reason(request: JsonObject, output_limit: int) -> str:
+    """Why a reply ends that had no room."""
+    return (
+        "max_tokens" if output_limit == request["max_tokens"] else "model_context_window_exceeded"
+    )

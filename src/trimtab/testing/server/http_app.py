@@ -1,0 +1,193 @@
+"""Endpoints by which a test in another process controls the simulator and sees what it got.
+
+The simulator behind HTTP: three APIs, and endpoints to control it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, fields
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from trimtab.testing.server.faults import PROVIDER_FAULTS
+from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.testing.server.responses import SimulatedResponse
+from trimtab.testing.server.simulator import ProviderSimulator
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+_OPTIONS = frozenset(field.name for field in fields(ProviderSimulatorOptions))
+
+
+def build_control_routes(simulator: ProviderSimulator) -> list[Route]:
+    """All below `/_control`."""
+    made = _Control(simulator)
+    return [
+        Route("/_control", made.state),
+        Route("/_control/faults", made.faults),
+        Route("/_control/requests", made.requests, methods=["GET", "DELETE"]),
+        Route("/_control/requests/{number:int}", made.one),
+        Route("/_control/requests/{number:int}/raw", made.raw),
+        Route("/_control/script", _report_caller_errors(made.script), methods=["POST"]),
+        Route("/_control/clock", _report_caller_errors(made.clock), methods=["POST"]),
+        Route("/_control/options", _report_caller_errors(made.options), methods=["POST"]),
+        Route("/_control/reset", made.reset, methods=["POST"]),
+    ]
+
+
+def _report_caller_errors(endpoint: Endpoint) -> Endpoint:
+    """What the caller got wrong is said in the body."""
+
+    async def checked(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except (KeyError, TypeError, ValueError) as error:
+            return JSONResponse({"error": f"{type(error).__name__}: {error}"}, status_code=400)
+
+    return checked
+
+
+class _Control:
+    def __init__(self, simulator: ProviderSimulator) -> None:
+        self._simulator = simulator
+
+    async def state(self, request: Request) -> Response:
+        del request
+        return self._state_response()
+
+    async def faults(self, request: Request) -> Response:
+        del request
+        return JSONResponse({name: fault.kind for name, fault in PROVIDER_FAULTS.items()})
+
+    async def requests(self, request: Request) -> Response:
+        records = self._simulator.records
+        if request.method == "DELETE":
+            records.clear()
+            return self._state_response()
+        since = int(request.query_params.get("since", "0"))
+        key = request.query_params.get("key")
+        kept = [r for r in records.requests if r.number > since and key in (None, r.key)]
+        return JSONResponse([record.to_json() for record in kept])
+
+    async def one(self, request: Request) -> Response:
+        return JSONResponse(self._record(request).to_json())
+
+    async def raw(self, request: Request) -> Response:
+        return Response(self._record(request).raw, media_type="application/octet-stream")
+
+    def _record(self, request: Request) -> Any:
+        number = request.path_params["number"]
+        return next(r for r in self._simulator.records.requests if r.number == number)
+
+    async def script(self, request: Request) -> Response:
+        told: dict[str, Any] = await request.json()
+        add = bool(told.pop("add", False))
+        script = self._simulator.script
+        (script.add_replies if add else script.set_replies)(told.pop("replies", ()), **told)
+        return JSONResponse({"left": script.steps_left(told.get("key", ""))})
+
+    async def clock(self, request: Request) -> Response:
+        self._simulator.advance_clock(float((await request.json())["advance"]))
+        return self._state_response()
+
+    async def options(self, request: Request) -> Response:
+        told: dict[str, Any] = await request.json()
+        if unknown := sorted(set(told) - _OPTIONS):
+            raise ValueError(
+                f"no option {', '.join(unknown)}; known: {', '.join(sorted(_OPTIONS))}"
+            )
+        if "api_keys" in told:
+            told["api_keys"] = tuple(told["api_keys"])
+        self._simulator.configure(**told)
+        return self._state_response()
+
+    async def reset(self, request: Request) -> Response:
+        del request
+        self._simulator.reset()
+        return self._state_response()
+
+    def _state_response(self) -> Response:
+        options = asdict(self._simulator.options)
+        if callable(options["tokenizer"]):
+            options["tokenizer"] = repr(options["tokenizer"])
+        now = self._simulator.now()
+        return JSONResponse({"stats": self._simulator.stats(), "options": options, "now": now})
+
+
+DIALECT_BY_PATH = {
+    "/v1/messages": "anthropic",
+    "/v1/chat/completions": "openai_chat",
+    "/v1/responses": "openai_responses",
+}
+
+
+class _SimulatedHttpResponse(Response):
+    """An outcome as it goes over the wire. Where it is to be cut, it ends without an end, and the
+    server closes the connection."""
+
+    def __init__(self, outcome: SimulatedResponse) -> None:
+        streamed = outcome.events is not None
+        super().__init__(
+            content=b"" if streamed else outcome.body_bytes(),
+            status_code=outcome.status,
+            headers=dict(outcome.headers),
+            media_type="text/event-stream" if streamed else "application/json",
+        )
+        if streamed:
+            del self.headers["content-length"]
+        self._outcome = outcome
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        del scope, receive
+        outcome = self._outcome
+        if outcome.delay:
+            await asyncio.sleep(outcome.delay)
+        start = {"status": self.status_code, "headers": self.raw_headers}
+        await send({"type": "http.response.start", **start})
+        if outcome.events is None:
+            whole = bytes(self.body)
+            cut = outcome.cut is not None
+            await _send_body(send, whole[: outcome.cut] if cut else whole, more=cut)
+            return
+        for chunk in outcome.stream_chunks():
+            if outcome.pace:
+                await asyncio.sleep(outcome.pace)
+            await _send_body(send, chunk, more=True)
+        if outcome.cut is None:
+            await _send_body(send, b"", more=False)
+
+
+async def _send_body(send: Send, body: bytes, *, more: bool) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def _endpoint(
+    simulator: ProviderSimulator, dialect: str
+) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        raw = await request.body()
+        return _SimulatedHttpResponse(simulator.handle_request(dialect, request.headers, raw))
+
+    return endpoint
+
+
+def build_provider_app(simulator: ProviderSimulator) -> Starlette:
+    """An ASGI application around a simulator."""
+
+    async def count(request: Request) -> Response:
+        return _SimulatedHttpResponse(
+            simulator.handle_count_request(request.headers, await request.body())
+        )
+
+    apis = [
+        Route(path, _endpoint(simulator, dialect), methods=["POST"])
+        for path, dialect in DIALECT_BY_PATH.items()
+    ]
+    counted = Route("/v1/messages/count_tokens", count, methods=["POST"])
+    return Starlette(routes=[*apis, counted, *build_control_routes(simulator)])

@@ -1,0 +1,106 @@
+"""What Chat Completions refuses beyond the dialect's rules, and how it tells a full window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from trimtab.catalog import ModelInfo
+from trimtab.dialects import get_dialect
+from trimtab.testing.pair_check import find_pairing_error
+from trimtab.testing.request_counter import RequestBlock, RequestCounter, list_json_objects
+from trimtab.testing.server.openai_rules import (
+    check_cache_breakpoints,
+    check_requested_output,
+    is_openai_reasoning_model,
+    reject_bad_content,
+    reject_unknown_parameters,
+    require_json_object_list,
+    sum_tool_definition_tokens,
+)
+from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.testing.server.request_parameters import CHAT_PARAMETERS
+from trimtab.testing.server.responses import make_openai_refusal as refused
+
+JsonObject = Mapping[str, Any]
+_CONTENT_PART_TYPES = ("text", "image_url", "input_audio", "file")
+
+
+def validate_chat_request(request: JsonObject, options: ProviderSimulatorOptions) -> None:
+    reject_unknown_parameters(request, CHAT_PARAMETERS)
+    require_json_object_list(request, "messages")
+    if is_openai_reasoning_model(request["model"]) and "max_tokens" in request:
+        raise refused(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+            "'max_completion_tokens' instead.",
+            param="max_tokens",
+            code="unsupported_parameter",
+        )
+    if "stream_options" in request and not request.get("stream"):
+        raise refused(
+            "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
+            param="stream_options",
+        )
+    for wrong in get_dialect("openai_chat").find_request_errors(request):
+        raise refused(wrong, param="messages")
+    if (wrong := find_pairing_error(request, "openai_chat")) is not None:
+        raise refused(f"Invalid parameter: {wrong}", param="messages")
+    check_cache_breakpoints(request, "messages", "content", _CONTENT_PART_TYPES)
+    reject_bad_content(request, "openai_chat", options)
+    if options.template == "strict":
+        _examine_template(list_json_objects(request["messages"]))
+
+
+def _examine_template(messages: Sequence[JsonObject]) -> None:
+    """The rules that chat templates of open models raise as errors."""
+    roles = [str(message.get("role")) for message in messages]
+    if roles[0] in ("system", "developer"):
+        roles = roles[1:]
+    if any(role in ("system", "developer") for role in roles):
+        raise refused("System message must be at the beginning.")
+    spoken = [role for role in roles if role in ("user", "assistant")]
+    if spoken[:1] != ["user"]:
+        raise refused("Conversation roles must alternate user/assistant/user/assistant/...")
+    for one, next_one in pairwise(roles):
+        if one == next_one != "tool":
+            raise refused("Conversation roles must alternate user/assistant/user/assistant/...")
+
+
+def compute_chat_output_limit(
+    request: JsonObject,
+    input_tokens: int,
+    blocks: Sequence[RequestBlock],
+    counter: RequestCounter,
+    model_info: ModelInfo,
+) -> int:
+    """Tokens that the reply may take, if the request fits."""
+    name = "max_completion_tokens" if "max_completion_tokens" in request else "max_tokens"
+    asked = request.get(name)
+    check_requested_output(asked, name, request["model"])
+    window = model_info.context_window
+    functions = sum_tool_definition_tokens(blocks, counter)
+    if asked is not None and input_tokens + asked > window:
+        inside = f"{input_tokens - functions} in the messages, "
+        inside += f"{functions} in the functions, and " if functions else ""
+        shorter = "messages, functions, or completion" if functions else "messages or completion"
+        raise _overflow(
+            f"This model's maximum context length is {window} tokens. However, you requested "
+            f"{input_tokens + asked} tokens ({inside}{asked} in the completion). Please reduce the "
+            f"length of the {shorter}."
+        )
+    if input_tokens > window:
+        raise _overflow(
+            f"This model's maximum context length is {window} tokens. However, your messages "
+            f"resulted in {input_tokens} tokens. Please reduce the length of the messages."
+        )
+    if input_tokens > model_info.input_limit:
+        raise _overflow(
+            f"Input tokens exceed the configured limit of {model_info.input_limit} tokens. Your "
+            f"messages resulted in {input_tokens} tokens. Please reduce the length of the messages."
+        )
+    return min(asked or model_info.max_output, window - input_tokens)
+
+
+def _overflow(message: str) -> Exception:
+    return refused(message, param="messages", code="context_length_exceeded", cause="overflow")

@@ -1,0 +1,147 @@
+"""What both of OpenAI's APIs refuse beyond a dialect's rules."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from trimtab.catalog import find_model_info
+from trimtab.testing.media_check import find_media_error
+from trimtab.testing.request_counter import RequestBlock, RequestCounter, list_json_objects
+from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.testing.server.responses import make_openai_refusal as refused
+
+JsonObject = Mapping[str, Any]
+_GPT_VERSION = re.compile(r"gpt-(\d+)(?:\.(\d+))?")
+_REASONING_MODEL = re.compile(r"^(?:o\d|gpt-[5-9](?!.*chat))")
+
+
+def check_api_key(headers: Mapping[str, str], options: ProviderSimulatorOptions) -> str:
+    """The API key, if it is let in."""
+    key = headers.get("authorization", "").removeprefix("Bearer ").strip()
+    if not key:
+        raise refused(
+            "You didn't provide an API key. You need to provide your API key in an Authorization "
+            "header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).",
+            401,
+            cause="auth",
+        )
+    if options.api_keys and key not in options.api_keys:
+        raise refused(
+            f"Incorrect API key provided: {key[:3]}***. You can find your API key at "
+            "https://platform.openai.com/account/api-keys.",
+            401,
+            code="invalid_api_key",
+            cause="auth",
+        )
+    return key
+
+
+def reject_unknown_parameters(request: JsonObject, known_names: frozenset[str]) -> None:
+    """Refuse what the API has never heard of."""
+    for name in request:
+        if name not in known_names:
+            raise refused(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+    if not isinstance(request.get("model"), str) or not request["model"]:
+        raise refused("you must provide a model parameter")
+
+
+def require_json_object_list(request: JsonObject, key: str) -> None:
+    """Refuse what is no list of objects."""
+    given = request.get(key)
+    if not isinstance(given, list):
+        raise refused(
+            f"Invalid type for '{key}': expected an array of objects.",
+            param=key,
+            code="invalid_type",
+        )
+    for index, each in enumerate(cast("list[Any]", given)):
+        if not isinstance(each, dict):
+            name = f"{key}[{index}]"
+            raise refused(
+                f"Invalid type for '{name}': expected an object.", param=name, code="invalid_type"
+            )
+
+
+def reject_bad_content(
+    request: JsonObject, dialect: str, options: ProviderSimulatorOptions
+) -> None:
+    """Refuse pictures and documents that cannot be read, and what a policy forbids."""
+    if (media := find_media_error(request, dialect)) is not None:
+        raise refused(media.message, param=media.param, code=media.code)
+    said = request.get("messages", request.get("input"))
+    if options.forbidden and options.forbidden in json.dumps(said):
+        raise refused(
+            "Invalid prompt: your prompt was flagged as potentially violating our usage policy. "
+            "Please try again with a different prompt",
+            code="invalid_prompt",
+        )
+
+
+def is_openai_reasoning_model(model: str) -> bool:
+    """Whether the model reasons before it answers."""
+    return _REASONING_MODEL.match(model) is not None
+
+
+def supports_cache_breakpoints(model: str) -> bool:
+    """From GPT-5.6 on; others do not know the field."""
+    found = _GPT_VERSION.match(model)
+    return found is not None and (int(found[1]), int(found[2] or 0)) >= (5, 6)
+
+
+def check_cache_breakpoints(
+    request: JsonObject, key: str, content_key: str, part_types: Sequence[str]
+) -> None:
+    """Breakpoints stand on content parts, and only where the model knows them."""
+    for index, holder in enumerate(list_json_objects(request.get(key))):
+        if "prompt_cache_breakpoint" in holder:
+            name = f"{key}[{index}].prompt_cache_breakpoint"
+            raise refused(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+        inner = "output" if "output" in holder else content_key
+        for number, part in enumerate(list_json_objects(holder.get(inner))):
+            if "prompt_cache_breakpoint" not in part:
+                continue
+            name = f"{key}[{index}].{inner}[{number}].prompt_cache_breakpoint"
+            if part.get("type") not in part_types or not supports_cache_breakpoints(
+                request["model"]
+            ):
+                raise refused(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
+            told: JsonObject = part["prompt_cache_breakpoint"] or {}
+            if told.get("mode") != "explicit":
+                raise refused(
+                    f"Invalid value for '{name}.mode': expected 'explicit'.",
+                    param=name,
+                    code="invalid_value",
+                )
+
+
+def check_requested_output(
+    requested_tokens: Any, parameter: str, model: str, minimum: int = 1
+) -> None:
+    """Refuse an output that no call of the model may ask for."""
+    if requested_tokens is None:
+        return
+    if not isinstance(requested_tokens, int) or requested_tokens < minimum:
+        raise refused(
+            f"Invalid '{parameter}': integer below minimum value. Expected a value >= "
+            f"{minimum}, but "
+            f"got {requested_tokens} instead.",
+            param=parameter,
+            code="integer_below_min_value",
+        )
+    known = find_model_info(model)
+    if known is not None and requested_tokens > known.max_output:
+        raise refused(
+            f"{parameter} is too large: {requested_tokens}. This model supports at most "
+            f"{known.max_output} "
+            f"completion tokens, whereas you provided {requested_tokens}.",
+            param=parameter,
+            code="invalid_value",
+        )
+
+
+def sum_tool_definition_tokens(blocks: Sequence[RequestBlock], counter: RequestCounter) -> int:
+    """Tokens of the tools' definitions."""
+    return counter.scale_tokens(sum(piece.tokens for piece in blocks if piece.section == "tools"))

@@ -1,0 +1,62 @@
+"""What the Bot API refuses, in its own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class TelegramRefusal(Exception):
+    """An answer that is not ok."""
+
+    def __init__(
+        self, *, code: int, description: str, parameters: Mapping[str, Any] | None = None
+    ) -> None:
+        self.code = code
+        """The HTTP status and `error_code`."""
+        self.description = description
+        """What it says."""
+        self.parameters = dict(parameters or {})
+        """`retry_after` or `migrate_to_chat_id`."""
+        super().__init__(description)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it goes over the wire."""
+        told = {"ok": False, "error_code": self.code, "description": self.description}
+        return {**told, "parameters": self.parameters} if self.parameters else told
+
+
+def make_bad_request_refusal(reason: str, **parameters: Any) -> TelegramRefusal:
+    """A request that makes no sense."""
+    return TelegramRefusal(code=400, description=f"Bad Request: {reason}", parameters=parameters)
+
+
+def make_forbidden_refusal(reason: str) -> TelegramRefusal:
+    """Something that the bot may not do."""
+    return TelegramRefusal(code=403, description=f"Forbidden: {reason}")
+
+
+def make_conflict_refusal(reason: str) -> TelegramRefusal:
+    """Two who want the same."""
+    return TelegramRefusal(code=409, description=f"Conflict: {reason}")
+
+
+def make_flood_refusal(retry_after_s: int) -> TelegramRefusal:
+    """Too much in too short a time."""
+    told = f"Too Many Requests: retry after {retry_after_s}"
+    return TelegramRefusal(code=429, description=told, parameters={"retry_after": retry_after_s})
+
+
+UNAUTHORIZED_REFUSAL = TelegramRefusal(code=401, description="Unauthorized")
+NOT_FOUND_REFUSAL = TelegramRefusal(code=404, description="Not Found")
+SECOND_POLL_REASON = (
+    "terminated by other getUpdates request; make sure that only one bot instance is running"
+)
+WEBHOOK_ACTIVE_REASON = (
+    "can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook "
+    "first"
+)
+NOT_MODIFIED_REASON = (
+    "message is not modified: specified new message content and reply markup are exactly the same "
+    "as a current content and reply markup of the message"
+)

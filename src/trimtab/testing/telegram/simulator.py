@@ -1,0 +1,269 @@
+"""A Bot API of one bot: its chats, the updates that wait, what it was asked to do."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab.testing.telegram.api_errors import (
+    NOT_FOUND_REFUSAL,
+    SECOND_POLL_REASON,
+    WEBHOOK_ACTIVE_REASON,
+    TelegramRefusal,
+    make_conflict_refusal,
+)
+from trimtab.testing.telegram.chats import TelegramChat, find_text_entities, make_telegram_user
+from trimtab.testing.telegram.rate_limits import TelegramRateLimits
+
+TEST_BOT_TOKEN = "123456789:AAE-local_bot_api_token_of_thirty5ch"  # noqa: S105 - of nobody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedBotCall:
+    """One call of a method."""
+
+    method: str
+    """Its name."""
+    params: Mapping[str, Any]
+    """Its parameters; files as bytes."""
+    at: float
+    """When, in seconds since the epoch."""
+    refusal_reason: str | None
+    """Why, in the API's words; None where it was done."""
+    result: Any = None
+    """What it was answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelegramFault:
+    """Something that goes wrong once."""
+
+    refusal: TelegramRefusal | None = None
+    """What is said; None for a connection that ends without an answer."""
+    carried_out: bool = False
+    """Whether it was done nevertheless."""
+
+
+@dataclass(slots=True, kw_only=True)
+class WebhookTarget:
+    """Where updates are pushed to."""
+
+    url: str
+    """The bot's address."""
+    secret: str | None
+    """What is said there."""
+
+
+@dataclass(slots=True)
+class TelegramSimulator:
+    """All that the server knows. Safe to be used from any thread."""
+
+    token: str = TEST_BOT_TOKEN
+    """The bot's."""
+    name: str = "helper_bot"
+    """The bot's user name."""
+    limits: TelegramRateLimits = field(default_factory=TelegramRateLimits)
+    """How fast it may speak."""
+    local: bool = True
+    """Whether webhooks may be `http`, as with a Bot API server of one's own."""
+    chats: dict[int, TelegramChat] = field(default_factory=dict[int, TelegramChat])
+    """By id."""
+    files: dict[str, bytes] = field(default_factory=dict[str, bytes])
+    """By file id."""
+    recorded_calls: list[RecordedBotCall] = field(default_factory=list[RecordedBotCall])
+    """All calls but those of `getUpdates`."""
+    webhook: WebhookTarget | None = None
+    """Where updates are pushed to; None where they are asked for."""
+    commands: list[Any] = field(default_factory=list[Any])
+    """Those that the bot has told."""
+    poll_count: int = 0
+    """Calls of `getUpdates`."""
+    conflict_count: int = 0
+    """Of them those that another one has ended."""
+    _updates: deque[dict[str, Any]] = field(default_factory=deque[dict[str, Any]])
+    _troubles: dict[str, deque[TelegramFault]] = field(
+        default_factory=dict[str, deque[TelegramFault]]
+    )
+    _number: int = 1_000
+    _poll: int = 0
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def id(self) -> int:
+        """The bot's."""
+        return int(self.token.partition(":")[0])
+
+    def make_bot_user(self) -> dict[str, Any]:
+        """The bot as the API shows it."""
+        return make_telegram_user(self.id, "Helper", self.name, is_bot=True)
+
+    def get_or_add_chat(self, chat_id: int, title: str = "", **fields: Any) -> TelegramChat:
+        """A chat, made where there is none: a person's, or a group's where the id is below 0."""
+        with self._lock:
+            if chat_id not in self.chats:
+                kind = fields.pop("type", "private" if chat_id > 0 else "supergroup")
+                self.chats[chat_id] = TelegramChat(
+                    id=chat_id, type=kind, title=title or "Ada", **fields
+                )
+            return self.chats[chat_id]
+
+    def post_user_message(
+        self,
+        chat_id: int,
+        text: str = "",
+        *,
+        author: Mapping[str, Any] | None = None,
+        **fields: Any,
+    ) -> int:
+        """Somebody writes in a chat; returns the message's id. `own` are fields of the message."""
+        with self._lock:
+            chat = self.get_or_add_chat(chat_id)
+            sender = author or make_telegram_user(chat_id if chat_id > 0 else 42, "Ada", "ada")
+            message: dict[str, Any] = {
+                "message_id": chat.next_message_id(),
+                "date": int(time.time()),
+                "chat": chat.to_json(),
+                "from": dict(sender),
+            }
+            if text:
+                message |= {"text": text, "entities": find_text_entities(text)}
+            message |= fields
+            chat.messages[message["message_id"]] = message
+            self.push_update({"message": message})
+            return message["message_id"]
+
+    def edit_user_message(self, chat_id: int, message_id: int, text: str) -> None:
+        """Somebody changes what they have said."""
+        with self._lock:
+            kept = self.get_or_add_chat(chat_id).messages[message_id]
+            kept |= {
+                "text": text,
+                "entities": find_text_entities(text),
+                "edit_date": int(time.time()),
+            }
+            self.push_update({"edited_message": kept})
+
+    def push_update(self, update: Mapping[str, Any], *, update_id: int | None = None) -> int:
+        """An update of any kind, well formed or not; returns its number."""
+        with self._lock:
+            if update_id is None:
+                self._number += 1
+                update_id = self._number
+            self._updates.append({"update_id": update_id, **update})
+            return update_id
+
+    def redeliver_updates(self, updates: Sequence[Mapping[str, Any]]) -> None:
+        """Hand out updates again that were confirmed."""
+        with self._lock:
+            self._updates.extendleft(dict(one) for one in reversed(updates))
+
+    def list_pending_updates(self) -> list[dict[str, Any]]:
+        """Updates that nobody has confirmed."""
+        with self._lock:
+            return list(self._updates)
+
+    def fail_calls(self, method: str, *faults: TelegramFault) -> None:
+        """Let the next calls of a method go wrong."""
+        with self._lock:
+            self._troubles.setdefault(method, deque()).extend(faults)
+
+    def list_calls(self, *methods: str, only_done: bool = True) -> list[RecordedBotCall]:
+        """Calls of these methods, those that were done or all."""
+        with self._lock:
+            return [
+                one
+                for one in self.recorded_calls
+                if one.method in methods and not (only_done and one.refusal_reason)
+            ]
+
+    def list_bot_texts(self, chat_id: int) -> list[str]:
+        """What the bot's messages in a chat say now, in order."""
+        with self._lock:
+            found = self.get_or_add_chat(chat_id).messages
+            mine = [found[n] for n in sorted(found) if found[n]["from"]["id"] == self.id]
+            return [one.get("text", one.get("caption", "")) for one in mine]
+
+    def call_method(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        run: Callable[[TelegramSimulator, Mapping[str, Any]], Any] | None,
+    ) -> tuple[Any, TelegramFault | None]:
+        """Do what a method says; raises a refusal. With it, what goes wrong with the answer."""
+        with self._lock:
+            queue = self._troubles.get(method)
+            trouble = queue.popleft() if queue else None
+            refused: TelegramRefusal | None = None
+            answer: Any = None
+            try:
+                if trouble is not None and trouble.refusal is not None:
+                    raise trouble.refusal
+                if trouble is None or trouble.carried_out:
+                    if run is None:
+                        raise NOT_FOUND_REFUSAL
+                    answer = run(self, params)
+            except TelegramRefusal as refusal:
+                refused = refusal
+            dropped = trouble is not None and not trouble.carried_out
+            why = refused.description if refused else "dropped" if dropped else None
+            self.recorded_calls.append(
+                RecordedBotCall(
+                    method=method, params=params, at=time.time(), refusal_reason=why, result=answer
+                )
+            )
+            if refused is not None:
+                raise refused
+            return answer, trouble
+
+    async def get_updates(
+        self, params: Mapping[str, Any], is_gone: Callable[[], Awaitable[bool]]
+    ) -> list[dict[str, Any]]:
+        """What `getUpdates` answers, at the latest after its timeout, or when whoever asked is
+        `gone`."""
+        with self._lock:
+            self.poll_count += 1
+            if self.webhook is not None:
+                raise make_conflict_refusal(WEBHOOK_ACTIVE_REASON)
+            self._poll += 1
+            mine = self._poll
+            self._confirm_up_to(int(params.get("offset") or 0))
+        limit = min(100, max(1, int(params.get("limit") or 100)))
+        ends = time.monotonic() + float(params.get("timeout") or 0)
+        while True:
+            with self._lock:
+                if self._poll != mine:
+                    self.conflict_count += 1
+                    raise make_conflict_refusal(SECOND_POLL_REASON)
+                found = list(self._updates)[:limit]
+            if found or time.monotonic() >= ends or await is_gone():
+                return found
+            await asyncio.sleep(0.01)
+
+    def confirm_update(self, update_id: int) -> None:
+        """An update has arrived at the webhook."""
+        with self._lock:
+            kept = [one for one in self._updates if one["update_id"] != update_id]
+            self._updates = deque(kept)
+
+    def _confirm_up_to(self, offset: int) -> None:
+        if offset < 0:
+            keep = list(self._updates)[offset:]
+            self._updates = deque(keep)
+        elif offset:
+            self._updates = deque(one for one in self._updates if not _read_update_id(one) < offset)
+
+
+def _read_update_id(update: Mapping[str, Any]) -> float:
+    found = update.get("update_id")
+    return found if isinstance(found, int) else -1
+
+
+def looks_like_bot_token(token: str) -> bool:
+    """Whether something looks like a token."""
+    return re.fullmatch(r"\d+:[A-Za-z0-9_-]{30,}", token) is not None

@@ -1,0 +1,107 @@
+"""Arguments that a tool's JSON schema accepts, the same for the same number."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from trimtab.testing.replies import ScriptedCall
+
+_MAX_DEPTH = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedTool:
+    """A tool that the request offers, as far as a call needs it."""
+
+    name: str
+    """As it is called."""
+    schema: Mapping[str, Any]
+    """Of its arguments."""
+
+
+def list_callable_tools(tools: Sequence[Mapping[str, Any]]) -> list[OfferedTool]:
+    """The caller's own functions, of any dialect. What a provider runs, and tools that take free
+    text, are never called."""
+    found: list[OfferedTool] = []
+    for tool in tools:
+        body: Mapping[str, Any] = tool.get("function") or tool
+        schema = body.get("input_schema", body.get("parameters"))
+        if "name" in body and (schema is not None or tool.get("type") == "function"):
+            found.append(OfferedTool(name=body["name"], schema=schema or {}))
+    return found
+
+
+def build_tool_call(
+    tools: Sequence[OfferedTool], seed: int, name: str | None = None
+) -> ScriptedCall:
+    """A call of one of the tools, taken in turn, or of the one named."""
+    named = [tool for tool in tools if name is None or tool.name == name]
+    if not named:
+        raise ValueError(f"no tool {name!r} among {', '.join(tool.name for tool in tools)}")
+    tool = named[seed % len(named)]
+    made = generate_schema_value(tool.schema, seed)
+    return ScriptedCall(
+        name=tool.name, arguments=cast("dict[str, Any]", made) if isinstance(made, dict) else {}
+    )
+
+
+def generate_schema_value(schema: Mapping[str, Any], seed: int, depth: int = 0) -> Any:
+    """A value that a simple schema accepts."""
+    for key in ("const", "default"):
+        if key in schema:
+            return schema[key]
+    if choices := schema.get("enum"):
+        return choices[seed % len(choices)]
+    for key in ("anyOf", "oneOf", "allOf"):
+        if options := schema.get(key):
+            return generate_schema_value(options[0], seed, depth + 1)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    if isinstance(kind, list):
+        kind = cast("list[str]", kind)[0]
+    match kind:
+        case "object":
+            return _object(schema, seed, depth)
+        case "array":
+            items: Mapping[str, Any] = schema.get("items") or {}
+            count = max(schema.get("minItems", 0), 0 if depth >= _MAX_DEPTH else 1)
+            return [generate_schema_value(items, seed + index, depth + 1) for index in range(count)]
+        case "integer" | "number":
+            return _number(schema, seed)
+        case "boolean":
+            return seed % 2 == 0
+        case "null":
+            return None
+        case _:
+            return _string(schema, seed)
+
+
+def _object(schema: Mapping[str, Any], seed: int, depth: int) -> dict[str, Any]:
+    properties: Mapping[str, Any] = schema.get("properties") or {}
+    required = schema.get("required") or ()
+    wanted = [key for key in properties if key in required or depth < 1]
+    return {key: generate_schema_value(properties[key], seed, depth + 1) for key in wanted}
+
+
+def _number(schema: Mapping[str, Any], seed: int) -> Any:
+    least = schema.get("minimum", schema.get("exclusiveMinimum", 0))
+    if "exclusiveMinimum" in schema:
+        least += 1
+    most = schema.get("maximum", least + 1_000)
+    return least + seed % max(1, int(most - least + 1))
+
+
+def _string(schema: Mapping[str, Any], seed: int) -> str:
+    text = f"value {seed}"
+    least = schema.get("minLength", 0)
+    text += "." * (least - len(text))
+    return text[: schema.get("maxLength", len(text))]
+
+
+def dump_tool_arguments(arguments: Mapping[str, Any] | str) -> str:
+    """Arguments as a model writes them."""
+    if isinstance(arguments, str):
+        return arguments
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))

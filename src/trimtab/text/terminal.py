@@ -1,0 +1,74 @@
+"""What a terminal would show of a text: without escape codes, and without what was overwritten.
+
+A program that colours its output or draws a progress bar writes for a screen. A model reads the
+letters, and pays for each of them.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from bisect import bisect_right
+from dataclasses import dataclass
+
+_ESCAPE_CODE = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # colours, cursor
+    r"|\x1b[]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)"  # titles, links and other strings
+    r"|\x1b[ -/]*[0-~]?"  # all others, and what was cut off before its end
+)
+"""A code never goes over the end of a line, so that lines stay what they are."""
+
+
+def render_as_terminal(text: str) -> str:
+    """A text as a screen would show it, line for line; the ends of lines stay."""
+    if "\x1b" in text or "\x9b" in text:
+        text = _ESCAPE_CODE.sub("", text)
+    if "\r" not in text:
+        return text
+    lines = text.split("\n")
+    last = len(lines) - 1
+    return "\n".join(
+        _text_after_last_return(line, "" if at == last else "\r") if "\r" in line else line
+        for at, line in enumerate(lines)
+    )
+
+
+def _text_after_last_return(line: str, end: str) -> str:
+    """What stands on a line after the cursor went back to its start, the last time.
+
+    A return at the end overwrites nothing: with the newline it is the end of the line.
+    """
+    body = line.rstrip("\r")
+    return body[body.rfind("\r") + 1 :] + (end if len(body) < len(line) else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisplayedCharacterMap:
+    """Where the shown characters of a line stand in it as it was written."""
+
+    overwritten_chars: int
+    """Characters that are no codes before the first that is shown."""
+    chars_before_stretch: array[int]
+    """For each stretch without codes, how many such characters stand before it."""
+    stretch_offsets: array[int]
+    """Where each of these stretches begins."""
+
+    def find_source_offset(self, displayed_index: int) -> int:
+        """Where the shown character with this number begins."""
+        wanted = self.overwritten_chars + displayed_index
+        stretch = bisect_right(self.chars_before_stretch, wanted) - 1
+        return self.stretch_offsets[stretch] + wanted - self.chars_before_stretch[stretch]
+
+
+def map_displayed_characters(line: str) -> DisplayedCharacterMap:
+    """The places of a line that is given without its newline."""
+    first, passed, begins = 0, array("q", [0]), array("q", [0])
+    for code in _ESCAPE_CODE.finditer(line):
+        begin, end = code.span()
+        passed.append(passed[-1] + begin - begins[-1])
+        begins.append(end)
+    if "\r" in line:
+        first = _ESCAPE_CODE.sub("", line).rstrip("\r").rfind("\r") + 1
+    return DisplayedCharacterMap(
+        overwritten_chars=first, chars_before_stretch=passed, stretch_offsets=begins
+    )

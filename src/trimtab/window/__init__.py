@@ -1,0 +1,1 @@
+"""What the model sees now, folded from the log."""

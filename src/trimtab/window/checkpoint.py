@@ -1,0 +1,227 @@
+"""What a window starts from: a snapshot, the events it names, and the events since.
+
+A snapshot is a fold's state at a position, by name: it says which events are still needed and
+copies none. It holds numbers and positions, never what was said. Whoever opens a session reads the
+newest one, the events it names and those after it, whatever the length of the log. It can be thrown
+away: the log gives the same window.
+
+At a checkpoint a window lets go of what is hidden, and is taken up again from what it kept. A
+snapshot names the groups that are kept (all that is seen), the edits they are seen under and the
+totals of what left memory. From it and the events it names the same window comes to be as from the
+whole log: the same requests, the same decisions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trimtab.errors import EvictedError, NewerSnapshotError
+from trimtab.log.event import (
+    Edit,
+    Event,
+    EventBody,
+    MessageAdded,
+    PayloadErasure,
+    Pin,
+    RetentionErasure,
+    Rewind,
+    dump_canonical_json,
+)
+from trimtab.log.rewind import select_events_in_force
+from trimtab.window.rounds import Entry, Group
+
+SNAPSHOT_VERSION = 5
+"""Of the stored shape. Unlike an event's, an old one is not upgraded: it is left unused."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    seq: int
+    """The last event that it folds."""
+    spans: tuple[tuple[int, int], ...] = ()
+    """First and last positions of the events at or before `seq` that the window still needs."""
+    state: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """All else the window knows, as plain JSON: totals, positions, learned limits."""
+
+    def named_positions(self) -> list[int]:
+        """The positions of `spans`, one by one."""
+        return [seq for first, last in self.spans for seq in range(first, last + 1)]
+
+
+def snapshot_to_json(snapshot: Snapshot) -> dict[str, Any]:
+    """One flat mapping of plain JSON values."""
+    spans = [list(span) for span in snapshot.spans]
+    return {"v": SNAPSHOT_VERSION, "seq": snapshot.seq, "spans": spans, **snapshot.state}
+
+
+def snapshot_from_json(data: Mapping[str, Any]) -> Snapshot | None:
+    """The inverse; None for an older shape, which is left unused. A newer one is refused."""
+    version = data.get("v")
+    if not isinstance(version, int) or version < SNAPSHOT_VERSION:
+        return None
+    if version > SNAPSHOT_VERSION:
+        raise NewerSnapshotError(
+            f"the snapshot at event {data.get('seq')} has format version {version}; this release "
+            f"reads up to {SNAPSHOT_VERSION}: upgrade trimtab to open this session"
+        )
+    state = {key: value for key, value in data.items() if key not in ("v", "seq", "spans")}
+    spans = tuple((first, last) for first, last in data["spans"])
+    return Snapshot(seq=data["seq"], spans=spans, state=state)
+
+
+MAX_REMEMBERED_REWINDS = 256
+"""Newest rewinds that are remembered."""
+
+
+class Base:
+    """What the fold starts from, and what it must remember that is not in the conversation."""
+
+    def __init__(self) -> None:
+        self.snapshot = Snapshot(seq=0)
+        """Where the fold starts; hidden messages before it are no longer in memory."""
+        self.snapshot_events: dict[int, Event] = {}
+        """The events that the snapshot names, by position."""
+        self.events_since_snapshot: list[Event] = []
+        """Messages, edits, pins and rewinds since the snapshot."""
+        self.erased_ranges: list[tuple[int, int, int | None, int]] = []
+        """Erased ranges: first and last position, part or None for all, and the event's own."""
+        self.rewinds: list[tuple[int, int]] = []
+        """The position of each rewind, and where it went back to."""
+        self.seq_by_idempotency_key: dict[str, int] = {}
+        """By the sender's idempotency key: the position of the message that came with it."""
+        self.sizes_are_recounted = False
+        """True if sizes that the events carry were taken with another counter."""
+        self.refold_count = 1
+        """Rises whenever the messages are folded anew: what points into the window is void."""
+        self.evicted_totals: dict[str, tuple[int, int]] = {}
+        """By kind of edit: hidden messages that left memory, and their tokens."""
+        self.last_evicted_seq = 0
+        """The last position that left memory."""
+
+    def record(self, event: Event) -> None:
+        """Keep a message, an edit, a pin or a rewind, so that it can be folded again."""
+        self.events_since_snapshot.append(event)
+        self.remember_key(event)
+
+    def remember_key(self, event: Event) -> None:
+        """Remember where the message stands that came with an idempotency key."""
+        if isinstance(event.body, MessageAdded) and event.body.key is not None:
+            self.seq_by_idempotency_key[event.body.key] = event.seq
+
+    def change_events(self, change: Callable[[Event], Event]) -> None:
+        """Put other events in the place of those that are kept: an erase scrubs them."""
+        self.events_since_snapshot = [change(event) for event in self.events_since_snapshot]
+        self.snapshot_events = {seq: change(event) for seq, event in self.snapshot_events.items()}
+
+    def begin_refold(self, seq: int) -> list[Event]:
+        """The events since the snapshot that are in force at a position, to be folded anew."""
+        self.refold_count += 1
+        events = select_events_in_force(self.events_since_snapshot, seq)
+        for event in events:
+            self.remember_key(event)
+        return events
+
+    def start_from(self, snapshot: Snapshot, events: Mapping[int, Event]) -> None:
+        """Make a snapshot, with the events that it names, the start of the fold."""
+        self.snapshot, self.snapshot_events = snapshot, dict(events)
+        self.events_since_snapshot, self.seq_by_idempotency_key = [], {}
+        state = snapshot.state
+        self.evicted_totals = {op: (count, tokens) for op, (count, tokens) in state["gone"].items()}
+        self.last_evicted_seq = state["gone_last"]
+
+    def find_erasing_event(self, seq: int, part: int | None) -> int | None:
+        """The event that destroyed a part, or any part of the message if none is named."""
+        for first, last, erased, event in self.erased_ranges:
+            if first <= seq <= last and (erased is None or part in (None, erased)):
+                return event
+        return None
+
+    def was_evicted(self, seq: int) -> bool:
+        """Whether a message that is not here may have stood at the position."""
+        undone = any(to < seq < at for at, to in self.rewinds)
+        return 0 < seq <= self.snapshot.seq and (seq <= self.last_evicted_seq or undone)
+
+    def require_targets_in_memory(
+        self, body: EventBody, entries: Mapping[int, Entry], groups: Sequence[Group]
+    ) -> None:
+        """Raise EvictedError for an event that cannot be folded: some name what left memory."""
+        match body:
+            case Rewind() if body.to < self.snapshot.seq:
+                raise EvictedError(body.to)
+            case Pin() if body.first == body.last and body.first in entries:
+                pass
+            case Edit(part=None, op="reveal") | Pin() if 0 < body.first <= self.last_evicted_seq:
+                raise EvictedError(body.first - 1)
+            case Edit(part=int()) if body.first not in entries:
+                if 0 < body.first <= self.last_evicted_seq:
+                    raise EvictedError(body.first - 1)
+            case PayloadErasure():
+                self._require_groups_in_memory(groups, body.message, body.message)
+            case RetentionErasure():
+                self._require_groups_in_memory(groups, 1, body.before - 1)
+            case _:
+                pass
+
+    def _require_groups_in_memory(
+        self, groups: Sequence[Group], first_seq: int, last_seq: int
+    ) -> None:
+        """An erase may take what held a group together: then it is grouped anew, from its start."""
+        for group in groups:
+            if group.first > min(last_seq, self.snapshot.seq):
+                return
+            if len(group.rounds) > 1 and group.last >= first_seq:
+                raise EvictedError(group.first - 1)
+
+    def collect_refold_source(
+        self, events_since_base: Iterable[Event]
+    ) -> tuple[Snapshot | None, list[Event]]:
+        """What a window can be folded from again: the snapshot, if there is one, and in order the
+        events that it names and those since."""
+        base = self.snapshot if self.snapshot.seq else None
+        return base, [*self.snapshot_events.values(), *events_since_base]
+
+    def to_state(self, leaving: Sequence[Group]) -> dict[str, Any]:
+        """What the next snapshot keeps of it, under the keys that are stored, if groups leave."""
+        gone = dict(self.evicted_totals)
+        for group in leaving:
+            op = group.hidden.op if group.hidden is not None else ""
+            count, tokens = gone.get(op, (0, 0))
+            whole = sum(size.tokens for entry in group.entries() for size in entry.sizes)
+            gone[op] = (count + group.message_count, tokens + whole)
+        return {
+            "recounted": self.sizes_are_recounted,
+            "erased": self.erased_ranges,
+            "rewinds": self.rewinds,
+            "gone": gone,
+            "gone_last": max([self.last_evicted_seq, *(group.last for group in leaving)]),
+        }
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot, events: Iterable[Event]) -> Base:
+        """The inverse, with the events that the snapshot names."""
+        base, state = cls(), snapshot.state
+        base.start_from(snapshot, {e.seq: e for e in events if e.seq <= snapshot.seq})
+        base.sizes_are_recounted = state["recounted"]
+        base.erased_ranges = [(a, b, part, by) for a, b, part, by in state["erased"]]
+        base.rewinds = [(at, to) for at, to in state["rewinds"]]
+        return base
+
+
+def build_snapshot(seq: int, positions: set[int], state: Mapping[str, Any]) -> Snapshot:
+    """A snapshot of a state at a position, which needs the events at some positions."""
+    return Snapshot(
+        seq=seq, spans=_to_spans(positions), state=json.loads(dump_canonical_json(state))
+    )
+
+
+def _to_spans(positions: set[int]) -> tuple[tuple[int, int], ...]:
+    spans: list[tuple[int, int]] = []
+    for seq in sorted(positions):
+        if spans and spans[-1][1] == seq - 1:
+            spans[-1] = (spans[-1][0], seq)
+        else:
+            spans.append((seq, seq))
+    return tuple(spans)

@@ -1,0 +1,346 @@
+"""The log folded: what the model sees now, the size of each part, and running totals.
+
+A window is changed only by `apply(event)`. It never runs a policy: what is hidden was decided by
+an event. All that a policy asks of it at every call is kept up to date, so that a call costs what
+is new, whatever the length of the log.
+
+It has three parts: the *conversation* (messages and what of them is seen), the *accounting* (what
+calls taught) and the *base* (what it can be folded from again). This module hands each event to
+them and keeps them in step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from trimtab.log.erase import erase_event_payload, make_event_eraser
+from trimtab.log.event import (
+    CallOutcome,
+    Edit,
+    Event,
+    Fork,
+    JsonMapping,
+    MessageAdded,
+    ModelCall,
+    ModelCallEvent,
+    PayloadErasure,
+    Pin,
+    RetentionErasure,
+    Rewind,
+    Settings,
+    SummaryAttempt,
+    ToolResultRepair,
+    TurnStateChange,
+)
+from trimtab.tokens.counter import (
+    TokenCounter,
+    count_tokens_inserted_by_edit,
+    make_counter_from_name,
+)
+from trimtab.window.accounting import Accounting
+from trimtab.window.checkpoint import MAX_REMEMBERED_REWINDS, Base, Snapshot, build_snapshot
+from trimtab.window.conversation import Conversation, changes_grouping
+from trimtab.window.rounds import Entry, Group, ToolResultView, TurnResults
+
+
+class Window:
+    """What the model sees now. Policies read it; only `apply` changes it.
+
+    The properties below are what a policy of one's own may rely on (`WindowView`).
+    """
+
+    def __init__(
+        self,
+        counters: Mapping[str, TokenCounter] | None = None,
+        snapshot: Snapshot | None = None,
+        snapshot_events: Iterable[Event] = (),
+    ) -> None:
+        self.counters_by_name = dict(counters or {})
+        """The caller's own counters."""
+        self.settings = Settings(model="", dialect="")
+        """All that shapes a request beside the messages."""
+        self.settings_seq = 0
+        """The position of the settings."""
+        self.counter: TokenCounter = self._counter_named("")
+        """What measures texts, as the settings name it."""
+        self.seq = 0
+        """The position of the last event."""
+        self.accounting = Accounting()
+        """What calls taught."""
+        self.base = Base()
+        """What the fold starts from."""
+        self.conversation = Conversation(self.settings, self.counter)
+        """The messages, and what of them is seen."""
+        if snapshot is not None:
+            self._restore(snapshot, snapshot_events)
+
+    @property
+    def entries(self) -> dict[int, Entry]:
+        """By position: all messages in memory, oldest first, hidden ones included."""
+        return self.conversation.entries
+
+    @property
+    def visible_groups(self) -> dict[int, Group]:
+        """By index: the groups that are not hidden, oldest first."""
+        return self.conversation.visible_groups
+
+    @property
+    def results(self) -> dict[tuple[int, int], ToolResultView]:
+        """By message and part: tool results that are neither masked nor hidden, oldest first."""
+        return self.conversation.results
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all that is visible: messages, the user's words, summary and notice."""
+        return self.conversation.bytes
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of all that is visible: messages, the user's words, summary, notice."""
+        return self.conversation.tokens
+
+    @property
+    def visible_messages(self) -> int:
+        """How many messages are visible, without summary and notice."""
+        return self.conversation.visible_messages
+
+    @property
+    def newest_user_entry(self) -> Entry | None:
+        """The newest message of the user, which began the turn; None before the first."""
+        return self.conversation.newest_user_entry
+
+    @property
+    def turn_start_group(self) -> int:
+        """Index of the group that holds the newest user message; -1 before the first."""
+        return self.conversation.turn_start_group
+
+    @property
+    def turn_results(self) -> TurnResults:
+        """All tool results since the newest user message, hidden or not."""
+        return self.conversation.turn_results
+
+    @property
+    def summary(self) -> Edit | None:
+        """The summary in force; None without one."""
+        return self.conversation.summary
+
+    @property
+    def last_call(self) -> ModelCallEvent | None:
+        """The newest model call; None before the first."""
+        return self.accounting.last_call
+
+    @property
+    def policy_note(self) -> JsonMapping | None:
+        """The policy's own record of the last call; a fork starts without one."""
+        return self.accounting.policy_note
+
+    @property
+    def read_through_seq(self) -> int:
+        """The last position that the model has replied to: a call that was made may have failed."""
+        return min(self.accounting.sent_through_seq, self.conversation.last_assistant_seq)
+
+    def unsent_results(self) -> Iterator[ToolResultView]:
+        """Visible results that were never sent, newest first."""
+        for result in reversed(self.conversation.results.values()):
+            if result.seq <= self.accounting.sent_through_seq:
+                return
+            yield result
+
+    def is_protected(self, group: Group) -> bool:
+        """Whether the group holds the newest user message or the active round."""
+        return self.conversation.is_protected(group)
+
+    def apply(self, *events: Event) -> None:
+        """Fold further events. Raises EvictedError before the first that takes what left memory."""
+        erasing: list[Event] = []
+        try:
+            for event in events:
+                if event.seq != self.seq + 1:
+                    raise ValueError(f"event {event.seq} cannot follow position {self.seq}")
+                if erasing and not isinstance(event.body, PayloadErasure):
+                    self._fold_erases(erasing)
+                    erasing = []
+                self.base.require_targets_in_memory(
+                    event.body, self.conversation.entries, self.conversation.groups
+                )
+                self.seq = event.seq
+                if isinstance(event.body, PayloadErasure):
+                    erasing.append(event)
+                else:
+                    self._fold(event)
+        finally:
+            if erasing:
+                self._fold_erases(erasing)
+
+    def checkpoint(self) -> Snapshot:
+        """Let go of what is hidden, and start from here from now on."""
+        base, last = self.base, self.accounting.last_call
+        base.rewinds = base.rewinds[-MAX_REMEMBERED_REWINDS:]
+        state = {
+            "settings": self.settings_seq,
+            **self.accounting.to_state(),
+            **self.conversation.to_state(),
+            **base.to_state(self.conversation.groups_to_evict()),
+        }
+        known = {**base.snapshot_events, **{e.seq: e for e in base.events_since_snapshot}}
+        positions = self.conversation.positions_in_use()
+        if self.settings_seq:
+            known[self.settings_seq] = Event(seq=self.settings_seq, at=0.0, body=self.settings)
+            positions.add(self.settings_seq)
+        if last is not None:
+            known[last.seq] = Event(seq=last.seq, at=last.at, body=last.body)
+            positions.add(last.seq)
+        snapshot = build_snapshot(self.seq, positions, state)
+        base.start_from(snapshot, {seq: known[seq] for seq in snapshot.named_positions()})
+        self._refold()
+        return snapshot
+
+    def register_counter(self, counter: TokenCounter) -> None:
+        """Make a counter known by its name, for settings that will ask for it."""
+        self.counters_by_name[counter.name] = counter
+
+    def _restore(self, snapshot: Snapshot, events: Iterable[Event]) -> None:
+        """Take a new window to where a snapshot was made."""
+        self.seq, state = snapshot.seq, snapshot.state
+        self.base = Base.from_snapshot(snapshot, events)
+        known = self.base.snapshot_events
+        if state["settings"]:
+            settings = known[state["settings"]].body
+            assert isinstance(settings, Settings)  # noqa: S101 - the snapshot names it so
+            self._set_settings(settings, state["settings"])
+        self.accounting = Accounting.from_state(state, known)
+        self.conversation = self._restored_conversation()
+
+    def _restored_conversation(self) -> Conversation:
+        """The conversation as it was at the base."""
+        conversation = Conversation(
+            self.settings, self.counter, sizes_are_recounted=self.base.sizes_are_recounted
+        )
+        conversation.restore(self.base.snapshot.state, self.base.snapshot_events)
+        return conversation
+
+    def _refold(self) -> None:
+        """Messages, edits and pins from the base on."""
+        events = self.base.begin_refold(self.seq)
+        self.conversation = self._restored_conversation()
+        for event in events:
+            self.conversation.fold(event)
+
+    def _counter_named(self, name: str) -> TokenCounter:
+        """The counter of that name: the caller's own, else the estimator it was taken with."""
+        return self.counters_by_name.get(name) or make_counter_from_name(name)
+
+    def _set_settings(self, settings: Settings, seq: int) -> None:
+        self.settings, self.settings_seq = settings, seq
+        self.counter = self._counter_named(settings.counter)
+
+    def _fold(self, event: Event) -> None:
+        match event.body:
+            case MessageAdded() | ToolResultRepair() as body:
+                self._fold_message(event, body)
+            case Edit() as body:
+                self.base.record(event)
+                self._fold_edit(event.seq, body)
+            case Settings() as body:
+                self._fold_settings(event.seq, body)
+            case Pin() as body:
+                self.base.record(event)
+                self.conversation.pin(body)
+            case Rewind() as body:
+                self._fold_rewind(event, body)
+            case RetentionErasure() as body:
+                self._fold_retention(body.before - 1)
+            case ModelCall() as body:
+                self.accounting.record_call(event, body, self.settings, self.conversation.tokens)
+            case CallOutcome() as body:
+                self.accounting.record_outcome(body, self.settings, self.counter)
+            case TurnStateChange() as body:
+                self.accounting.record_turn_state(body)
+            case Fork():
+                self.accounting.policy_note = None
+            case SummaryAttempt() as body:
+                self.accounting.record_summary_attempt(body, self.conversation.total_messages)
+            case _:
+                pass
+
+    def _fold_settings(self, seq: int, body: Settings) -> None:
+        before = self.settings
+        self._set_settings(body, seq)
+        self.accounting.reset_learned_on_model_change(before, body)
+        if body.counter != before.counter:
+            base = self.base
+            base.sizes_are_recounted = bool(base.events_since_snapshot or base.snapshot_events)
+            self.accounting.reset_calibration()
+            self._refold()
+        elif changes_grouping(before, body):
+            self._refold()
+        else:
+            self.conversation.use_settings(body, self.counter)
+        self.conversation.clear_rendered()
+        self.accounting.cache_is_cold = True
+        self.accounting.break_prefix()
+
+    def _fold_message(self, event: Event, body: MessageAdded | ToolResultRepair) -> None:
+        self.base.record(event)
+        if body.message.role == "assistant":
+            self.accounting.record_reply()
+        entry = self.conversation.add_message(event, body)
+        self.accounting.record_added_tokens(entry.tokens)
+        if self.conversation.newest_user_entry is entry:
+            self.accounting.record_new_turn()
+
+    def _fold_edit(self, seq: int, edit: Edit) -> None:
+        if edit.op == "reveal":
+            sent = self.accounting.sent_through_seq
+            shown = self.conversation.reveal(seq, edit)
+            self.accounting.break_prefix(1 + sum(1 for place in shown if place <= sent))
+        elif edit.part is not None:
+            self._fold_part_edit(seq, edit, edit.part)
+        else:
+            carried = self.accounting.compute_carried_usage(self.conversation)
+            self.conversation.hide(seq, edit)
+            self.accounting.break_prefix()
+            if carried is not None and edit.relists:
+                carried = carried._replace(user_word_blocks=0)
+            self.accounting.carried_usage = carried
+
+    def _fold_part_edit(self, seq: int, edit: Edit, part: int) -> None:
+        accounting = self.accounting
+        carried = accounting.compute_carried_usage(self.conversation)
+        entry = self.conversation.edit_part(seq, edit, part)
+        if entry is None:
+            return
+        if entry.seq <= accounting.sent_through_seq:
+            accounting.break_prefix()
+        if carried is not None and accounting.usage_anchor is None:
+            said, shown = entry.message.parts[part], entry.edits[part]
+            came = count_tokens_inserted_by_edit(shown, said, self.counter)
+            accounting.carried_usage = carried._replace(
+                replacement_tokens=carried.replacement_tokens + came
+            )
+
+    def _fold_rewind(self, event: Event, body: Rewind) -> None:
+        self.base.record(event)
+        self._refold()
+        self.base.rewinds.append((self.seq, body.to))
+        self.accounting.sent_through_seq = min(self.accounting.sent_through_seq, body.to)
+        self.accounting.cache_is_cold = True
+        self.accounting.break_prefix()
+
+    def _fold_erases(self, events: list[Event]) -> None:
+        """Scrub what a run of erases names, and fold once."""
+        erases = [event.body for event in events if isinstance(event.body, PayloadErasure)]
+        for event, body in zip(events, erases, strict=True):
+            self.base.erased_ranges.append((body.message, body.message, body.part, event.seq))
+        self._scrub(make_event_eraser(erases))
+        self.accounting.break_prefix(len(erases))
+
+    def _fold_retention(self, last_seq: int) -> None:
+        """Scrub all messages up to a position."""
+        self.base.erased_ranges.append((1, last_seq, None, self.seq))
+        self._scrub(lambda event: erase_event_payload(event, 1, last_seq))
+        self.accounting.break_prefix()
+
+    def _scrub(self, change: Callable[[Event], Event]) -> None:
+        self.base.change_events(change)
+        self._refold()
