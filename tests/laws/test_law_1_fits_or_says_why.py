@@ -214,8 +214,10 @@ def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) 
     ratio = min(max(anchor_of(events)[1], 1.0), 4.0)
     needed = math.ceil(least * ratio * (1 + counter.unanchored_margin)) + outputs(life)[0]
     # The notice and the summary stay, too: they are what tells the model that something is hidden.
-    assert error.needed > error.limit
-    assert needed + FRONT > error.limit, (needed, error)
+    # A provider that refused what fits by all that we know has a limit that nobody named.
+    if error.refusal is None:
+        assert error.needed > error.limit
+        assert ODD * needed + FRONT > error.limit, (needed, error)
     named_sizes_are_real(told, error, counter, cuts_anything=now.policy not in POLICY_NAMES)
     assert error.parts["system prompt and tools"] == head
     # After a refusal without a figure it tells of what was refused.
@@ -223,6 +225,8 @@ def nothing_is_left_to_hide(life: Life, error: CannotFit, volatile: str | None) 
     assert error.parts["requested output"] == told_of
 
 
+ODD = 2
+"""How many times the estimate of an odd text may be what it is behind other words."""
 FRONT = 1_000
 """Tokens, at most, of a notice and of an extractive summary, with the margin."""
 
