@@ -1,0 +1,202 @@
+"""Claude at Amazon Bedrock, through the Bedrock client of Anthropic's SDK; AWS credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from trimtab.errors import MissingApiKeyError, MissingBaseUrlError, MissingSdkError
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+
+if TYPE_CHECKING:
+    from anthropic.lib.bedrock import AsyncAnthropicBedrock
+
+BEDROCK_ANTHROPIC_VERSION = "bedrock-2023-05-31"
+"""Every Claude at Bedrock takes it. What the SDK says by itself since its version 2, those before
+Claude 4.7 refuse."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsCredentials:
+    """Who asks Amazon Bedrock, and in which region."""
+
+    region: str
+    """Such as `eu-central-1`."""
+    source: str
+    """Where the credentials were found."""
+    api_key: str | None = field(default=None, repr=False)
+    """A Bedrock API key; in place of all else."""
+    access_key: str | None = None
+    """The id of an access key; None where boto3 finds it."""
+    secret_key: str | None = field(default=None, repr=False)
+    """The secret of that key."""
+    session_token: str | None = field(default=None, repr=False)
+    """What temporary credentials have besides."""
+    session: Any = field(default=None, repr=False)
+    """A session of boto3's that found them, and renews them; None where they are named here."""
+
+
+def find_aws_credentials(
+    environ: Mapping[str, str], *, region: str | None = None, api_key: str | None = None
+) -> AwsCredentials:
+    """Find who asks and where: by the variables of AWS, else as boto3 finds them (files in
+    `~/.aws`, SSO, the role of a container or a machine).
+
+    Raises MissingSdkError without boto3, MissingBaseUrlError without a region and
+    MissingApiKeyError without credentials.
+    """
+    if find_spec("boto3") is None:
+        raise MissingSdkError("bedrock")
+    where = region or environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    where = where or _ask_boto3(environ).region_name
+    if not where:
+        raise MissingBaseUrlError(
+            "no AWS region: set AWS_REGION or give region, such as eu-central-1"
+        )
+    if token := api_key or environ.get("AWS_BEARER_TOKEN_BEDROCK"):
+        source = "api_key" if api_key else "AWS_BEARER_TOKEN_BEDROCK"
+        return AwsCredentials(region=where, source=source, api_key=token)
+    access, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
+    if access and secret:
+        return AwsCredentials(
+            region=where,
+            source="AWS_ACCESS_KEY_ID",
+            access_key=access,
+            secret_key=secret,
+            session_token=environ.get("AWS_SESSION_TOKEN") or None,
+        )
+    session = _ask_boto3(environ, region=where)
+    found = session.get_credentials()
+    if found is None:
+        raise MissingApiKeyError(
+            "no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, "
+            "or AWS_BEARER_TOKEN_BEDROCK, or run `aws configure`"
+        )
+    source = f"boto3 ({session.profile_name}, {found.method})"
+    return AwsCredentials(region=where, source=source, session=session)
+
+
+def import_aws_module(name: str) -> Any:
+    """A module of boto3 or botocore, which have no types; raises MissingSdkError."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        raise MissingSdkError("bedrock") from error
+
+
+def _ask_boto3(environ: Mapping[str, str], *, region: str | None = None) -> Any:
+    """A session of boto3's that has looked for credentials. It takes a tenth of a second or more,
+    and most environments need none."""
+    aws = import_aws_module("boto3")
+    with _shown_to_boto3(environ):
+        try:
+            session = aws.Session(profile_name=environ.get("AWS_PROFILE"), region_name=region)
+            session.get_credentials()
+        except import_aws_module("botocore.exceptions").BotoCoreError as error:
+            raise MissingApiKeyError(f"no AWS credentials: {error}") from error
+    return session
+
+
+@contextmanager
+def _shown_to_boto3(environ: Mapping[str, str]) -> Generator[None]:
+    """Let boto3, which knows `os.environ` alone, see what was withheld from it, until it has
+    looked."""
+    missing = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith("AWS_") and name not in os.environ
+    }
+    os.environ.update(missing)
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
+
+
+class BedrockClaudeProvider:
+    """Sends requests of the `anthropic` dialect to Claude at Amazon Bedrock, without the SDK's
+    retries.
+
+    A client of the caller's own is used as it is set up, and left open by `close`. `base_url` is
+    an endpoint other than the region's own. `timeout` is in seconds without a sign of life.
+    """
+
+    dialect = "anthropic"
+
+    def __init__(
+        self,
+        client: AsyncAnthropicBedrock | None = None,
+        *,
+        credentials: AwsCredentials | None = None,
+        base_url: str | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        try:
+            from anthropic.lib.bedrock import AsyncAnthropicBedrock
+        except ModuleNotFoundError as error:
+            raise MissingSdkError("bedrock") from error
+        self._aws_errors: Any = import_aws_module("botocore.exceptions").BotoCoreError
+        self._frame_errors: Any = import_aws_module("botocore.eventstream").ParserError
+        self._own: AsyncAnthropicBedrock | None = None
+        self._session: Any = None
+        self.credential_source = credentials.source if credentials else ""
+        if client is None:
+            found = credentials or find_aws_credentials(os.environ)
+            self.credential_source = found.source
+            client = self._own = AsyncAnthropicBedrock(
+                api_key=found.api_key,
+                aws_access_key=found.access_key,
+                aws_secret_key=found.secret_key,
+                aws_session_token=found.session_token,
+                aws_region=found.region,
+                base_url=base_url,
+                timeout=timeout,
+                max_retries=0,
+            )
+            self._session = found.session
+        self._client = client
+        self._keys: tuple[str, str, str] | None = None
+        self._provider = AnthropicProvider(client)
+
+    async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        """See `Provider`."""
+        body = {"anthropic_version": BEDROCK_ANTHROPIC_VERSION, **request.get("extra_body", {})}
+        try:
+            provider = await self._sign_with_newest_keys()
+            async for event in provider.send({**request, "extra_body": body}):
+                yield event
+        except self._frame_errors as error:
+            words = f"an unreadable reply: {error}"
+            raise ProviderError(ProviderFailureDetails(kind="server", message=words)) from error
+        except (self._aws_errors, RuntimeError) as error:
+            # The SDK signs each request, for which it looks for credentials.
+            if isinstance(error, RuntimeError) and "credentials" not in str(error):
+                raise
+            raise ProviderError(ProviderFailureDetails(kind="auth", message=str(error))) from error
+
+    async def _sign_with_newest_keys(self) -> AnthropicProvider:
+        """Let the session renew its keys if they expire soon; it may ask a server for that."""
+        if self._session is None:
+            return self._provider
+        found = await asyncio.to_thread(self._session.get_credentials().get_frozen_credentials)
+        keys = (found.access_key, found.secret_key, found.token)
+        if keys != self._keys:
+            self._keys = keys
+            signed = self._client.with_options(
+                aws_access_key=keys[0], aws_secret_key=keys[1], aws_session_token=keys[2]
+            )
+            self._provider = AnthropicProvider(signed)
+        return self._provider
+
+    async def close(self) -> None:
+        """See `Provider`."""
+        if self._own is not None:
+            await self._own.close()

@@ -1,0 +1,185 @@
+"""Other models at Amazon Bedrock (Nova, Llama, Mistral, …), through boto3's Converse."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from json import JSONDecodeError
+from typing import Any
+
+from trimtab.providers.bedrock import (
+    AwsCredentials,
+    find_aws_credentials,
+    import_aws_module,
+)
+from trimtab.providers.converse_format import (
+    ConverseStreamParser,
+    build_converse_request,
+    parse_converse_reply,
+)
+from trimtab.providers.error_parser import parse_error_response
+from trimtab.providers.protocol_and_failures import (
+    STREAM_CUT_SHORT,
+    ProviderError,
+    ProviderFailureDetails,
+)
+
+CONNECT_TIMEOUT_S = 10.0
+MAX_CONNECTIONS = 50
+"""Calls of one provider that may be under way at the same time."""
+
+
+class BedrockConverseProvider:
+    """Sends requests of the `anthropic` dialect to any model at Bedrock that Converse serves.
+
+    boto3 is not asynchronous: each call, and each wait for an event of a stream, is in a thread. A
+    client of the caller's own (`bedrock-runtime`) is used as it is set up. Nothing is retried.
+    """
+
+    dialect = "anthropic"
+
+    def __init__(
+        self,
+        client: Any = None,
+        *,
+        credentials: AwsCredentials | None = None,
+        base_url: str | None = None,
+        timeout: float = 600.0,
+    ) -> None:
+        self._errors = import_aws_module("botocore.exceptions")
+        self._http_errors = import_aws_module("urllib3.exceptions")
+        self._unreadable: Any = (
+            import_aws_module("botocore.eventstream").ParserError,
+            import_aws_module("botocore.parsers").ResponseParserError,
+            JSONDecodeError,
+            UnicodeDecodeError,
+        )
+        self._own: Any = None
+        self.credential_source = credentials.source if credentials else ""
+        if client is None:
+            client = self._own = _create_client(credentials, base_url, timeout)
+        self._client: Any = client
+
+    async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        """See `Provider`."""
+        asked, model = build_converse_request(request), str(request["model"])
+        if not request.get("stream"):
+            answer = await self._call(partial(self._client.converse, **asked), began=False)
+            yield _parse_whole_reply(answer, model)
+            return
+        answer = await self._call(partial(self._client.converse_stream, **asked), began=False)
+        stream: Any = answer["stream"]
+        request_id = answer["ResponseMetadata"].get("RequestId", "bedrock")
+        parser = ConverseStreamParser(model, f"msg_{request_id}")
+        try:
+            events: Iterator[Mapping[str, Any]] = iter(stream)
+            while (event := await self._next_event(events, ended=parser.ended)) is not None:
+                for wire in parser.feed(event):
+                    yield wire
+        finally:
+            _close_stream(stream)
+        if not parser.ended:
+            raise ProviderError(STREAM_CUT_SHORT)
+        for wire in parser.finish():
+            yield wire
+
+    async def close(self) -> None:
+        """See `Provider`."""
+        if self._own is not None:
+            self._own.close()
+
+    async def _next_event(
+        self, events: Iterator[Mapping[str, Any]], *, ended: bool
+    ) -> Mapping[str, Any] | None:
+        try:
+            return await self._call(partial(next, events, None), began=True)
+        except ProviderError as error:
+            # What breaks after the last event has cost nothing of the reply.
+            if ended and error.failure.kind in ("server", "network", "timeout"):
+                return None
+            raise
+
+    async def _call(self, function: Callable[[], Any], *, began: bool) -> Any:
+        """Call in a thread; what boto3 raises is raised as a ProviderError."""
+        try:
+            return await asyncio.to_thread(function)
+        except Exception as error:
+            if (failure := self._classify_error(error, began=began)) is None:
+                raise
+            raise ProviderError(failure) from error
+
+    def _classify_error(self, error: Exception, *, began: bool) -> ProviderFailureDetails | None:
+        known, http, words = self._errors, self._http_errors, str(error)
+        if isinstance(error, known.ClientError):
+            return _read_client_error(error, began=began)
+        if isinstance(
+            error, known.ReadTimeoutError | known.ConnectTimeoutError | http.TimeoutError
+        ):
+            return ProviderFailureDetails(kind="timeout", message=words)
+        lost = (known.ConnectionError, known.HTTPClientError, http.HTTPError, OSError)
+        if isinstance(error, lost):
+            return ProviderFailureDetails(kind="server" if began else "network", message=words)
+        if isinstance(error, self._unreadable):
+            return ProviderFailureDetails(kind="server", message=f"an unreadable reply: {words}")
+        if isinstance(error, known.ParamValidationError):
+            return ProviderFailureDetails(kind="refused", message=words)
+        if isinstance(error, known.BotoCoreError):
+            # All else is about who asks: no credentials, an unknown profile, a role that is gone.
+            return ProviderFailureDetails(kind="auth", message=words)
+        return None
+
+
+def _parse_whole_reply(answer: Mapping[str, Any], model: str) -> dict[str, Any]:
+    try:
+        return parse_converse_reply(answer, model)
+    except (KeyError, TypeError) as error:
+        words = f"the reply is not one of Converse: it has {', '.join(answer) or '{}'}"
+        raise ProviderError(ProviderFailureDetails(kind="server", message=words)) from error
+
+
+def _close_stream(stream: Any) -> None:
+    """Close it, also while a thread waits for its next event because the reader has gone."""
+    raw: Any = getattr(stream, "_raw_stream", None)
+    if (shutdown := getattr(raw, "shutdown", None)) is not None:
+        # Closing alone would wait for that thread, and it for the server.
+        with suppress(OSError, RuntimeError, ValueError):
+            shutdown()
+    stream.close()
+
+
+def _create_client(credentials: AwsCredentials | None, base_url: str | None, timeout: float) -> Any:
+    if credentials is None:
+        credentials = find_aws_credentials(os.environ)
+    key = credentials.api_key
+    config = import_aws_module("botocore.config").Config(
+        connect_timeout=CONNECT_TIMEOUT_S,
+        read_timeout=timeout,
+        max_pool_connections=MAX_CONNECTIONS,
+        retries={"total_max_attempts": 1},
+        **({"signature_version": import_aws_module("botocore").UNSIGNED} if key else {}),
+    )
+    session = credentials.session or import_aws_module("boto3").Session(
+        region_name=credentials.region,
+        aws_access_key_id=credentials.access_key,
+        aws_secret_access_key=credentials.secret_key,
+        aws_session_token=credentials.session_token,
+    )
+    client: Any = session.client("bedrock-runtime", endpoint_url=base_url, config=config)
+    if key:
+
+        def add_key(request: Any, **_: Any) -> None:
+            request.headers["Authorization"] = f"Bearer {key}"
+
+        client.meta.events.register("before-sign.bedrock-runtime.*", add_key)
+    return client
+
+
+def _read_client_error(error: Any, *, began: bool) -> ProviderFailureDetails:
+    told: Mapping[str, Any] = error.response
+    metadata: Mapping[str, Any] = told.get("ResponseMetadata") or {}
+    body = {"type": told["Error"].get("Code"), "message": told["Error"].get("Message")}
+    status = None if began else metadata.get("HTTPStatusCode")
+    return parse_error_response(status, body, headers=metadata.get("HTTPHeaders"))

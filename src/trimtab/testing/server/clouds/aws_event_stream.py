@@ -1,0 +1,47 @@
+"""The frames in which AWS streams events: lengths, headers, payload, and checksums of both."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+
+_STRING_HEADER = b"\x07"
+
+
+def encode_frame(headers: Mapping[str, str], payload: bytes) -> bytes:
+    """One message of an event stream."""
+    block = b"".join(_encode_header(name, value) for name, value in headers.items())
+    total = 12 + len(block) + len(payload) + 4
+    lengths = struct.pack(">II", total, len(block))
+    message = lengths + _checksum(lengths) + block + payload
+    return message + _checksum(message)
+
+
+def encode_event(event_type: str, payload: bytes) -> bytes:
+    """An event of a type, with JSON inside."""
+    headers = {
+        ":event-type": event_type,
+        ":content-type": "application/json",
+        ":message-type": "event",
+    }
+    return encode_frame(headers, payload)
+
+
+def encode_exception(exception_type: str, payload: bytes) -> bytes:
+    """An error that ends a stream."""
+    headers = {
+        ":exception-type": exception_type,
+        ":content-type": "application/json",
+        ":message-type": "exception",
+    }
+    return encode_frame(headers, payload)
+
+
+def _encode_header(name: str, value: str) -> bytes:
+    key, text = name.encode(), value.encode()
+    return bytes([len(key)]) + key + _STRING_HEADER + struct.pack(">H", len(text)) + text
+
+
+def _checksum(data: bytes) -> bytes:
+    return struct.pack(">I", zlib.crc32(data))
