@@ -1,0 +1,303 @@
+"""What `Context.sync` and `request` cost as a caller's own list grows, against langchain-core's
+`trim_messages` in the same run.
+
+warm    the same list of the same objects with two new messages, then the request
+fresh   the same with equal objects that are new, as after parsing a body
+fold    the first `sync` and `request` of a whole list
+fit     one `fit` of 300 messages, 100 of them results of 40 kB
+auto    `request` in a conversation whose results are 40 kB of log, JSON, code, CJK and base64 text
+
+Times are CPU times of one process. `--before REF` measures a past commit of this repository in the
+same run; its figures begin with `before_`.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import tracemalloc
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import finish, head, parser
+
+ROOT = Path(__file__).parents[1]
+MODEL = "gpt-4.1"
+WINDOW: dict[str, Any] = {"context_window": 200_000, "max_output_tokens": 4_000}
+RESULT_CHARS = 40_000
+CHINESE = (
+    (
+        "服务器",
+        "用户",
+        "数据库管理员",
+        "这个请求",
+        "测试程序",
+        "我们的系统",
+        "配置文件",
+        "任务队列",
+    ),
+    ("已经处理了", "没有找到", "正在等待", "成功保存了", "无法读取", "重新启动了", "应该检查"),
+    (
+        "所有的订单记录",
+        "上一次的错误日志",
+        "新的连接",
+        "缓存中的数据",
+        "三个月以前的报告",
+        "网络设置",
+    ),
+)
+"""Who, what they do, and to what."""
+LIMITS = {
+    "warm_growth": 2.0,
+    "warm_ms_101": 2.0,
+    "fresh_us_per_message": 1.0,
+    "first_fold_s_10001": 3.0,
+    "fold_growth": 1.5,
+    "fit_300_s": 0.5,
+    "auto_40kb_p95_ms": 10.0,
+}
+"""The most that each figure is meant to be."""
+
+
+def conversation(count: int) -> list[dict[str, Any]]:
+    """A user's request, then calls of a tool and their results, 750 characters each."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Go through all of it."}]
+    for number in range(count // 2):
+        arguments = json.dumps({"path": f"/src/part_{number}.py"})
+        function = {"name": "read", "arguments": arguments}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        text = f"part_{number} " + "word " * 150
+        messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+    return messages[:count]
+
+
+def result_texts() -> list[str]:
+    """Ten results of 40 kB: log lines, JSON, code, Chinese text, base64."""
+    pick = random.Random(40)  # noqa: S311 - not for secrets
+    words = [
+        "".join(pick.choices("abcdefghijklmnopqrstuvwxyz", k=pick.randint(2, 9))) for _ in "x" * 900
+    ]
+
+    def log_line() -> str:
+        level = pick.choice(("INFO", "WARN", "DEBUG", "ERROR"))
+        at, said = f"2026-11-17T04:00:{pick.randrange(60):02}", " ".join(pick.choices(words, k=8))
+        return f"{at} {level} api.worker-{pick.randrange(9)} {said}"
+
+    def record() -> str:
+        return json.dumps(
+            {
+                "id": pick.randrange(10**6),
+                "name": pick.choice(words),
+                "tags": pick.choices(words, k=4),
+                "price": pick.random(),
+            }
+        )
+
+    def code() -> str:
+        name = "_".join(pick.choices(words, k=2))
+        given, other, found = pick.choices(words, k=3)
+        return f'def {name}({given}, {other}):\n    return {found}.{given}("{other}")\n'
+
+    def chinese() -> str:
+        who, does, what = (pick.choice(phrases) for phrases in CHINESE)
+        return f"{who}{does}{what}。"
+
+    def encoded() -> str:
+        return base64.b64encode(pick.randbytes(57)).decode()
+
+    texts: list[str] = []
+    for make in (log_line, record, code, chinese, encoded) * 2:
+        lines: list[str] = []
+        while sum(map(len, lines)) < RESULT_CHARS:
+            lines.append(make())
+        texts.append("\n".join(lines)[:RESULT_CHARS])
+    return texts
+
+
+def long_results(count: int) -> list[dict[str, Any]]:
+    """Turns of a user, a call and its result of 40 kB."""
+    texts, messages = result_texts(), list[dict[str, Any]]()
+    for number in range(count):
+        function = {"name": "read", "arguments": json.dumps({"path": f"/var/log/{number}.log"})}
+        call = {"id": f"call_{number}", "type": "function", "function": function}
+        messages += [
+            {"role": "user", "content": f"What is in file {number}?"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": call["id"], "content": texts[number % len(texts)]},
+        ]
+    return messages
+
+
+def measure_warm(
+    count: int, rounds: int, *, fresh: bool = False
+) -> tuple[list[float], list[float]]:
+    """CPU seconds of `sync` and of `request`, call by call, at a length."""
+    from trimtab import Context
+
+    messages = conversation(count + 2 * rounds)
+    context = Context(MODEL, **WINDOW)
+    context.sync(messages[:count])
+    context.request()
+    syncs: list[float] = []
+    requests: list[float] = []
+    for turn in range(1, rounds + 1):
+        listed = messages[: count + 2 * turn]
+        listed = json.loads(json.dumps(listed)) if fresh else listed
+        gc.collect()
+        start = time.process_time()
+        context.sync(listed)
+        middle = time.process_time()
+        context.request()
+        requests.append(time.process_time() - middle)
+        syncs.append(middle - start)
+    return syncs, requests
+
+
+def measure_fold(count: int) -> float:
+    """CPU seconds of the first `sync` and `request` of a list."""
+    from trimtab import Context
+
+    messages = conversation(count)
+    gc.collect()
+    start = time.process_time()
+    context = Context(MODEL, **WINDOW)
+    context.sync(messages)
+    context.request()
+    return time.process_time() - start
+
+
+def measure_auto(turns: int) -> list[float]:
+    """CPU seconds of each request under `auto`, with results of 40 kB."""
+    from trimtab import Context
+
+    context, times = Context(MODEL, **WINDOW), list[float]()
+    usage = {"prompt_tokens": 1_000, "completion_tokens": 10, "total_tokens": 1_010}
+    for message in long_results(turns):
+        if message["role"] == "assistant":
+            start = time.process_time()
+            context.request()
+            times.append(time.process_time() - start)
+            choice = {"index": 0, "finish_reason": "tool_calls", "message": message}
+            body = {"id": f"r{len(times)}", "object": "chat.completion", "model": MODEL}
+            context.add({**body, "created": 1, "choices": [choice], "usage": usage})
+        else:
+            context.add(message)
+    return times
+
+
+def measure_memory(count: int) -> float:
+    """Bytes a message that a context holds beside the caller's list and its texts."""
+    from trimtab import Context
+
+    messages = conversation(count)
+    tracemalloc.start()
+    context = Context(MODEL, **WINDOW)
+    context.sync(messages)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    del context
+    return round(held / count)
+
+
+def trim_ms(count: int) -> float:
+    from langchain_core.messages import trim_messages
+    from langchain_core.messages.utils import count_tokens_approximately
+
+    messages = conversation(count)
+    times: list[float] = []
+    for _ in range(3):
+        start = time.process_time()
+        trim_messages(
+            messages,
+            max_tokens=60_000,
+            token_counter=count_tokens_approximately,
+            strategy="last",
+            start_on="human",
+        )
+        times.append(time.process_time() - start)
+    return round(1e3 * statistics.median(times), 2)
+
+
+def figures(*, quick: bool, before: bool = False) -> dict[str, Any]:
+    """All that is measured of one version. A past one is spared the longest lists."""
+    from trimtab import fit
+
+    rounds = 10 if quick or before else 30
+    longest = 10_001 if before else 20_001 if quick else 100_001
+    out: dict[str, Any] = {"longest": longest}
+    warm: dict[int, float] = {}
+    for count in (101, 1_001, longest):
+        syncs, requests = measure_warm(count, rounds)
+        warm[count] = statistics.median(map(sum, zip(syncs, requests, strict=True)))
+        out[f"warm_ms_{count}"] = round(1e3 * warm[count], 3)
+        out[f"warm_sync_ms_{count}"] = round(1e3 * statistics.median(syncs), 3)
+    out["warm_growth"] = round(warm[longest] / warm[101], 2)
+    same = statistics.median(measure_warm(10_001, rounds)[0])
+    fresh = statistics.median(measure_warm(10_001, rounds, fresh=True)[0])
+    out["fresh_us_per_message"] = round(1e6 * (fresh - same) / 10_001, 3)
+    folds = {count: measure_fold(count) for count in (1_001, 10_001)}
+    out["first_fold_s_10001"] = round(folds[10_001], 2)
+    out["fold_growth"] = round(folds[10_001] / 10_001 / (folds[1_001] / 1_001), 2)
+    messages = long_results(100)
+    start = time.process_time()
+    fit(messages, model="gpt-4o", context_window=32_000)
+    out["fit_300_s"] = round(time.process_time() - start, 3)
+    times = sorted(measure_auto(60 if quick or before else 150))
+    out["auto_40kb_p50_ms"] = round(1e3 * statistics.median(times), 2)
+    out["auto_40kb_p95_ms"] = round(1e3 * times[int(0.95 * len(times))], 2)
+    out["memory_bytes_per_message"] = measure_memory(1_001)
+    return out
+
+
+def figures_of(ref: str) -> dict[str, Any]:
+    """The figures of a past commit, in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = subprocess.run(  # noqa: S603 - the caller's own repository
+            ["git", "archive", ref, "src"],  # noqa: S607 - whichever git the caller has
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+        )
+        with tarfile.open(fileobj=BytesIO(made.stdout)) as archive:
+            archive.extractall(folder, filter="data")
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([f"{folder}/src", str(ROOT)])}
+        command = [sys.executable, "-m", "benchmarks.sync_growth", "--past"]
+        told = subprocess.run(  # noqa: S603 - this program
+            command, env=environment, check=True, capture_output=True, text=True, cwd=folder
+        )
+        return {f"before_{name}": value for name, value in json.loads(told.stdout).items()}
+
+
+def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--before", metavar="REF", help="a past commit to measure beside")
+    arguments.add_argument("--past", action="store_true", help="print the figures of this source")
+    asked = arguments.parse_args()
+    if asked.past:
+        print(json.dumps(figures(quick=True, before=True)))
+        return 0
+    report = {**head(("langchain-core",)), **figures(quick=asked.quick)}
+    report["trim_messages_ms_10001"] = trim_ms(10_001)
+    if asked.before:
+        report |= figures_of(asked.before)
+    missed = [
+        f"{name} is {report[name]}, above {most}"
+        for name, most in LIMITS.items()
+        if report[name] > most
+    ]
+    return finish({**report, "not_reached": missed}, as_json=asked.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""Which items of a caller's list were read already, so that only what is new has to be read.
+
+An item is known by the caller's id for it, or as the same object, or because an equal one stood in
+its place. The same object may have been changed since: the newest items are compared with what they
+were. Equal is what a provider reads alike: without cache marks, a text as its one block, null and
+an empty list as absent.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Container, Sequence
+from contextlib import suppress
+from typing import Any, Literal, cast
+
+from trimtab.dialects.caller_message_reading import to_plain_dict
+
+HistoryCheck = Literal["newest", "all"]
+"""Which known items are compared with what they were: the newest, or all of them."""
+MAX_COMPARED_ITEMS = 64
+"""Newest items that are compared with what they were, though they are the same objects."""
+_CHUNK_ITEMS = 512
+"""Items that are compared at once; a difference is looked for in its chunk alone."""
+
+
+class KnownHistory:
+    """A caller's list as it was read last, and where its messages stand in the log."""
+
+    def __init__(self) -> None:
+        self._items: list[Any] = []
+        self._ids: list[str] | None = None
+        self._newest: list[dict[str, Any]] = []
+        self._starts: list[int] = []
+        self._seqs: list[int] = []
+
+    def find_restart(
+        self, items: Sequence[Any], ids: Sequence[str] | None, in_force: Container[int]
+    ) -> tuple[int, int, int]:
+        """Where a list has to be read from: the last message that is known, for it may go on in
+        what is new. Returns how many messages stand before it, the index of its first item, and the
+        position of the message before it; zeros where the list has to be read whole.
+
+        `in_force` are the positions whose messages are still in the log's force.
+        """
+        known = self._count_known_items(items, ids)
+        messages = bisect_right(self._starts, known - 1) if known else 0
+        while messages and self._seqs[messages - 1] not in in_force:
+            messages -= 1
+        if messages < 2:
+            return 0, 0, 0
+        return messages - 1, self._starts[messages - 1], self._seqs[messages - 2]
+
+    def remember(
+        self,
+        items: Sequence[Any],
+        ids: Sequence[str] | None,
+        messages_before: int,
+        starts: Sequence[int],
+        seqs: Sequence[int],
+    ) -> None:
+        """Take over a list whose messages stand where `starts` and `seqs` say, from a message on.
+
+        Where the two do not agree, nothing is remembered, and the next list is read whole.
+        """
+        if len(starts) != len(seqs):
+            self._items, self._ids, self._newest = [], None, []
+            self._starts, self._seqs = [], []
+            return
+        first = starts[0] if messages_before and starts else 0
+        compared_from = max(0, len(self._items) - len(self._newest))
+        kept = self._newest[: max(0, first - compared_from)]
+        fresh = [
+            to_plain_dict(item) for item in items[max(first, len(items) - MAX_COMPARED_ITEMS) :]
+        ]
+        self._newest = [*kept, *fresh][-MAX_COMPARED_ITEMS:]
+        self._items[first:] = items[first:]
+        self._ids = None if ids is None else [*ids]
+        self._starts[messages_before:], self._seqs[messages_before:] = starts, seqs
+
+    def find_index(self, seq: int) -> int | None:
+        """The index of the first item of the message at a position; None for what is no item."""
+        place = bisect_left(self._seqs, seq)
+        found = place < len(self._seqs) and self._seqs[place] == seq
+        return self._starts[place] if found else None
+
+    def _count_known_items(self, items: Sequence[Any], ids: Sequence[str] | None) -> int:
+        if ids is not None and self._ids is not None:
+            known = _count_equal(self._ids, ids, lambda one, other: one == other)
+        else:
+            known = _count_equal(self._items, items, is_same_item)
+        first = len(self._items) - len(self._newest)
+        for index in range(first, known):
+            if not is_same_item(self._newest[index - first], items[index]):
+                return index
+        return known
+
+
+def is_same_item(known: Any, item: Any) -> bool:
+    """Whether a provider would read two items alike. What cannot be read is like nothing."""
+    try:
+        if known is item or known == item:
+            return True
+        return _comparable(to_plain_dict(known)) == _comparable(to_plain_dict(item))
+    except (TypeError, ValueError):
+        return False
+
+
+def _comparable(value: Any) -> Any:
+    if isinstance(value, dict):
+        pairs = cast("dict[str, Any]", value).items()
+        return {
+            key: [{"type": "text", "text": inner}]
+            if key == "content" and isinstance(inner, str)
+            else _comparable(inner)
+            for key, inner in pairs
+            if key != "cache_control" and inner is not None and inner != []
+        }
+    if isinstance(value, list):
+        return [_comparable(inner) for inner in cast("list[Any]", value)]
+    return value
+
+
+def _count_equal(
+    known: Sequence[Any], items: Sequence[Any], is_same: Callable[[Any, Any], bool]
+) -> int:
+    """How many from the start are equal. Lists of the same objects, or of equal ones, are compared
+    as wholes, which takes a few nanoseconds an item."""
+    end = min(len(known), len(items))
+    for first in range(0, end, _CHUNK_ITEMS):
+        last = min(first + _CHUNK_ITEMS, end)
+        with suppress(TypeError, ValueError):  # of objects that compare in ways of their own
+            if known[first:last] == items[first:last]:
+                continue
+        for index in range(first, last):
+            if not is_same(known[index], items[index]):
+                return index
+    return end

@@ -1,0 +1,116 @@
+"""What was hidden before a caller's list diverged, hidden again: a change in the middle of a list
+takes back every edit since, also those of messages that come again unchanged."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from trimtab.log.event import Edit, EventBody, Pin
+from trimtab.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.policy.budget import Budget
+from trimtab.policy.planning.plan import Plan
+from trimtab.window.entries_rounds_groups import Entry, Group
+from trimtab.window.message_history_matching import is_same_message, list_entries_after
+from trimtab.window.window import Window
+
+_RESTORED_REASON = "hidden before the caller changed its list"
+
+
+class _EarlierEntry(NamedTuple):
+    """A message as it was shown before the list diverged."""
+
+    seq: int
+    message: Message
+    edits: dict[int, Edit]
+    pinned: bool
+    hidden: bool
+
+
+class EditsInForce:
+    """The edits of a window that a rewind to a position will take back."""
+
+    def __init__(self, window: Window, position: int) -> None:
+        self._position = position
+        groups = window.conversation.groups
+        self._hiding = {
+            group.hidden_by: group.hidden for group in groups if group.hidden_by > position
+        }
+        self._earlier: dict[int, _EarlierEntry] = {}
+        self._by_content: dict[object, deque[_EarlierEntry]] = defaultdict(deque)
+        for entry in _entries_of(groups):
+            hidden = entry.round.group.hidden_by > position
+            edits = {
+                part: edit
+                for part, edit in entry.edits.items()
+                if entry.edited_by.get(part, 0) > position
+            }
+            pinned = bool(entry.pinned)
+            earlier = _EarlierEntry(entry.seq, entry.message, edits, pinned, hidden)
+            if entry.seq <= position:
+                self._earlier[entry.seq] = earlier
+            else:
+                self._by_content[_content_key(entry.message)].append(earlier)
+
+    def restore(self, window: Window, budget: Budget) -> Iterator[EventBody]:
+        """The events that hide again what came again unchanged; each is to be applied before the
+        next is asked for."""
+        pairs = [*self._pair(window)]
+        for entry, earlier in pairs:
+            yield from (
+                _moved_edit(edit, earlier.seq, entry.seq) for edit in earlier.edits.values()
+            )
+            if earlier.pinned and not entry.pinned:
+                yield Pin(first=entry.seq, last=entry.seq, pinned=True)
+        moved: dict[int, int] = {}
+        for seq, edit in sorted(self._hiding.items()):
+            if edit is not None and edit.last <= self._position:
+                yield replace(edit, prior=moved.get(edit.prior, edit.prior))
+                moved[seq] = window.seq
+        hidden = {entry.seq for entry, earlier in pairs if earlier.hidden}
+        plan = Plan(window, budget)
+        for group in [*plan.visible_groups()]:
+            if all(entry.seq in hidden or entry.is_repair for entry in group.entries()):
+                plan.drop(group, _RESTORED_REASON)
+        yield from plan.to_decision().edits
+
+    def _pair(self, window: Window) -> Iterator[tuple[Entry, _EarlierEntry]]:
+        """Messages that are there, with what they were before."""
+        for seq, earlier in self._earlier.items():
+            if seq in window.entries:
+                yield window.entries[seq], earlier
+        for entry in list_entries_after(window, self._position):
+            candidates = self._by_content.get(_content_key(entry.message))
+            if candidates and is_same_message(candidates[0].message, entry.message):
+                yield entry, candidates.popleft()
+
+
+def _entries_of(groups: list[Group]) -> Iterator[Entry]:
+    return (entry for group in groups for entry in group.entries() if not entry.is_repair)
+
+
+def _content_key(message: Message) -> object:
+    """What two messages that say the same have in common."""
+    said: list[object] = []
+    for part in message.parts:
+        match part:
+            case Text() if part.text:
+                said.append(part.text)
+            case ToolCall():
+                said.append(("call", part.id))
+            case ToolResult():
+                said.append(("result", part.call_id))
+            case _:
+                pass
+    return message.role if message.role != "tool" else "user", *said
+
+
+def _moved_edit(edit: Edit, before: int, now: int) -> Edit:
+    """An edit of a message that stands at another position now, its handle included."""
+    if before == now:
+        return edit
+    handle = re.compile(rf"\bm{before}(?=\.\d)")
+    return replace(edit, first=now, last=now, text=handle.sub(f"m{now}", edit.text))
