@@ -5,8 +5,8 @@ BIN = $(dir $(shell command -v $(PYTHON)))
 JOBS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
 PYTEST = $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 # What imports the standard library alone, and is tested with nothing but pytest and Hypothesis.
-CORE = tests/adversary tests/laws tests/unit/context tests/unit/core tests/unit/dialects \
-	tests/unit/stores $(wildcard tests/unit/test_*.py)
+CORE = tests/adversary tests/laws tests/context tests/dialects tests/log tests/policy \
+	tests/prompt tests/recall tests/summaries tests/text tests/tokens tests/window
 
 .PHONY: install format lint types imports check test test-core test-core-here test-all lanes docs docs-test \
 	agent-docs cli-docs screens bench-quick thorough thorough-tests thorough-laws \

@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 COMMANDS = (
+    ("-m", "benchmarks.catalog_age"),
     ("-m", "benchmarks.token_estimates"),
     ("-m", "benchmarks.text_kinds"),
     ("-m", "benchmarks.fit"),
@@ -45,6 +46,7 @@ COMMANDS = (
     ("-m", "benchmarks.discord_fuzz"),
     ("-m", "benchmarks.schedule_clock"),
     ("-m", "benchmarks.bot_months"),
+    ("-m", "benchmarks.bedrock_bot"),
     ("-m", "benchmarks.forgetting"),
 )
 """In the order they run. `fit_weights` and `fit_vocabulary` only write tables."""

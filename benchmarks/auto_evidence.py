@@ -25,10 +25,10 @@ from benchmarks.orders import order_gain
 from benchmarks.recorded import held_out
 from trimtab.catalog import resolve_model_info
 from trimtab.replay.billing import build_cache_rules
-from trimtab.replay.conversations import RecordedConversation
-from trimtab.replay.cost_table import compute_call_cost, compute_refetch_cost
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import find_earlier_references
 from trimtab.replay.runner import ReplayedCall, ReplaySetup, replay_conversation
+from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens, compute_refetch_cost
 
 WINDOW = {"context_window": 200_000}
 BY_MODEL = {"summaries": "manual", "limits": {"summary": {"price": 1 / 3}}}
@@ -109,11 +109,13 @@ def _sum(calls: tuple[ReplayedCall, ...]) -> Sums:
     def total(name: str) -> int:
         return sum(getattr(call, name) for call in calls)
 
-    anthropic = sum(compute_call_cost(call, "anthropic", ANTHROPIC) for call in calls)
+    anthropic = sum(
+        compute_call_cost_in_input_tokens(call, "anthropic", ANTHROPIC) for call in calls
+    )
     return Sums(
         calls=len(calls),
         anthropic=anthropic,
-        openai=sum(compute_call_cost(call, "openai", OPENAI) for call in calls),
+        openai=sum(compute_call_cost_in_input_tokens(call, "openai", OPENAI) for call in calls),
         refetch=anthropic + sum(compute_refetch_cost(call, ANTHROPIC) for call in calls),
         tokens=total("tokens"),
         read=sum(call.bill["anthropic"].read for call in calls),

@@ -9,9 +9,9 @@ from pathlib import Path
 from trimtab.catalog import resolve_model_info
 from trimtab.log.message import Message, Text, ToolCall, ToolResult, make_text_message
 from trimtab.replay.billing import build_cache_rules
-from trimtab.replay.conversations import RecordedConversation
-from trimtab.replay.cost_table import compute_call_cost
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.runner import ConversationRun, ReplaySetup, replay_conversation
+from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens
 
 MODEL = "claude-sonnet-4-5"
 CALLS = 160
@@ -66,9 +66,9 @@ def draw(runs: dict[str, ConversationRun]) -> str:
         parts.append(
             f'<polyline points="{line(run, top)}" fill="none" stroke="{colour}" stroke-width="2"/>'
         )
-        paid = sum(compute_call_cost(call, "anthropic", rules) for call in run.calls) / len(
-            run.calls
-        )
+        paid = sum(
+            compute_call_cost_in_input_tokens(call, "anthropic", rules) for call in run.calls
+        ) / len(run.calls)
         breaks = sum(call.broke for call in run.calls)
         text = f"{name}: {paid:,.0f} a call, {breaks} cache breaks"
         x = LEFT + index * 240

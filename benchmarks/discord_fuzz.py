@@ -349,7 +349,7 @@ class Bot:
                 for task in self.work:
                     if task.done():
                         task.result()
-                waits = self.door._hearing._users or self.turns.running_count  # noqa: SLF001 - to be sure
+                waits = self.door._intake._channel_locks._locks or self.turns.running_count  # noqa: SLF001 - to be sure
                 waits = waits or list(self.mail._state.outbox.all_replies())  # noqa: SLF001 - to be sure
                 if not waits and len(discord.list_posted_texts(channel)) > before:
                     await self.turns.wait_until_idle()

@@ -40,7 +40,7 @@ from benchmarks.troubles import Deck, Planned, Trouble, troubles
 from trimtab.log.event import MessageAdded
 from trimtab.policy.guard import CannotFit
 from trimtab.policy.presets import POLICY_NAMES
-from trimtab.providers.base import Provider, ProviderError
+from trimtab.providers.protocol_and_failures import Provider, ProviderError
 from trimtab.providers.retries import with_retries
 from trimtab.session import Session
 from trimtab.session.events import AssistantReplied, ToolFinished, TurnEvent, UserNotice

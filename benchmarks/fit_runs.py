@@ -1,4 +1,6 @@
-"""What a row of one character costs, by tokenizer: writes src/trimtab/tokens/run_costs.py.
+"""What a row of one character costs, by tokenizer.
+
+Writes src/trimtab/tokens/repeated_character_costs.py.
 
     python -m benchmarks.fit_runs
 

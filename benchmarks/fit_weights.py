@@ -1,4 +1,4 @@
-"""Fits the piecewise estimator to every tokenizer at hand and writes tokens/weights.py.
+"""Fits the piecewise estimator to every tokenizer at hand and writes tokens/byte_class_weights.py.
 
     TRIMTAB_CORPUS=… TRIMTAB_TOKENIZERS=… python -m benchmarks.fit_weights [--write]
 
@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import exact_tokenizers, sample_texts
+from trimtab.tokens import byte_class_weights as token_weights
 from trimtab.tokens import counter
-from trimtab.tokens import weights as token_weights
 
 OVER = 4.0
 RIDGE = 10.0
@@ -54,7 +54,7 @@ def training_texts() -> Iterator[tuple[str, str]]:
 
 def histogram(text: str) -> Array:
     return np.bincount(
-        np.frombuffer(counter.pair_byte_classes(counter.encode_utf8_as_sent(text)), np.uint8),
+        np.frombuffer(counter.encode_byte_class_pairs(counter.encode_utf8_as_sent(text)), np.uint8),
         minlength=256,
     )
 
@@ -118,7 +118,7 @@ def module(weights: dict[str, bytes]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="replace tokens/weights.py")
+    parser.add_argument("--write", action="store_true", help="replace tokens/byte_class_weights.py")
     write: bool = parser.parse_args().write
     if not any(True for _ in sample_texts.conversations("training")):
         print("TRIMTAB_CORPUS is not set: fitted without recorded conversations")

@@ -233,7 +233,7 @@ class Telling:
 
         chosen = [plant for plant in plants if wanted(plant)]
         if chosen and chosen[0].kind == "waiting":
-            flood = telegram.TelegramFault(refusal=telegram.make_flood_refusal(3_600))
+            flood = telegram.OneTimeTelegramFault(refusal=telegram.make_flood_refusal(3_600))
             self._bots.simulator.fail_calls("sendMessage", *[flood] * 4 * len(chosen))
         await asyncio.gather(*map(one, chosen))
         self._bots.simulator._troubles.clear()  # noqa: SLF001 - what is left of the flood
@@ -248,7 +248,7 @@ class Telling:
         answer = await http.get(_path(session))
         state = answer.json()
         known = answer.status_code == 200 and state["messages"] > 0
-        return known and (not state["waiting"] or state["failed"] is not None)
+        return known and (not state["waiting"] or state["failure_reason"] is not None)
 
     async def plain(self, http: httpx2.AsyncClient, plant: Plant) -> None:
         await self.say(http, plant, text=f"My name is {plant.word}, “Zoë”.")
@@ -285,7 +285,7 @@ class Telling:
         await self.say(http, plant, text=f"{_simulated({'fault': 'forbidden'})}\n{plant.word}")
 
     async def schedule(self, http: httpx2.AsyncClient, plant: Plant) -> None:
-        given = {"when": "in 2 hours", "says": f"Ask {plant.word} again."}
+        given = {"when": "in 2 hours", "message": f"Ask {plant.word} again."}
         call = {"name": "schedule_task", "arguments": given}
         await self.say(http, plant, text=_simulated({"calls": [call]}, {"text": "Done."}))
 
@@ -416,9 +416,9 @@ def write_agent(
         "model": {"name": "claude-sonnet-5-5", "base_url": model, "api_key": "none"},
         "system": "You are brief.",
         "session": {"store": store, "debounce": 0},
-        "serve": {"port": 0, "rate": 1_000_000},
+        "serve": {"port": 0, "requests_per_minute": 1_000_000},
         "tools": {"echo": {**echo, "parameters": {"text": parameter}}},
-        "schedules": {"far": {"at": "2099-01-01 08:00", "says": "It is late."}},
+        "schedules": {"far": {"at": "2099-01-01 08:00", "message": "It is late."}},
         "telegram": {"token": bots.simulator.token, "allow": ["*"], "api": bots.url},
     }
     (folder / "agent.yaml").write_text(yaml.safe_dump(told), encoding="utf-8")

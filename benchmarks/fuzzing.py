@@ -22,7 +22,7 @@ from trimtab.testing.wire_formats import get_wire_format
 
 MODEL = "claude-sonnet-4-5"
 NUMBER = re.compile(r"k(\d{6})k")
-AGAIN = re.compile(r"not kept|could not be kept|failed, again|may not have arrived")
+AGAIN = re.compile(r"is not stored yet|could not be stored|failed; retrying|may not have arrived")
 """What is logged where something went wrong and is tried again."""
 TEXTS = (
     "hello", "", "\u0000", "*_`[", "</b>", "a" * 3_000, "😀" * 1_100, "\u202e\u200d\ufe0f",

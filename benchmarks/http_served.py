@@ -48,7 +48,13 @@ def served(folder: Path, **session: Any) -> Generator[Server]:
         text, kept = create_api_key("bench")
         figures, own = create_api_key("figures", metrics=True)
         write_key_file(folder / "keys.json", [kept, own])
-        block = {"port": 0, "keys": "keys.json", "rate": 10**9, "max_body": 65_536, "drain": 1}
+        block = {
+            "port": 0,
+            "keys": "keys.json",
+            "requests_per_minute": 10**9,
+            "max_body_bytes": 65_536,
+            "shutdown_timeout": 1,
+        }
         told = {
             "name": "helper",
             "model": {"name": MODEL, "base_url": model.url, "api_key": "none"},

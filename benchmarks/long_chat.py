@@ -46,7 +46,7 @@ from trimtab.log.event import Usage, dump_canonical_json
 from trimtab.policy.guard import CannotFit
 from trimtab.policy.presets import POLICY_NAMES, PolicyName
 from trimtab.prompt.context_report import compute_cost_usd
-from trimtab.providers.base import Provider, ProviderError
+from trimtab.providers.protocol_and_failures import Provider, ProviderError
 from trimtab.session import Session
 from trimtab.session.events import ModelCallRetried, ToolFinished, TurnEvent
 from trimtab.session.turn import run_turn

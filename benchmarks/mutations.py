@@ -65,28 +65,28 @@ FAULTS = (
     Fault(
         law=1,
         what="the volatile tail is not counted",
-        file="policy/plan.py",
+        file="policy/planning/plan.py",
         old="whole = self.budget.head.tokens + self.tokens + self.budget.volatile",
         new="whole = self.budget.head.tokens + self.tokens",
     ),
     Fault(
         law=1,
         what="usage from before an edit is trusted after it",
-        file="window/accounting.py",
+        file="window/learned_from_calls.py",
         old="        if self.version_at_last_call == self.prefix_version:\n            rode",
         new="        if True:\n            rode",
     ),
     Fault(
         law=1,
         what="a small request makes the text that comes next look light",
-        file="window/accounting.py",
+        file="window/learned_from_calls.py",
         old="(heavy + CALIBRATION_PRIOR_TOKENS) / (light + CALIBRATION_PRIOR_TOKENS),\n",
         new="0.0,\n",
     ),
     Fault(
         law=1,
         what="what was in the call before is weighed again",
-        file="window/accounting.py",
+        file="window/learned_from_calls.py",
         old="max(0, reported_tokens - before.reported_tokens), MAX_LEARNED_RATIO * new",
         new="reported_tokens, MAX_LEARNED_RATIO * new",
     ),
@@ -100,7 +100,7 @@ FAULTS = (
     Fault(
         law=1,
         what="a limit that the provider taught is forgotten",
-        file="window/accounting.py",
+        file="window/learned_from_calls.py",
         old="if learned_limit and learned_limit < value",
         new="if learned_limit and value < 0",
     ),
@@ -115,7 +115,7 @@ FAULTS = (
     Fault(
         law=1,
         what="a late result cannot be cut",
-        file="policy/hiding_order.py",
+        file="policy/hiding_steps.py",
         old="    found += "
         "[(entry, part) for entry in active.entries for part in entry.unpaired_results]\n",
         new="",
@@ -158,7 +158,7 @@ FAULTS = (
     Fault(
         law=2,
         what="a second result takes the place of the first",
-        file="window/rounds.py",
+        file="window/entries_rounds_groups.py",
         old="if pairing.result is None and pairing.id == call_id:",
         new="if pairing.id == call_id:",
     ),
@@ -172,7 +172,7 @@ FAULTS = (
     Fault(
         law=2,
         what="a loop with signed thinking is cut apart",
-        file="window/rounds.py",
+        file="window/entries_rounds_groups.py",
         old="else (self.has_thinking and not next_has_thinking)",
         new="else False",
     ),
@@ -208,7 +208,7 @@ FAULTS = (
     Fault(
         law=3,
         what="a sign names another text's handle",
-        file="policy/plan.py",
+        file="policy/planning/plan.py",
         old='words = self._with_handle(words, f"m{entry.seq}.{part}")',
         new='words = self._with_handle(words, f"m{entry.seq}.{part + 1}")',
     ),
@@ -229,7 +229,7 @@ FAULTS = (
     Fault(
         law=3,
         what="what was revealed is dropped before it is read",
-        file="policy/plan.py",
+        file="policy/planning/plan.py",
         old="and (include_unread or not self.is_unread(group))",
         new="and (include_unread or not group.pinned)",
     ),
@@ -258,7 +258,7 @@ FAULTS = (
     Fault(
         law=5,
         what="a placeholder may be larger than what it replaces",
-        file="policy/plan.py",
+        file="policy/planning/plan.py",
         old="if size.tokens >= before.tokens or size.bytes > before.bytes:",
         new="if size == before:",
         quick=True,
@@ -273,7 +273,7 @@ FAULTS = (
     Fault(
         law=5,
         what="what stands for dropped messages is not counted when they are dropped",
-        file="policy/plan.py",
+        file="policy/planning/plan.py",
         old='words = self._longest_notice() if notice else ""',
         new='words = ""',
     ),
@@ -337,7 +337,7 @@ FAULTS = (
     Fault(
         law=7,
         what="a past request is rendered from one event too few",
-        file="request.py",
+        file="dialects/outgoing.py",
         old="window.apply(*events[: call.position])",
         new="window.apply(*events[: call.position - 1])",
     ),
@@ -393,7 +393,7 @@ FAULTS = (
     Fault(
         law=9,
         what="what is listed is copied into the log",
-        file="policy/user_words_plan.py",
+        file="policy/planning/user_words_plan.py",
         old="made[last], listed=new.listed_parts, relists=new.relists, left_out=new.left_out",
         new="made[last], listed=new.listed_parts, relists=new.relists, left_out=new.left_out, "
         'why="; ".join(saying.text for saying in self._new_items)',
@@ -402,10 +402,10 @@ FAULTS = (
         law=9,
         what="a new block is put into the one before",
         file="window/user_words.py",
-        old="self.blocks.append(UserWordsBlock(listed_parts=places, left_out=edit.left_out))",
+        old="self.blocks.append(CompactionUserWords(listed_parts=places, left_out=edit.left_out))",
         new="before = [place for block in self.blocks for place in block.listed_parts]\n"
         "            self.blocks = ["
-        "UserWordsBlock(listed_parts=before + places, left_out=edit.left_out)]",
+        "CompactionUserWords(listed_parts=before + places, left_out=edit.left_out)]",
         quick=True,
     ),
     Fault(
@@ -434,7 +434,7 @@ FAULTS = (
     Fault(
         law=9,
         what="nothing is left of the newest message",
-        file="policy/hiding_order.py",
+        file="policy/hiding_steps.py",
         old="return plan.budget.room // USER_WORDS_ROOM_DIVISOR * 6 // 5 + CUT_INDICATOR_TOKENS",
         new="return CUT_INDICATOR_TOKENS",
     ),
@@ -475,7 +475,7 @@ FAULTS = (
     Fault(
         law=9,
         what="a summary that is made shorter brings its list again",
-        file="policy/plan.py",
+        file="policy/planning/plan.py",
         old="            current = replace(current, listed=(), relists=False, left_out=None)\n",
         new="",
     ),
@@ -533,14 +533,14 @@ FAULTS = (
     Fault(
         law=9,
         what="a policy hides instructions",
-        file="policy/plan.py",
+        file="policy/planning/plan.py",
         old="stays = group.pinned or (group.has_instructions and not include_instructions)",
         new="stays = group.pinned",
     ),
     Fault(
         law=9,
         what="the newest reply is cut",
-        file="policy/hiding_order.py",
+        file="policy/hiding_steps.py",
         old="if entry.seq == plan.window.conversation.last_assistant_seq and",
         new="if entry.seq < 0 and",
     ),

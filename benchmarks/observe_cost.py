@@ -36,7 +36,7 @@ from benchmarks.harness import Report, progress, run
 from trimtab.observe import instrument_if_watched
 from trimtab.observe.instrument import EventFanOut
 from trimtab.observe.otel import TurnSpans, create_instruments
-from trimtab.observe.turn_log import TurnLogger
+from trimtab.observe.turn_event_log import TurnEventLogger
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent
 from trimtab.session.tools import OnEvent, Tool, ToolInvocation
@@ -59,15 +59,15 @@ def nobody(_: TurnEvent) -> None:
 def watchers() -> dict[str, Callable[[], OnEvent]]:
     """By name, what hears one turn."""
     # Metrics are on from here: nothing may be unwatched behind it.
-    from trimtab.observe.prometheus import TurnMetrics
+    from trimtab.observe.turn_metrics_and_endpoint import TurnMetrics
 
     to = create_instruments(TracerProvider(), MeterProvider())
     return {
         "metrics": lambda: EventFanOut([TurnMetrics("helper")], nobody),
         "spans": lambda: EventFanOut([TurnSpans(to, "helper")], nobody),
-        "lines": lambda: EventFanOut([TurnLogger("helper")], nobody),
+        "lines": lambda: EventFanOut([TurnEventLogger("helper")], nobody),
         "all": lambda: EventFanOut(
-            [TurnMetrics("helper"), TurnSpans(to, "helper"), TurnLogger("helper")], nobody
+            [TurnMetrics("helper"), TurnSpans(to, "helper"), TurnEventLogger("helper")], nobody
         ),
     }
 

@@ -17,7 +17,7 @@ from trimtab.policy.auto import (
 )
 from trimtab.policy.config import Goal
 from trimtab.replay.billing import CacheRules
-from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.runner import estimate_message_times
 from trimtab.tokens.counter import make_piecewise_counter, measure_message_parts
 

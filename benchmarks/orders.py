@@ -17,14 +17,14 @@ from typing import Any
 from trimtab.policy.auto import ResultOrder, build_auto_policy, mask_result_with_names
 from trimtab.policy.budget import Budget
 from trimtab.policy.config import PolicyConfig
-from trimtab.policy.passes import list_maskable_results
-from trimtab.policy.plan import Decision, Plan, Policy
-from trimtab.policy.relevance import order_least_needed_first, order_oldest_first
+from trimtab.policy.planning.plan import Decision, Plan, Policy
+from trimtab.policy.planning.result_relevance import order_least_needed_first, order_oldest_first
+from trimtab.policy.preset_building_blocks import list_maskable_results
 from trimtab.replay.billing import CacheRules
-from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import EarlierReference, find_earlier_references
 from trimtab.replay.runner import ReplayedCall, ReplaySetup, replay_conversation
-from trimtab.window.rounds import ToolResultView
+from trimtab.window.entries_rounds_groups import ToolResultView
 from trimtab.window.window import Window
 
 BUDGET = 10_000

@@ -30,7 +30,7 @@ from typing import Any, Literal, cast
 
 from trimtab.log.message import Message, Text, ToolCall, ToolResult
 from trimtab.recall.search_ranking import split_query_words
-from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import find_quoted_strings
 from trimtab.text.identifiers import count_identifiers
 

@@ -48,11 +48,11 @@ from benchmarks import llama_server, simulated
 from benchmarks.harness import Report, finish, head, parser, progress, skip, table
 from benchmarks.llama_server import ModelName, Running
 from benchmarks.peers.envs import Absent
-from trimtab.dialects.reply_recording import read_visible_delta
+from trimtab.dialects.reply_recording import read_text_or_thinking_delta
 from trimtab.log.event import ModelCall
 from trimtab.policy.guard import CannotFit
-from trimtab.providers.base import Provider, ProviderError
 from trimtab.providers.openai import OpenAIChatProvider
+from trimtab.providers.protocol_and_failures import Provider, ProviderError
 from trimtab.providers.retries import with_retries
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
@@ -135,7 +135,7 @@ class Line:
         try:
             async for event in self._server.send(request):
                 if first is None and (
-                    not request.get("stream") or read_visible_delta(event) is not None
+                    not request.get("stream") or read_text_or_thinking_delta(event) is not None
                 ):
                     first = time.perf_counter() - begun
                 reported = (event.get("usage") or {}).get("prompt_tokens", reported)

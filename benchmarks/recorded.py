@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from benchmarks import corpus
-from trimtab.replay.conversations import RecordedConversation, select_conversations
 from trimtab.replay.readers import read_recordings
+from trimtab.replay.recorded_conversation_selection import (
+    RecordedConversation,
+    select_conversations,
+)
 
 
 def held_out() -> list[RecordedConversation]:

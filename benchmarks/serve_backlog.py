@@ -42,12 +42,12 @@ from trimtab.log.event import MessageAdded
 from trimtab.log.message import make_text_message
 from trimtab.server.delivery import ReplyDelivery
 from trimtab.server.events.bus import LocalEventBus
-from trimtab.server.postgres.job_queue import JobQueue, add_job_queue_options
 from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
+from trimtab.server.postgres.procrastinate_jobs import ProcrastinateJobQueue, add_job_queue_options
 from trimtab.server.postgres.worker_pool import WorkerPool
-from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
-from trimtab.server.queue.postgres import PostgresQueue
-from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN, TurnProgress
+from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.queue.postgres import PostgresMessageQueue
+from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN, TurnRunReport
 from trimtab.server.service import AgentService
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
@@ -90,10 +90,10 @@ FROM unnest(%s::text[]) AS name
 """
 
 
-class Noted(PostgresQueue):
+class Noted(PostgresMessageQueue):
     """Knows in which order messages were taken in, and turns were begun and finished."""
 
-    def __init__(self, connections: ConnectionPool, queue: JobQueue) -> None:
+    def __init__(self, connections: ConnectionPool, queue: ProcrastinateJobQueue) -> None:
         super().__init__(connections, queue)
         self.taken: dict[str, None] = {}
         """Sessions by their first message."""
@@ -169,7 +169,7 @@ class Passing(AgentService):
     """Its turns do nothing but pass: the letters go, a reply leaves."""
 
     async def answer(
-        self, session: str, *, gather: bool = True, attempt: TurnProgress | None = None
+        self, session: str, *, gather: bool = True, attempt: TurnRunReport | None = None
     ) -> TurnFinished:
         del gather
         letters = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)

@@ -44,8 +44,8 @@ from trimtab.errors import StoreUnavailable
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import make_text_message
 from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
-from trimtab.server.queue.messages import InboundMessage, ReplyRoute
-from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.queue.inbound_outbound import InboundMessage, ReplyRoute
+from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.replies import extract_assistant_text
 from trimtab.server.service import AgentService
 from trimtab.stores.postgres.migrations import apply_pending_migrations
@@ -157,7 +157,7 @@ class Run:
             await asyncio.to_thread(self.server.start)
             self.found["crashes"] += 1
 
-    async def _quiet(self, mail: PostgresQueue) -> None:
+    async def _quiet(self, mail: PostgresMessageQueue) -> None:
         """Until no letter waits, no job is left and all replies have left; or for so long."""
         manager, end = mail.job_queue.app.job_manager, time.monotonic() + PATIENCE
         while time.monotonic() < end:

@@ -26,8 +26,8 @@ from trimtab.providers.retries import with_retries
 from trimtab.server.delivery import ReplyDelivery
 from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.postgres.worker_pool import WorkerPool, WorkerPoolTimings
-from trimtab.server.queue.messages import OutboundMessage
-from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.queue.inbound_outbound import OutboundMessage
+from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.queue.protocol import MessageQueue
 from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool, ToolInvocation
@@ -105,11 +105,11 @@ def agent_of(place: Place, store: Store) -> Agent:
     )
 
 
-async def opened(place: Place) -> tuple[AgentService, PostgresQueue]:
+async def opened(place: Place) -> tuple[AgentService, PostgresMessageQueue]:
     """The service of a worker, or of a door without turns."""
     store = await PostgresStore.connect(place.conninfo)
     try:
-        mail = await PostgresQueue.connect(place.conninfo)
+        mail = await PostgresMessageQueue.connect(place.conninfo)
     except BaseException:
         await store.close()
         raise
@@ -140,7 +140,7 @@ async def _serve(place: Place) -> None:
     await asyncio.gather(fleet.run(), delivery.run(poll_s=0.5))
 
 
-async def _patiently(place: Place) -> tuple[AgentService, PostgresQueue]:
+async def _patiently(place: Place) -> tuple[AgentService, PostgresMessageQueue]:
     """Again and again while the database is away, as whoever starts processes would."""
     while True:
         try:

@@ -61,7 +61,7 @@ from benchmarks.load.served import (
     processes,
 )
 from benchmarks.load.talk import Talk, judged, names, spread
-from trimtab.log.event import ModelCall, TurnStateChange, dump_event_line
+from trimtab.log.event import ModelCall, TurnProgressRecord, dump_event_line
 from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
 from trimtab.server.session_cache import MAX_OPEN_SESSIONS
 from trimtab.stores.postgres.migrations import apply_pending_migrations
@@ -184,7 +184,7 @@ async def warm_up(fleet: Any, conninfo: str, url: str) -> dict[str, int]:
         with fleet.heard_by(talk.arrived):
             await talk.round(2)
         events = [event async for event in store.events(sessions[0])]
-    kinds: dict[str, type[Any]] = {"call": ModelCall, "turn": TurnStateChange}
+    kinds: dict[str, type[Any]] = {"call": ModelCall, "turn": TurnProgressRecord}
     return {
         name: round(mean(len(dump_event_line(e)) for e in events if isinstance(e.body, kind)))
         for name, kind in kinds.items()

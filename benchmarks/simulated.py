@@ -16,8 +16,8 @@ from typing import Any
 from benchmarks.sample_texts import GENERATED, INSTALLED
 from trimtab.log.event import Event, ModelCall
 from trimtab.providers.anthropic import AnthropicProvider
-from trimtab.providers.base import Provider
 from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
+from trimtab.providers.protocol_and_failures import Provider
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.base import Store

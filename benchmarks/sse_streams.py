@@ -88,19 +88,19 @@ class Reader:
 
     def _take(self, event: StreamEvent) -> None:
         self._after = event.id or self._after
-        if event.kind == "piece":
+        if event.kind == "message.delta":
             self.repeats += str(event.id) in self._places
             self._places.add(str(event.id))
             self._pieces += event.data["text"]
             return
-        if event.kind in ("begin", "restarted"):
+        if event.kind in ("turn.started", "model_call.failed"):
             self._pieces = ""
         if event.kind == "message" and event.data["role"] == "assistant":
             self.replies.append((self._pieces, event.data["text"]))
             self._pieces = ""
         # Of a usage that comes while pieces do, the place names these as well.
         self.events.append((event.kind, str(event.id).partition(".")[0]))
-        self.ends += event.kind == "end"
+        self.ends += event.kind == "turn.finished"
 
 
 def judged(reader: Reader, truth: list[tuple[str, str]]) -> Counter[str]:

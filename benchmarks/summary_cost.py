@@ -40,7 +40,7 @@ from benchmarks import simulated
 from benchmarks.harness import Report, progress, run
 from trimtab.log.event import Edit, MessageAdded, SummaryAttempt
 from trimtab.providers.anthropic import AnthropicProvider
-from trimtab.providers.base import Provider
+from trimtab.providers.protocol_and_failures import Provider
 from trimtab.session import Session
 from trimtab.session.summariser import Summariser
 from trimtab.session.turn import run_turn

@@ -43,10 +43,13 @@ from trimtab.recall.search_ranking import (
     split_query_words,
 )
 from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES, format_best_snippets
-from trimtab.replay.conversations import CorpusHalf, RecordedConversation, assign_corpus_halves
 from trimtab.replay.readers import read_recordings
+from trimtab.replay.recorded_conversation_selection import (
+    CorpusHalf,
+    RecordedConversation,
+    assign_corpus_halves,
+)
 from trimtab.summaries.extract import extract_summary
-from trimtab.summaries.fidelity import add_verbatim_list
 from trimtab.summaries.format import (
     DEFAULT_LIST_TOKENS,
     LIST_SHARE_OF_REPLACED,
@@ -54,6 +57,7 @@ from trimtab.summaries.format import (
     MAX_SECTIONS_TOKENS,
     compute_list_cap,
 )
+from trimtab.summaries.needed_and_invented_facts import add_verbatim_list
 from trimtab.tokens.counter import TokenCounter, make_piecewise_counter
 
 MODEL = "claude-sonnet-4-5"

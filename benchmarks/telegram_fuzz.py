@@ -43,9 +43,9 @@ from benchmarks.fuzzing import JUNK, MODEL, NUMBER, TEXTS, Echo, Faults, spoil
 from benchmarks.harness import Report, finish, head, parser, progress
 from trimtab.agent.agent import Agent
 from trimtab.agent.config.spec import AgentSpec, TelegramSpec
-from trimtab.cli.serve.channels import map_channel_senders
+from trimtab.cli.serve.channel_creation_and_reply_routing import map_channel_senders
 from trimtab.log.event import MessageAdded
-from trimtab.server.channels.telegram import TelegramChannel, create_telegram_channel
+from trimtab.server.channels.telegram import TelegramChannel
 from trimtab.server.delivery import ReplyDelivery
 from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
@@ -390,7 +390,7 @@ def _door(
     own: dict[str, Any] = {"webhook": f"{hook}/hook", "secret": SECRET} if name == "hooked" else {}
     told = {"token": served.simulator.token, "api": served.url, "allow": ALLOW, "deny": DENY}
     block = TelegramSpec.model_validate({**told, "rules": RULES, **own})
-    return create_telegram_channel(service, name, block, pace=0.0, poll=5.0)
+    return TelegramChannel(service, name, block, min_interval_s=0.0, poll_timeout_s=5.0)
 
 
 def main(size: int) -> Report:

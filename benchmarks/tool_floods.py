@@ -39,7 +39,7 @@ from typing import Any
 from benchmarks.harness import Report, progress, run
 from trimtab.agent.config.spec import AnyToolSpec, McpToolSpec, PythonToolSpec, ShellToolSpec
 from trimtab.agent.tools.permissions.rules import decline_unattended
-from trimtab.agent.tools.toolbox import open_tools
+from trimtab.agent.tools.tools_from_config import open_tools
 from trimtab.session import Session
 from trimtab.session.turn import run_turn
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider

@@ -56,9 +56,9 @@ from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
 from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
 from trimtab.server.postgres.worker_pool import WorkerPool
-from trimtab.server.queue.files import FileQueue
-from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
-from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.service import AgentService
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
@@ -103,7 +103,7 @@ async def on_files(
     where: Files, agents: Callable[[Any], dict[str, Agent]]
 ) -> AsyncGenerator[Served]:
     store = FileStore(where.root)
-    mail = await FileQueue.open(store)
+    mail = await FileMessageQueue.open(store)
     service = AgentService(agents=agents(store), store=store, queue=mail, event_bus=LocalEventBus())
     turns = LocalTurnRunner(service, max_turns=AT_ONCE)
     mail.on_posted = turns.request_turn
@@ -142,7 +142,7 @@ async def on_postgres(where: Postgres, agents: Agents) -> AsyncGenerator[Served]
     await apply_pending_migrations(where.conninfo)
     await migrate_job_queue(where.conninfo)
     store = await PostgresStore.connect(where.conninfo)
-    mail = await PostgresQueue.connect(where.conninfo)
+    mail = await PostgresMessageQueue.connect(where.conninfo)
     service = AgentService(agents=agents(store), store=store, queue=mail, event_bus=LocalEventBus())
     fleet = WorkerPool(service, mail, max_turns=AT_ONCE)
     running = asyncio.create_task(fleet.run())
@@ -211,7 +211,7 @@ class Phone:
 async def delivering(service: AgentService) -> AsyncGenerator[Phone]:
     phone = Phone()
     delivery = ReplyDelivery(service.queue, {"phone": phone.deliver})
-    if isinstance(service.queue, FileQueue):
+    if isinstance(service.queue, FileMessageQueue):
         service.queue.on_replies = delivery.wake
     running = asyncio.create_task(delivery.run())
     try:

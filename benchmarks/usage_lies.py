@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks import exact_tokenizers, harness
 from trimtab import Context
-from trimtab.policy.plan import Decision, Plan
+from trimtab.policy.planning.plan import Decision, Plan
 from trimtab.policy.presets import POLICY_NAMES
 
 WINDOW = 24_000

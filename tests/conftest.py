@@ -40,7 +40,7 @@ settings.register_profile(
 )
 settings.load_profile("other")
 
-LONGEST = ("tests/laws/", "tests/benchmarks/", "tests/serve/", "tests/terminal/")
+LONGEST = ("tests/laws/", "tests/benchmarks/", "tests/cli/serve/", "tests/cli/terminal/")
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -18,7 +18,7 @@ from subprocess import CompletedProcess
 IMPORTED = [
     "anthropic",
     "openai",
-    "trimtab.agent.tools.toolbox",
+    "trimtab.agent.tools.tools_from_config",
     "trimtab.cli.chat.repl",
     "trimtab.cli.chat.single_shot",
     "trimtab.cli.chat.startup",

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.clock.expected import Span, Wanted, expected
-from trimtab.server.queue.files import FileQueue
-from trimtab.server.queue.messages import InboundMessage
-from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.inbound_outbound import InboundMessage
+from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.queue.protocol import MessageQueue
 from trimtab.server.schedules.files import FileScheduleStore
 from trimtab.server.schedules.postgres import PostgresScheduleStore
+from trimtab.server.schedules.protocol import ScheduleStore
 from trimtab.server.schedules.runner import ScheduleRunner
-from trimtab.server.schedules.schedule import MissedRunPolicy, Schedule
-from trimtab.server.schedules.store import ScheduleStore
+from trimtab.server.schedules.schedule import CatchUpPolicy, Schedule
 from trimtab.server.schedules.triggers import Trigger, find_next_due_time, parse_cron_trigger
 from trimtab.stores.files import FileStore
 
@@ -43,7 +43,7 @@ class OnFiles:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Opened]:
         store = FileStore(self.root, fsync=False)
-        mail = await FileQueue.open(store, fsync=False)
+        mail = await FileMessageQueue.open(store, fsync=False)
         schedules = await FileScheduleStore.open(
             self.root, post=mail.post, find_key=store.find_key, fsync=False
         )
@@ -61,7 +61,7 @@ class OnPostgres:
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Opened]:
-        mail = await PostgresQueue.connect(self.conninfo)
+        mail = await PostgresMessageQueue.connect(self.conninfo)
         try:
             yield PostgresScheduleStore(mail.borrow_connection, mail.post_in_transaction), mail
         finally:
@@ -130,8 +130,10 @@ async def _pass(door: ScheduleRunner, clock: Clock, span: Span) -> None:
 
 def _made(agent: str, number: int, wanted: Wanted, now: float) -> Schedule:
     when = parse_cron_trigger(wanted.cron, wanted.zone)
-    missed: dict[str, MissedRunPolicy] = {"skip": "skip", "once": "once", "all": "all"}
-    return kept(agent, number, when, now, missed=missed[wanted.missed], late=wanted.late)
+    policies: dict[str, CatchUpPolicy] = {"skip": "skip", "once": "once", "all": "all"}
+    return kept(
+        agent, number, when, now, catch_up=policies[wanted.missed], catch_up_window=wanted.late
+    )
 
 
 def kept(
@@ -140,18 +142,18 @@ def kept(
     when: Trigger,
     now: float,
     *,
-    missed: MissedRunPolicy = "once",
-    late: int = 86_400,
+    catch_up: CatchUpPolicy = "once",
+    catch_up_window: int = 86_400,
 ) -> Schedule:
     """A schedule with a session of its own."""
     return Schedule(
         id=f"default/{agent}/s{number}",
         session=f"default/{agent}/s{number}",
-        says="What is new?",
+        message="What is new?",
         trigger=when,
         origin="file",
         created_at=now,
         next_run_at=find_next_due_time(when, now),
-        missed=missed,
-        late=late,
+        catch_up=catch_up,
+        catch_up_window=catch_up_window,
     )

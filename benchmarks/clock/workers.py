@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO
 
 from benchmarks.clock.lives import OnPostgres, judged, kept
+from trimtab.server.schedules.protocol import ScheduleStore
 from trimtab.server.schedules.runner import ScheduleRunner
-from trimtab.server.schedules.store import ScheduleStore
 from trimtab.server.schedules.triggers import Trigger, parse_cron_trigger
 
 ROOT = Path(__file__).parents[2]

@@ -24,9 +24,9 @@ from trimtab.server.delivery import ReplyDelivery
 from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
 from trimtab.server.postgres.worker_pool import WorkerPool
-from trimtab.server.queue.files import FileQueue
-from trimtab.server.queue.messages import OutboundMessage
-from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.inbound_outbound import OutboundMessage
+from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.service import AgentService
 from trimtab.server.session_cache import MAX_OPEN_SESSIONS
 from trimtab.session.events import TurnEvent, TurnFinished, TurnStarted
@@ -80,7 +80,7 @@ def service_of(
         queue=mail,
         event_bus=live,
         max_open_sessions=kept,
-        max_waiting=100_000,
+        max_queued_messages=100_000,
     )
     return service, live
 
@@ -95,7 +95,7 @@ async def on_files(
 ) -> AsyncGenerator[tuple[Talk, Store]]:
     """This process serves, and those who write are in it, too."""
     store = FileStore(root)
-    mail = await FileQueue.open(store)
+    mail = await FileMessageQueue.open(store)
     service, live = service_of(store, mail, url, window, kept)
     turns = LocalTurnRunner(service, max_turns=AT_ONCE)
     mail.on_posted = turns.request_turn
@@ -122,7 +122,10 @@ async def on_postgres(
     conninfo: str, url: str, sessions: list[str]
 ) -> AsyncGenerator[tuple[Talk, Store]]:
     """Those who write, without any turns: the fleet has them."""
-    store, mail = await PostgresStore.connect(conninfo), await PostgresQueue.connect(conninfo)
+    store, mail = (
+        await PostgresStore.connect(conninfo),
+        await PostgresMessageQueue.connect(conninfo),
+    )
     service, _ = service_of(store, mail, url)
     try:
         yield Talk(sessions, lambda *said: service.post(letter(*said))), store
@@ -193,7 +196,10 @@ def member(pipe: Connection, conninfo: str, url: str) -> None:
 
 
 async def _member(pipe: Connection, conninfo: str, url: str) -> None:
-    store, mail = await PostgresStore.connect(conninfo), await PostgresQueue.connect(conninfo)
+    store, mail = (
+        await PostgresStore.connect(conninfo),
+        await PostgresMessageQueue.connect(conninfo),
+    )
     service, live = service_of(store, mail, url)
     fleet = WorkerPool(service, mail, max_turns=EACH)
 

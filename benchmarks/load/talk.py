@@ -13,7 +13,7 @@ from statistics import quantiles
 from trimtab.errors import SessionNotFound
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import make_text_message
-from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab.server.replies import extract_assistant_text
 from trimtab.stores.base import Store
 

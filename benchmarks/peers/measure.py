@@ -19,7 +19,7 @@ from trimtab.catalog import resolve_model_info
 from trimtab.dialects.openai_chat.codec import parse_message, serialize_history
 from trimtab.log.message import Message
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
-from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import EarlierReference
 from trimtab.replay.runner import (
     MAX_REFETCH_TOKENS,
@@ -126,7 +126,7 @@ def run_of(
     rules: Mapping[str, CacheRules],
     told: Told,
 ) -> ConversationRun:
-    """The peer's answers as a run that `trimtab.replay.cost_table` adds up."""
+    """The peer's answers as a run that `trimtab.replay.setup_costs` adds up."""
     caches = {provider: PromptCacheModel(rule) for provider, rule in rules.items()}
     calls = [
         index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from html import escape
 
-from trimtab.replay.cost_table import SetupResult
+from trimtab.replay.setup_costs import SetupResult
 
 WIDE, HIGH, LEFT, TOP, LINE = 720, 340, 56, 16, 15
 OWN = "Trimtab"

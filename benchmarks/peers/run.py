@@ -27,11 +27,15 @@ from benchmarks.peers import envs, measure, plot
 from benchmarks.peers.measure import NAIVE, Material, PeerFailed, Told, Worker
 from benchmarks.peers.setups import CHECK, OWN, PEERS, QUICK, PeerSetup
 from benchmarks.recorded import held_out
-from trimtab.replay.billing import BilledProvider, list_billed_providers
-from trimtab.replay.conversations import RecordedConversation
-from trimtab.replay.cost_table import SetupResult, compute_call_cost, summarise_runs_by_setup
+from trimtab.replay.billing import ProviderPricing, list_billed_providers
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import find_earlier_references
 from trimtab.replay.runner import ConversationRun, ReplaySetup, replay_conversation
+from trimtab.replay.setup_costs import (
+    SetupResult,
+    compute_call_cost_in_input_tokens,
+    summarise_runs_by_setup,
+)
 
 CALLS = 25
 SAMPLE, QUICK_SAMPLE = 40, 2
@@ -92,7 +96,7 @@ def _sample(count: int) -> list[RecordedConversation]:
     return sorted(found, key=lambda one: hashlib.sha256(one.id.encode()).digest())[:count]
 
 
-def _providers() -> list[BilledProvider]:
+def _providers() -> list[ProviderPricing]:
     first, *others = list_billed_providers(measure.MODEL)
     return [first, replace(first, name=NAIVE), *others]
 
@@ -100,7 +104,7 @@ def _providers() -> list[BilledProvider]:
 def _own(
     materials: Sequence[Material],
     setups: Sequence[ReplaySetup],
-    providers: Sequence[BilledProvider],
+    providers: Sequence[ProviderPricing],
 ) -> tuple[list[ConversationRun], dict[str, Told]]:
     rules = {provider.name: provider.rules for provider in providers}
     runs: list[ConversationRun] = []
@@ -131,7 +135,7 @@ def _with_naive(run: ConversationRun, naive: ConversationRun) -> ConversationRun
 
 
 def _peer(
-    materials: Sequence[Material], setup: PeerSetup, providers: Sequence[BilledProvider]
+    materials: Sequence[Material], setup: PeerSetup, providers: Sequence[ProviderPricing]
 ) -> tuple[list[ConversationRun], Told]:
     python = sys.executable
     if setup.environment is not None:
@@ -207,7 +211,7 @@ def _finish(
     sys.exit(1 if rest["broken"] else 0)
 
 
-def _broken(runs: Sequence[ConversationRun], providers: Sequence[BilledProvider]) -> list[str]:
+def _broken(runs: Sequence[ConversationRun], providers: Sequence[ProviderPricing]) -> list[str]:
     """Our own replay and the peers' way must agree on the same requests: where `full` hid nothing,
     it sent what keeping everything sends."""
     whole = {
@@ -224,7 +228,7 @@ def _broken(runs: Sequence[ConversationRun], providers: Sequence[BilledProvider]
     for provider in providers:
         ours, theirs = (
             sum(
-                compute_call_cost(call, provider.name, provider.rules)
+                compute_call_cost_in_input_tokens(call, provider.name, provider.rules)
                 for run in side
                 for call in run.calls
             )

@@ -12,26 +12,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trimtab.agent.agent import Agent as Agent
     from trimtab.agent.agent import open_agent as open_agent
-    from trimtab.agent.config.agent_file import AgentFileError as AgentFileError
+    from trimtab.agent.config.agent_file_reading_and_errors import AgentFileError as AgentFileError
     from trimtab.agent.config.loader import load_agent_spec as load_agent_spec
     from trimtab.agent.environment import ENVIRON as ENVIRON
     from trimtab.agent.environment import withhold_secrets_from_tools as withhold_secrets_from_tools
     from trimtab.catalog import ModelInfo as ModelInfo
     from trimtab.catalog import find_makers_cheap_model as find_makers_cheap_model
     from trimtab.catalog import resolve_model_info as resolve_model_info
-    from trimtab.checking import check as check
     from trimtab.context import Context as Context
-    from trimtab.context import UndoneMessages as UndoneMessages
+    from trimtab.context import UndoOutcome as UndoOutcome
     from trimtab.dialects.media_validation import UnsupportedMedia as UnsupportedMedia
     from trimtab.errors import ErasedError as ErasedError
-    from trimtab.errors import EvictedError as EvictedError
+    from trimtab.errors import HistoryNotInMemory as HistoryNotInMemory
     from trimtab.errors import RequestChangedError as RequestChangedError
     from trimtab.errors import SessionExists as SessionExists
     from trimtab.errors import SessionNotFound as SessionNotFound
     from trimtab.errors import StaleOwner as StaleOwner
     from trimtab.errors import StoreError as StoreError
-    from trimtab.errors import SummaryRefused as SummaryRefused
     from trimtab.errors import TrimtabError as TrimtabError
+    from trimtab.errors import UnusableSummary as UnusableSummary
     from trimtab.fitting import FitResult as FitResult
     from trimtab.fitting import fit as fit
     from trimtab.log.event import Edit as Edit
@@ -47,16 +46,17 @@ if TYPE_CHECKING:
     from trimtab.options import ContextOptions as ContextOptions
     from trimtab.policy.budget import Budget as Budget
     from trimtab.policy.guard import CannotFit as CannotFit
-    from trimtab.policy.plan import Decision as Decision
-    from trimtab.policy.plan import Plan as Plan
-    from trimtab.policy.plan import Policy as Policy
-    from trimtab.policy.plan import TextCap as TextCap
+    from trimtab.policy.planning.plan import Decision as Decision
+    from trimtab.policy.planning.plan import Plan as Plan
+    from trimtab.policy.planning.plan import Policy as Policy
+    from trimtab.policy.planning.plan import TextCap as TextCap
     from trimtab.policy.summary_requests import SummaryRequest as SummaryRequest
     from trimtab.policy.view import WindowView as WindowView
     from trimtab.prompt.context_report import ContextReport as ContextReport
     from trimtab.prompt.context_report import RequestPreview as RequestPreview
-    from trimtab.providers.base import ProviderError as ProviderError
+    from trimtab.providers.protocol_and_failures import ProviderError as ProviderError
     from trimtab.redaction import redactor as redactor
+    from trimtab.request_check import check as check
     from trimtab.session.events import AssistantReplied as AssistantReplied
     from trimtab.session.events import ContextEdited as ContextEdited
     from trimtab.session.events import ModelCallFinished as ModelCallFinished
@@ -101,8 +101,8 @@ __all__ = [
     "Edit",
     "ErasedError",
     "Event",
-    "EvictedError",
     "FitResult",
+    "HistoryNotInMemory",
     "Media",
     "Message",
     "ModelCallFinished",
@@ -122,7 +122,6 @@ __all__ = [
     "Summariser",
     "SummaryAttempt",
     "SummaryFinished",
-    "SummaryRefused",
     "SummaryRequest",
     "SummaryResult",
     "Text",
@@ -140,8 +139,9 @@ __all__ = [
     "TurnFailed",
     "TurnFinished",
     "TurnStarted",
-    "UndoneMessages",
+    "UndoOutcome",
     "UnsupportedMedia",
+    "UnusableSummary",
     "Usage",
     "UserNotice",
     "Window",
@@ -164,7 +164,7 @@ __all__ = [
 _HOMES = {
     "ENVIRON": "agent.environment",
     "Agent": "agent.agent",
-    "AgentFileError": "agent.config.agent_file",
+    "AgentFileError": "agent.config.agent_file_reading_and_errors",
     "AssistantReplied": "session.events",
     "Budget": "policy.budget",
     "CannotFit": "policy.guard",
@@ -173,11 +173,11 @@ _HOMES = {
     "ContextEdited": "session.events",
     "ContextOptions": "options",
     "ContextReport": "prompt.context_report",
-    "Decision": "policy.plan",
+    "Decision": "policy.planning.plan",
     "Edit": "log.event",
     "ErasedError": "errors",
     "Event": "log.event",
-    "EvictedError": "errors",
+    "HistoryNotInMemory": "errors",
     "FitResult": "fitting",
     "Media": "log.message",
     "Message": "log.message",
@@ -185,9 +185,9 @@ _HOMES = {
     "ModelCallRetried": "session.events",
     "ModelCallStarted": "session.events",
     "ModelInfo": "catalog",
-    "Plan": "policy.plan",
-    "Policy": "policy.plan",
-    "ProviderError": "providers.base",
+    "Plan": "policy.planning.plan",
+    "Policy": "policy.planning.plan",
+    "ProviderError": "providers.protocol_and_failures",
     "RequestChangedError": "errors",
     "RequestPreview": "prompt.context_report",
     "Session": "session.session",
@@ -198,11 +198,11 @@ _HOMES = {
     "Summariser": "session.summariser",
     "SummaryAttempt": "log.event",
     "SummaryFinished": "session.events",
-    "SummaryRefused": "errors",
+    "UnusableSummary": "errors",
     "SummaryRequest": "policy.summary_requests",
     "SummaryResult": "session.summariser",
     "Text": "log.message",
-    "TextCap": "policy.plan",
+    "TextCap": "policy.planning.plan",
     "TextDelta": "session.events",
     "Tool": "session.tools",
     "ToolCall": "log.message",
@@ -216,13 +216,13 @@ _HOMES = {
     "TurnFailed": "session.events",
     "TurnFinished": "session.events",
     "TurnStarted": "session.events",
-    "UndoneMessages": "context",
+    "UndoOutcome": "context",
     "UnsupportedMedia": "dialects.media_validation",
     "Usage": "log.event",
     "UserNotice": "session.events",
     "Window": "window.window",
     "WindowView": "policy.view",
-    "check": "checking",
+    "check": "request_check",
     "find_makers_cheap_model": "catalog",
     "fit": "fitting",
     "load_agent_spec": "agent.config.loader",

@@ -1,19 +1,25 @@
 """What is known of a model by its name: limits, tokenizer, prices and cache rules.
 
 `models.toml` is read at the first question, never at import. An unknown name is answered by
-patterns, so that `resolve` always has an answer; a user's own values come before both.
+patterns, so that `resolve_model_info` always has an answer; a user's own values come before both.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from typing import Any, Literal, get_args
 
+from trimtab.tokens.byte_class_weights import WEIGHTS_BY_FAMILY
 from trimtab.tokens.pictures import estimate_picture_tokens
-from trimtab.tokens.weights import WEIGHTS_BY_FAMILY
+from trimtab.tokens.usage_cost_usd import (
+    CATALOG_PRICE_KEYS,
+    count_days_to_date,
+    merge_price_changes,
+)
 
 CacheStyle = Literal["marks", "automatic", "none"]
 CacheMarks = Literal["off", "5m", "1h"]
@@ -67,6 +73,26 @@ else's server, which may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PriceChange:
+    """Prices of a model from a day on. What is None stays as it was."""
+
+    from_date: str
+    """The first day, in UTC, as `2026-12-01`."""
+    input_price: float | None = None
+    """US dollars per million fresh input tokens."""
+    output_price: float | None = None
+    """US dollars per million output tokens."""
+    cache_read: float | None = None
+    """Price of an input token read from the cache, as a ratio of a fresh one."""
+    cache_write: float | None = None
+    """Price of an input token written to the cache, as a ratio of a fresh one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What is set, as plain JSON values."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelInfo:
     """One model, as far as it is known. Cache ratios are relative to the price of fresh input."""
 
@@ -106,6 +132,11 @@ class ModelInfo:
     """What a picture costs, as `tokens/pictures.py` spells it; empty where it is not known."""
     soft_window: int | None = None
     """Input tokens above which every token costs more; None where the price has no cliff."""
+    price_changes: tuple[PriceChange, ...] = ()
+    """Prices from later days on, the earliest first."""
+    base_model: str | None = None
+    """The catalog model that a deployment of another name is; None if the model's own name tells
+    what it is."""
 
     @property
     def cache_read_price(self) -> float | None:
@@ -118,48 +149,123 @@ class ModelInfo:
         return None if self.input_price is None else self.input_price * self.cache_write
 
     def to_json(self) -> dict[str, Any]:
-        """All fields as plain JSON values."""
-        return asdict(self)
+        """All fields as plain JSON values; the last two only if they are set."""
+        out = asdict(self)
+        out["price_changes"] = [change.to_json() for change in self.price_changes]
+        return {
+            key: value
+            for key, value in out.items()
+            if value or key not in _FIELDS_LEFT_OUT_IF_UNSET
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> ModelInfo:
         """The inverse of `to_json`; fields of a later version are left out."""
-        return cls(**{key: value for key, value in data.items() if key in _FIELD_NAMES})
+        known: dict[str, Any] = {key: data[key] for key in data if key in _FIELD_NAMES}
+        known["price_changes"] = _parse_price_changes(known.get("price_changes", ()))
+        return cls(**known)
 
 
+_FIELDS_LEFT_OUT_IF_UNSET = ("price_changes", "base_model")
 _FIELD_NAMES = frozenset(field.name for field in fields(ModelInfo))
 _TEXT_FIELDS = (
     *("name", "tokenizer", "dialect", "output_param"),
-    *("cache_style", "cache_marks", "picture_rule"),
+    *("cache_style", "cache_marks", "picture_rule", "base_model"),
 )
 _OPTIONAL_FIELDS = tuple(field.name for field in fields(ModelInfo) if field.default is None)
 """What may be None."""
 
 
-def default_context_window(model_name: str) -> int:
+def guess_context_window_from_name(model_name: str) -> int:
     """The window that a model's name suggests; 128,000 where it suggests none."""
+    part = find_window_pattern(model_name)
+    return dict(_WINDOW_BY_NAME_PART).get(part or "", UNKNOWN_MODEL_WINDOW_TOKENS)
+
+
+def find_window_pattern(model_name: str) -> str | None:
+    """The part of a name that tells the window of a model that is not in the catalog."""
     lowered = model_name.lower()
-    return next(
-        (size for part, size in _WINDOW_BY_NAME_PART if part in lowered),
-        UNKNOWN_MODEL_WINDOW_TOKENS,
-    )
+    return next((part for part, _ in _WINDOW_BY_NAME_PART if part in lowered), None)
 
 
-def find_model_info(model: str) -> ModelInfo | None:
-    """The catalog's entry for a name: itself, else the longest name it is a form of."""
-    catalog = _load_catalog()
-    names = _list_name_forms(model)
-    for name in names:
-        if name in catalog:
-            return _with_served_dialect(model, catalog[name])
-    forms = [known for known in catalog for name in names if _is_form_of(name, known)]
-    return _with_served_dialect(model, catalog[max(forms, key=len)]) if forms else None
+def find_model_info(model: str, *, at: float | None = None) -> ModelInfo | None:
+    """The catalog's entry for a name: itself, else the longest name it is a form of.
+
+    Prices are those of the day of `at`, in seconds since the epoch; None is now.
+    """
+    known_name = _find_known_name(model)
+    if known_name is None:
+        return None
+    return _with_prices_at(_with_served_dialect(model, _load_catalog()[known_name]), at)
 
 
-def resolve_model_info(model: str, overrides: Mapping[str, Any] | None = None) -> ModelInfo:
-    """The model's entry, else one made from its name, with the user's own values put in."""
-    found = find_model_info(model) or _guess_model_info(model)
-    return _apply_overrides(found, overrides) if overrides else found
+def resolve_model_info(
+    model: str, overrides: Mapping[str, Any] | str | None = None, *, at: float | None = None
+) -> ModelInfo:
+    """The model's entry, else one made from its name, with the user's own values put in.
+
+    `overrides` is a mapping of such values, or the name of the catalog model that a deployment of
+    another name is; an unknown name is a `ValueError`. Prices are those of the day of `at`, in
+    seconds since the epoch; None is now.
+    """
+    values = parse_model_info(overrides) if isinstance(overrides, str) else overrides or {}
+    # A log may name a model that a later catalog has no more: what it holds is taken as it is.
+    named = values.get("base_model") or model
+    found = find_model_info(named, at=at) or _guess_model_info(named)
+    return _with_prices_at(_apply_overrides(found, values), at) if values else found
+
+
+def parse_model_info(given: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """The values that `model_info` gives: a mapping, or the name of a catalog model for one with
+    `base_model`. Raises `ValueError` if the catalog has no model of that name."""
+    values: Mapping[str, Any] = {"base_model": given} if isinstance(given, str) else given
+    named = values.get("base_model")
+    if named is None:
+        return values
+    if not isinstance(named, str) or _find_known_name(named) is None:
+        close = suggest_model_names(str(named))
+        told = f"did you mean {' or '.join(close)}?" if close else "`trimtab models` lists them"
+        raise ValueError(
+            f"model_info names {named!r}, which is not in the catalog; {told} For a model that it "
+            "lacks give a mapping, such as {'context_window': 128_000}"
+        )
+    return values
+
+
+def list_model_infos(*, at: float | None = None) -> dict[str, list[ModelInfo]]:
+    """Every entry of the catalog, by maker. Prices are those of the day of `at`; None is now."""
+    listed: dict[str, list[ModelInfo]] = {}
+    for key, group in _load_groups().items():
+        entries = [find_model_info(name, at=at) for name in group["models"]]
+        listed.setdefault(group.get("maker", key), []).extend(e for e in entries if e is not None)
+    return listed
+
+
+def find_maker_in_catalog(model: str) -> str | None:
+    """Who makes a model, by the catalog; None for one that it does not have."""
+    known_name = _find_known_name(model)
+    return None if known_name is None else _load_makers()[known_name]
+
+
+def find_retirement_date(model: str) -> str | None:
+    """The day on which its maker stops serving a model, as `2026-12-01`; None if none is known.
+
+    It is about the maker's own service: others may serve the model for longer, or not as long.
+    """
+    dates, known_name = _load_retirement_dates(), _find_known_name(model)
+    for name in (*_list_name_forms(model), *([known_name] if known_name else [])):
+        if name in dates:
+            return dates[name]
+    return None
+
+
+def describe_retirement(model: str, *, at: float | None = None) -> str | None:
+    """The same as a sentence; None if no day is known."""
+    day = find_retirement_date(model)
+    if day is None:
+        return None
+    is_past = count_days_to_date(day) * 86_400 <= (time.time() if at is None else at)
+    return f"its maker {'retired' if is_past else 'retires'} it on {day}"
 
 
 def with_cache_marks(
@@ -177,12 +283,17 @@ def with_cache_marks(
 
 def suggest_model_name(unknown_model: str) -> str | None:
     """The name in the catalog that a misspelt one most likely stands for."""
+    close = suggest_model_names(unknown_model, count=1)
+    return close[0] if close and _find_known_name(unknown_model) is None else None
+
+
+def suggest_model_names(name: str, *, count: int = 3) -> list[str]:
+    """Names in the catalog that are spelt nearly alike, the nearest first."""
     from difflib import get_close_matches
 
-    close = get_close_matches(_normalise_name(unknown_model), _load_catalog(), n=1, cutoff=0.8)
-    return (
-        _load_catalog()[close[0]].name if close and find_model_info(unknown_model) is None else None
-    )
+    spelt = _normalise_name(name.strip().lower())
+    close = get_close_matches(spelt, _load_catalog(), n=count, cutoff=0.8)
+    return [_load_catalog()[each].name for each in close]
 
 
 def find_makers_cheap_model(model: str) -> str:
@@ -191,11 +302,8 @@ def find_makers_cheap_model(model: str) -> str:
     A name that a server of somebody else's gave (`anthropic/…`, `us.anthropic.…`) stays: what its
     other models are called there is not known.
     """
-    name = (
-        _load_cheap_models().get(entry.name)
-        if (entry := find_model_info(model)) is not None
-        else None
-    )
+    entry = find_model_info(model)
+    name = None if entry is None else _load_cheap_models().get(entry.name)
     known = model.strip().lower()
     plain = "/" not in known and ":" not in known and not _VENDOR_PREFIX.match(known)
     if entry is None or name is None or not plain:
@@ -211,7 +319,7 @@ def _with_served_dialect(model: str, entry: ModelInfo) -> ModelInfo:
 
 def _guess_model_info(model: str) -> ModelInfo:
     lowered = model.lower()
-    window = default_context_window(model)
+    window = guess_context_window_from_name(model)
     dialect, param, rule = None, "max_tokens", ""
     if "claude" in lowered:
         dialect, rule = "anthropic", "squares:2576:4784"
@@ -229,30 +337,12 @@ def _guess_model_info(model: str) -> ModelInfo:
 
 
 def _apply_overrides(info: ModelInfo, overrides: Mapping[str, Any]) -> ModelInfo:
-    unknown = sorted(set(overrides) - _FIELD_NAMES)
-    if unknown:
-        raise ValueError(
-            f"a model entry has no {', '.join(unknown)}; it has {', '.join(sorted(_FIELD_NAMES))}"
-        )
-    style = overrides.get("cache_style", info.cache_style)
-    if style not in get_args(CacheStyle):
-        raise ValueError(f"cache_style is {style!r}; it must be marks, automatic or none")
-    if overrides.get("cache_marks", "5m") not in CACHE_MARKS_CHOICES:
-        raise ValueError(f"cache_marks is {overrides['cache_marks']!r}; it must be off, 5m or 1h")
-    family = overrides.get("tokenizer")
-    if family is not None and family not in WEIGHTS_BY_FAMILY:
-        raise ValueError(
-            f"unknown tokenizer {family!r}; choose one of {', '.join(WEIGHTS_BY_FAMILY)}"
-        )
-    for name, value in overrides.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if (
-            name not in _TEXT_FIELDS
-            and not number
-            and (value is not None or name not in _OPTIONAL_FIELDS)
-        ):
-            raise TypeError(f"{name} is {value!r}; it must be a number")
-    changed = replace(info, **overrides)
+    _check_overrides(overrides)
+    # What the user sets is not changed on a day that the catalog names.
+    changes = _without_overridden_prices(info.price_changes, overrides)
+    if "price_changes" in overrides:
+        changes = _parse_price_changes(overrides["price_changes"])
+    changed = replace(info, **{**overrides, "price_changes": changes})
     if overrides.get("cache_style", "marks") != "marks" and "cache_marks" not in overrides:
         # Who says that marks are not how the cache works wants none.
         changed = replace(changed, cache_marks="off")
@@ -271,6 +361,74 @@ def _apply_overrides(info: ModelInfo, overrides: Mapping[str, Any]) -> ModelInfo
         input_limit=min(changed.input_limit, changed.context_window),
         max_output=min(changed.max_output, changed.context_window),
     )
+
+
+def _check_overrides(overrides: Mapping[str, Any]) -> None:
+    unknown = sorted(set(overrides) - _FIELD_NAMES)
+    if unknown:
+        raise ValueError(
+            f"a model entry has no {', '.join(unknown)}; it has {', '.join(sorted(_FIELD_NAMES))}"
+        )
+    if (style := overrides.get("cache_style", "none")) not in get_args(CacheStyle):
+        raise ValueError(f"cache_style is {style!r}; it must be marks, automatic or none")
+    if overrides.get("cache_marks", "5m") not in CACHE_MARKS_CHOICES:
+        raise ValueError(f"cache_marks is {overrides['cache_marks']!r}; it must be off, 5m or 1h")
+    family = overrides.get("tokenizer")
+    if family is not None and family not in WEIGHTS_BY_FAMILY:
+        raise ValueError(
+            f"unknown tokenizer {family!r}; choose one of {', '.join(WEIGHTS_BY_FAMILY)}"
+        )
+    for name, value in overrides.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if (
+            name not in (*_TEXT_FIELDS, "price_changes")
+            and not number
+            and (value is not None or name not in _OPTIONAL_FIELDS)
+        ):
+            raise TypeError(f"{name} is {value!r}; it must be a number")
+
+
+def _parse_price_changes(given: Iterable[Any]) -> tuple[PriceChange, ...]:
+    """Price changes as mappings, whose day is a date or its text, the earliest first."""
+    changes: list[PriceChange] = []
+    for values in given:
+        if isinstance(values, PriceChange):
+            changes.append(values)
+            continue
+        unknown = sorted(set(values) - {"from_date", *CATALOG_PRICE_KEYS})
+        if unknown or "from_date" not in values:
+            raise ValueError(
+                f"a price change is {values!r}; it has from_date and any of "
+                f"{', '.join(CATALOG_PRICE_KEYS)}"
+            )
+        day = str(values["from_date"])
+        count_days_to_date(day)  # refuses what is no date
+        prices: dict[str, Any] = {key: values[key] for key in values if key != "from_date"}
+        changes.append(PriceChange(from_date=day, **prices))
+    return tuple(sorted(changes, key=lambda change: change.from_date))
+
+
+def _without_overridden_prices(
+    changes: Sequence[PriceChange], overrides: Mapping[str, Any]
+) -> tuple[PriceChange, ...]:
+    firm: dict[str, Any] = {key: None for key in CATALOG_PRICE_KEYS if key in overrides}
+    left = [replace(change, **firm) for change in changes] if firm else list(changes)
+    return tuple(change for change in left if len(change.to_json()) > 1)
+
+
+def _with_prices_at(info: ModelInfo, at: float | None) -> ModelInfo:
+    """The entry with the prices of a day, and only those changes that are still to come."""
+    if not info.price_changes:
+        return info
+    moment = time.time() if at is None else at
+    told = [change.to_json() for change in info.price_changes]
+    later = [c for c in told if count_days_to_date(c["from_date"]) * 86_400 > moment]
+    prices = {
+        key: value
+        for key, value in merge_price_changes(told, moment).items()
+        if key in CATALOG_PRICE_KEYS
+    }
+    return replace(info, **prices, price_changes=_parse_price_changes(later))
 
 
 def _find_cache_terms(entry: ModelInfo) -> dict[str, Any]:
@@ -294,31 +452,52 @@ def _list_name_forms(model: str) -> list[str]:
     return list(dict.fromkeys(_normalise_name(name) for name in (whole, last, bare)))
 
 
+def _find_known_name(model: str) -> str | None:
+    """The catalog's key for a name: itself, else the longest one that it is a form of."""
+    catalog, names = _load_catalog(), _list_name_forms(model)
+    for name in names:
+        if name in catalog:
+            return name
+    forms = [known for known in catalog for name in names if _is_form_of(name, known)]
+    return max(forms, key=len) if forms else None
+
+
 def _is_form_of(name: str, known: str) -> bool:
     rest = name.removeprefix(known)
     return rest != name and rest.startswith("-") and not _FURTHER_VERSION.match(rest)
 
 
 @cache
-def _load_groups() -> list[dict[str, Any]]:
+def _load_groups() -> dict[str, dict[str, Any]]:
     # Both are slow to import, and a context with an entry of its own needs neither.
     import tomllib
     from importlib.resources import files
 
     text = files("trimtab").joinpath("models.toml").read_text(encoding="utf-8")
-    return list(tomllib.loads(text).values())
+    return tomllib.loads(text)
 
 
 @cache
 def _load_catalog() -> dict[str, ModelInfo]:
     known: dict[str, ModelInfo] = {}
-    for group in _load_groups():
-        common = {key: value for key, value in group.items() if key not in ("models", "cheap")}
+    for group in _load_groups().values():
+        common = {key: value for key, value in group.items() if key in _FIELD_NAMES}
         models: dict[str, dict[str, Any]] = group["models"]
         for name, own in models.items():
             values = {"input_limit": own["context_window"], **common, **own}
-            known[_normalise_name(name)] = ModelInfo(name=name, **values)
+            values["price_changes"] = _parse_price_changes(values.get("price_changes", ()))
+            known[_catalog_key(name)] = ModelInfo(name=name, **values)
     return known
+
+
+@cache
+def _load_makers() -> dict[str, str]:
+    """By a model's key in the catalog: its maker."""
+    return {
+        _catalog_key(name): group.get("maker", key)
+        for key, group in _load_groups().items()
+        for name in group["models"]
+    }
 
 
 @cache
@@ -326,7 +505,21 @@ def _load_cheap_models() -> dict[str, str]:
     """By a model's name in the catalog: its maker's cheap one."""
     return {
         name: group["cheap"]
-        for group in _load_groups()
+        for group in _load_groups().values()
         if "cheap" in group
         for name in group["models"]
     }
+
+
+@cache
+def _load_retirement_dates() -> dict[str, str]:
+    """By a model's name, as the catalog spells keys: the day on which its maker retires it."""
+    return {
+        _catalog_key(name): str(day)
+        for group in _load_groups().values()
+        for name, day in group.get("retired", {}).items()
+    }
+
+
+def _catalog_key(name: str) -> str:
+    return _normalise_name(name.lower())

@@ -5,54 +5,76 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
+from reprlib import repr as short
 from typing import Any, Unpack
 
-from trimtab import request as wire
-from trimtab import validation
 from trimtab.catalog import CacheMarks
-from trimtab.dialects import (
-    detect_dialect,
-    get_dialect,
+from trimtab.dialects import get_dialect
+from trimtab.dialects.base import ModelReply, WireObject
+from trimtab.dialects.caller_message_reading import (
+    convert_media_or_refuse,
     parse_any_tool_call,
+    read_history,
+    read_message,
+    require_message_list,
     to_plain_dict,
 )
-from trimtab.dialects.base import ModelReply, WireObject
-from trimtab.dialects.langchain import convert_langchain_reply, is_langchain_message
+from trimtab.dialects.known_history import HistoryCheck, KnownHistory
+from trimtab.dialects.outgoing import (
+    build_request,
+    create_rendering,
+    find_rejected_texts,
+    rebuild_request_from_events,
+)
 from trimtab.dialects.reply_recording import ReplyRecordingStream
-from trimtab.errors import SummaryRefused
+from trimtab.errors import HistoryNotInMemory, UnusableSummary
+from trimtab.log.call_failure import build_error_outcome
 from trimtab.log.edits import parse_handle
-from trimtab.log.erase import ErasureCollector, make_event_eraser
+from trimtab.log.erase import ErasurePlanner, make_event_eraser
 from trimtab.log.event import (
     CallOutcome,
     Edit,
     Event,
     EventBody,
+    MessageAdded,
     ModelCall,
     Pin,
     Rewind,
     Settings,
+    ToolResultRepair,
     dump_event_line,
 )
-from trimtab.log.fork import build_fork_bodies
+from trimtab.log.event_log_parser import parse_event_log
+from trimtab.log.fork_position_and_closing_events import (
+    build_events_closing_fork_copy,
+    resolve_fork_position,
+)
 from trimtab.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.model_families import tag_thinking_family
 from trimtab.options import (
     OptionChanges,
     Options,
     Tokenizer,
-    adopt_logged_settings,
     build_options,
     build_settings_event,
     merge_options,
     options_from_log,
+    rebuild_options_from_changed_settings,
 )
 from trimtab.policy.budget import Budget, compute_budget
 from trimtab.policy.config import Goal, SummaryMode, parse_policy_config
 from trimtab.policy.guard import CannotFit, add_edits_to_fit
+from trimtab.policy.hiding_after_provider_error import choose_policy_after_error
 from trimtab.policy.on_demand import decide_on_demand_compaction
-from trimtab.policy.plan import Decision, MessageSpan, Plan, Policy
+from trimtab.policy.planning.plan import Decision, MessageSpan, Plan, Policy
 from trimtab.policy.presets import DEFAULT_POLICY_NAME
-from trimtab.policy.provider_rejections import find_undo_start_entry
+from trimtab.policy.provider_rejections import (
+    decide_masks_at_next_message,
+    find_first_entry_of_user_undo,
+)
+from trimtab.policy.restored_edits import EditsInForce
 from trimtab.policy.summary_requests import (
     ResultSummaryRequest,
     SummaryRequest,
@@ -61,6 +83,7 @@ from trimtab.policy.summary_requests import (
     build_summary_request,
     list_result_summary_requests,
 )
+from trimtab.prompt.call_event import build_call_event
 from trimtab.prompt.context_report import (
     ContextReport,
     RequestPreview,
@@ -69,15 +92,33 @@ from trimtab.prompt.context_report import (
 )
 from trimtab.prompt.render import IncrementalRenderer
 from trimtab.recall.tools import answer_recall_call, recall_text, require_known_handle
+from trimtab.recall.visibility import (
+    VisibilityReason,
+    add_event_time_and_reason,
+    explain_message_visibility,
+)
 from trimtab.redaction import Redact, redacted_message
+from trimtab.text.arguments import describe_wrong_value
+from trimtab.text.utf8 import replace_lone_surrogates
+from trimtab.tokens.counter import estimate_message_tokens, measure_message_parts
 from trimtab.window.checkpoint import Snapshot
-from trimtab.window.repairs import build_repairs_for_open_calls
-from trimtab.window.sync import belongs_to_open_calls, match_known_prefix
+from trimtab.window.message_history_matching import (
+    list_entries_after,
+    match_prefix_and_rewind_point,
+)
+from trimtab.window.open_calls import (
+    build_repairs_for_open_calls,
+    continues_open_assistant_reply,
+    is_recall_answer,
+)
 from trimtab.window.window import Window
+
+MAX_UNBATCHED_WINDOWS = 4
+"""Windows that a history may fill before a replay of it is decided upon in batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UndoneMessages:
+class UndoOutcome:
     """What `undo` took back."""
 
     position: int
@@ -109,7 +150,7 @@ class Context:
         max_output_tokens: int | None = None,
         params: Mapping[str, Any] | None = None,
         recall: bool = False,
-        model_info: Mapping[str, Any] | None = None,
+        model_info: Mapping[str, Any] | str | None = None,
         cache: CacheMarks | None = None,
         tokenizer: Tokenizer | None = None,
         redact: Redact | None = None,
@@ -150,10 +191,14 @@ class Context:
         snapshot: Snapshot | None = None,
         snapshot_events: Iterable[Event] = (),
     ) -> None:
-        self._clock = validation.validate_clock(clock)
+        if not callable(clock):
+            right = "a function that returns seconds, as time.time"
+            raise TypeError(describe_wrong_value("clock", clock, right))
+        self._clock = clock
         self.events: list[Event] = []
         """The log: all that happened, in order; since the last checkpoint, if there was one."""
         self._draft: list[Event] | None = None
+        self._known_history, self._synced_system = KnownHistory(), ()
         counter = options.build_counter()
         self.window = Window({counter.name: counter}, snapshot, snapshot_events)
         """The log folded."""
@@ -176,7 +221,9 @@ class Context:
         settings, (ours, chosen) = self.window.settings, self._next
         if settings is not self._settings:
             self._use_options(
-                chosen if settings == ours else adopt_logged_settings(settings, self._options)
+                chosen
+                if settings == ours
+                else rebuild_options_from_changed_settings(settings, self._options)
             )
             self._settings = settings
 
@@ -196,7 +243,7 @@ class Context:
         With a snapshot, the log need hold no more than the events that it names and those behind
         it. A policy, a tokenizer or a redaction of one's own is not in the log and is given again.
         """
-        events = validation.parse_event_log(events_or_lines)
+        events = parse_event_log(events_or_lines)
         start = snapshot.seq if snapshot is not None else 0
         settings = [e.body for e in events if isinstance(e.body, Settings)]
         if not settings:
@@ -219,27 +266,17 @@ class Context:
         From a whole reply the usage is read too. What comes again under a key that is known, or
         the same reply, is not added twice. Returns the handle of the message.
         """
-        if key is not None and key in self.window.base.seq_by_idempotency_key:
-            return f"m{self.window.base.seq_by_idempotency_key[key]}"
-        if isinstance(item, Message):
-            return self._add_message(
-                validation.fit_media_to_model(
-                    validation.copy_message_as_json(item), self.window.settings
-                ),
-                key=key,
-            )
-        plain = to_plain_dict(
-            convert_langchain_reply(item)
-            if is_langchain_message(item)
-            else validation.require_single_message(item)
-        )
-        own = detect_dialect(plain, get_dialect(self.window.settings.dialect))
-        if own.is_reply_body(plain):
-            return self._add_reply(own.parse_reply(plain), key)
-        message = validation.fit_media_to_model(
-            validation.reject_bare_reasoning(own.parse_message(plain)), self.window.settings
-        )
-        return self._add_message(message, key=key)
+        window = self.window
+        if key is not None and key in window.base.seq_by_idempotency_key:
+            return f"m{window.base.seq_by_idempotency_key[key]}"
+        settings = window.settings
+        message, reply = read_message(item, dialect=settings.dialect, model=settings.rules_model)
+        # Some servers give every reply the same id: after another call it is another reply.
+        known_id, open_call = window.conversation.last_reply_id, window.accounting.open_call_seq
+        is_new = reply is None or reply.id is None or reply.id != known_id
+        if not is_new and open_call is None:
+            return f"m{window.conversation.last_reply_seq}"
+        return self._add_message(message, key=key, reply=reply)
 
     def fail(
         self,
@@ -258,49 +295,91 @@ class Context:
         """
         told = {"limit": limit, "input": input, "requested": requested}
         redact, knobs = self.options.redact, parse_policy_config(self.options.limits)
-        outcome = wire.build_error_outcome(
-            self.window, kind, message=message, redact=redact, **told
-        )
-        named = wire.find_rejected_content(self.window, lambda: self.rendering, message)
+        call = self.window.accounting.open_call_seq
+        outcome = build_error_outcome(call, kind, message=message, redact=redact, **told)
+        named = self.find_rejected_texts(message)
         self.append(outcome)
-        edits = wire.choose_policy_after_error(kind, knobs, named)(self.window, self.budget()).edits
+        edits = choose_policy_after_error(kind, knobs, named)(self.window, self.budget()).edits
         for edit in edits:
             self.append(edit)
         return kind == "overflow" or bool(edits)
 
     def watch(self, stream: Iterable[Any] | AsyncIterable[Any]) -> ReplyRecordingStream:
         """Pass a stream on and add its reply, with usage, when it ends."""
-        gathering = get_dialect(self.window.settings.dialect).create_stream_accumulator()
+        gathering = get_dialect(self.window.settings.dialect).create_reply_accumulator()
         return ReplyRecordingStream(stream, gathering, to_plain_dict, self.add)
 
-    def sync(self, messages: Sequence[WireObject]) -> None:
+    def sync(
+        self,
+        messages: Sequence[WireObject],
+        *,
+        ids: Sequence[str] | None = None,
+        check: HistoryCheck = "newest",
+    ) -> None:
         """Take over a caller's whole history: what is known is matched, what is new appended.
 
-        Where it diverges, a rewind is recorded first. Its first system messages are the prompt.
+        A message is known by the caller's id for it, if `ids` has one for each, or as the same
+        object, or as one that says the same. Of messages that are known as objects or by their
+        ids the newest 64 are compared with what they were; `check="all"` compares every one.
+        Where the list diverges, a rewind is recorded first, and what was hidden of the messages
+        that come again unchanged is hidden again. Its first system messages are the prompt.
         """
-        system, history = validation.parse_message_list(messages, self.window.settings)
-        said = [redacted_message(message, self.options.redact) for message in history]
-        if system and system != self.window.settings.system:
+        messages = require_message_list(messages)
+        if ids is not None and len(ids) != len(messages):
+            raise ValueError(f"{len(ids)} ids for {len(messages)} messages; give one for each")
+        known = self._known_history if check == "newest" else KnownHistory()
+        before, first_item, after_seq = known.find_restart(messages, ids, self.window.entries)
+        settings = self.window.settings
+        dialect, model = settings.dialect, settings.rules_model
+        read = read_history(messages, dialect=dialect, model=model, first_item=first_item)
+        said = [redacted_message(message, self.options.redact) for message in read.messages]
+        system = read.system if not first_item else self._synced_system
+        if system and system != settings.system:
             self.configure(system=system)
-        known, position = match_known_prefix(self.window, said)
-        for message in history[known:]:
-            validation.fit_media_to_model(message, self.window.settings)
-        if position is not None:
-            self.append(Rewind(to=position))
-        self.replay(history[known:])
+        matched, position = match_prefix_and_rewind_point(self.window, said, after_seq=after_seq)
+        new = read.messages[matched:]
+        for message in new:
+            convert_media_or_refuse(message, dialect=dialect, model=model)
+        if position is None:
+            self.replay(new)
+        else:
+            self._replay_from(position, new)
+        listed = list_entries_after(self.window, after_seq)
+        seqs = [entry.seq for entry in listed if not entry.is_repair]
+        self._known_history, self._synced_system = known, system
+        known.remember(messages, ids, before, read.starts, seqs)
 
-    def replay(self, messages: Iterable[Message]) -> None:
-        """Add what was said elsewhere; before each reply stands the call that it answers."""
-        made = None
-        for message in messages:
-            last = (
-                self.window.conversation.rounds[-1].entries[-1].seq
-                if self.window.conversation.rounds
-                else 0
-            )
+    def _replay_from(self, position: int, messages: Sequence[Message]) -> None:
+        """Go back to a position and go on with other messages; what comes again unchanged is hidden
+        as it was."""
+        edits = EditsInForce(self.window, position)
+        self.append(Rewind(to=position))
+        self.replay(messages, decides=False)
+        for body in edits.restore(self.window, self.budget()):
+            self.append(body)
+
+    def replay(self, messages: Sequence[Message], *, decides: bool = True) -> None:
+        """Add what was said elsewhere; before each reply stands the call that it answers.
+
+        The policy decides before each call. In a history that would fill the window many times it
+        does so only near the end, and before that once for as many tokens as the window holds: a
+        long history is taken in at the price of its length.
+        """
+        made, limit = None, self.budget().limit
+        sizes = [estimate_message_tokens(message) for message in messages]
+        # In steps, so that one more message leaves what was decided as it is.
+        step, total = max(1, limit // 4), sum(sizes)
+        batched = (total // step - 1) * step if total > MAX_UNBATCHED_WINDOWS * limit else 0
+        read = decided = 0
+        for message, size in zip(messages, sizes, strict=True):
+            rounds = self.window.conversation.rounds
+            last = rounds[-1].entries[-1].seq if rounds else 0
             if message.role == "assistant" and last > self.window.accounting.sent_through_seq:
-                made = self.record_external_call()
+                due = decides and (read >= batched or read - decided >= limit)
+                made = self.record_external_call(decides=due)
+                decided = read if due else decided
             self._add_message(message)
+            read += size
         if made is not None:
             self.append(CallOutcome(call=made))  # its usage will never be known
 
@@ -324,7 +403,7 @@ class Context:
         next is asked for. None where the last call stands for this one, too."""
         if not self.window.visible_groups:
             raise ValueError("nothing was said yet; add a message before asking for a request")
-        last, volatile = self.window.last_call, validation.validate_volatile(volatile)
+        last, volatile = self.window.last_call, _validate_volatile(volatile)
         if (
             last is not None
             and last.seq == self.window.seq
@@ -336,12 +415,13 @@ class Context:
         yield self.decide_edits(volatile=volatile)
         yield [self.build_call_event(stream=stream, volatile=volatile)]
 
-    def record_external_call(self) -> int:
+    def record_external_call(self, *, decides: bool = True) -> int:
         """Let a call pass that was made elsewhere: decide, render nothing; returns its position."""
         self.apply(self.build_repair_events())
-        # Whether it could fit is no longer ours to say.
-        with suppress(CannotFit):
-            self.apply(self.decide_edits())
+        if decides:
+            # Whether it could fit is no longer ours to say.
+            with suppress(CannotFit):
+                self.apply(self.decide_edits())
         budget, note = self.budget(), self._decision.note
         tokens, output = budget.head.tokens + self.window.tokens, budget.max_output
         media, seq = self.window.conversation.visible_media_tokens(), self.window.seq
@@ -351,10 +431,7 @@ class Context:
 
     def build_repair_events(self) -> list[Event]:
         """Results that stand in for those that open calls never got."""
-        return [
-            self.build_event(body, offset)
-            for offset, body in enumerate(build_repairs_for_open_calls(self.window))
-        ]
+        return self._build_events(build_repairs_for_open_calls(self.window))
 
     def decide_edits(self, *, volatile: str | None = None) -> list[Event]:
         """The edits that the policy and the guard want before the next call; changes nothing.
@@ -364,13 +441,17 @@ class Context:
         edits = add_edits_to_fit(self.window, budget, self._decision.edits)
         untouched = edits == self._decision.edits
         self._decided = self.window.seq + len(edits) if untouched else -1
-        return [self.build_event(edit, offset) for offset, edit in enumerate(edits)]
+        return self._build_events(edits)
 
     def _run_policy(self, budget: Budget) -> Decision:
         self._adopt_logged_settings()
-        return validation.validate_policy_result(
-            self._policy(self.window, budget), self.window.settings.policy
-        )
+        decision = self._policy(self.window, budget)
+        if not isinstance(decision, Decision):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+            raise TypeError(
+                f"policy {self.window.settings.policy!r} returned {short(decision)}; it must "
+                "return a Decision, and Decision() is to change nothing"
+            )
+        return decision
 
     def build_call_event(self, *, stream: bool = False, volatile: str | None = None) -> Event:
         """The record of the call that the window would make now; changes nothing."""
@@ -379,7 +460,7 @@ class Context:
             # The guard has hidden more than the policy, or somebody else has written meanwhile:
             # either may have moved the frontier.
             self._decision = replace(self._decision, frontier=self._run_policy(budget).frontier)
-        made = wire.build_call_event(
+        made = build_call_event(
             self.window, budget, self.rendering, self._decision, stream=stream, volatile=volatile
         )
         return self.build_event(made)
@@ -388,20 +469,27 @@ class Context:
         """The request of the call that was just recorded."""
         if self.window.last_call is None:
             raise ValueError("no call is recorded; ask for a request")
-        return wire.build_request(self.window.settings, self.rendering, self.window.last_call.body)
+        return build_request(self.window.settings, self.rendering, self.window.last_call.body)
 
     def rebuild_request(self, seq: int) -> dict[str, Any]:
         """The exact request of a past call, checked against its hash."""
-        return wire.rebuild_request_from_events(self.events, seq, self.window.counters_by_name)
+        return rebuild_request_from_events(self.events, seq, self.window.counters_by_name)
 
     def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
         """What the next call would send and cost; changes nothing."""
-        base, known = self.window.base.collect_refold_source(self.events)
-        twin = Context.load(known, snapshot=base, **self.load_kwargs())
+        twin = copy(self)
+        twin.window, twin.events = self.window.copy(), []
+        twin._draft = twin._rendering = None  # noqa: SLF001 - its own class
         request = twin.request(stream=stream, volatile=volatile)
-        new = [event.body for event in twin.events if event.seq > self.window.seq]
-        edits = tuple(body for body in new if isinstance(body, Edit))
-        return build_request_preview(twin.window, request, twin.report(volatile), edits)
+        edits = tuple(event.body for event in twin.events if isinstance(event.body, Edit))
+        return build_request_preview(
+            twin.window, request, twin.report(volatile), edits, at=self._clock()
+        )
+
+    @property
+    def clock(self) -> Callable[[], float]:
+        """What says when something happens, in seconds since the epoch."""
+        return self._clock
 
     def load_kwargs(self, options: Options | None = None) -> dict[str, Any]:
         """What is ours and not in the log: the keyword arguments by which it is loaded again."""
@@ -419,7 +507,20 @@ class Context:
 
     def recall(self, handle: str) -> str:
         """The text behind a handle: a part's exactly as it was said, a message's below its name."""
-        return recall_text(self.window, validation.validate_handle(handle))
+        return recall_text(self.window, handle)
+
+    def why(self, handle: str) -> VisibilityReason:
+        """Why something is not in the context, since when, and by which edit."""
+        window, named = self.window, parse_handle(handle)
+        _, known = window.base.collect_refold_source(self.events)
+        events = {event.seq: event.body for event in known}
+        said = events.get(named.first_seq)
+        if said is None and window.base.was_evicted(named.first_seq):
+            raise HistoryNotInMemory(named.first_seq - 1)
+        message = said.message if isinstance(said, MessageAdded | ToolResultRepair) else None
+        reason = explain_message_visibility(window, handle, message)
+        decided = next((event for event in known if event.seq == reason.event), None)
+        return add_event_time_and_reason(reason, decided)
 
     def answer(self, call: ToolCall | WireObject) -> str:
         """Answer a call of a recall tool and add the result; returns its text."""
@@ -434,7 +535,9 @@ class Context:
 
         `forced` is what the next call would put a stand-in for, if nobody summarises it before.
         """
-        return build_summary_request(self.window, self._run_policy(self.budget()), forced=forced)
+        return build_summary_request(
+            self.window, self._run_policy(self.budget()), take_extractive_span=forced
+        )
 
     def add_summary(self, text: str, *, span: MessageSpan | None = None) -> None:
         """Replace what `pending_summary` named by a summary; refused where it is not smaller.
@@ -445,7 +548,7 @@ class Context:
         decision = self._run_policy(self.budget())
         span = span or decision.span_to_summarise
         if span is None:
-            raise SummaryRefused("nothing is waiting to be summarised")
+            raise UnusableSummary("nothing is waiting to be summarised")
         for edit in build_summary_edits(Plan(self.window, self.budget()), span, text, decision):
             self.append(edit)
 
@@ -471,28 +574,34 @@ class Context:
 
     def reveal(self, handle: str) -> None:
         """Show again what an edit hid, with its calls or results, until the model has replied."""
-        named = require_known_handle(self.window, validation.validate_handle(handle))
+        named = require_known_handle(self.window, handle)
         self.append(
-            Edit(op="reveal", first=named.first, last=named.last, part=named.part, why="asked")
+            Edit(
+                op="reveal",
+                first=named.first_seq,
+                last=named.last_seq,
+                part=named.part_index,
+                why="asked",
+            )
         )
 
     def pin(self, handle: str, *, pinned: bool = True) -> None:
         """Keep messages from being hidden by any policy, or stop doing so."""
-        named = require_known_handle(self.window, validation.validate_handle(handle))
-        self.append(Pin(first=named.first, last=named.last, pinned=pinned))
+        named = require_known_handle(self.window, handle)
+        self.append(Pin(first=named.first_seq, last=named.last_seq, pinned=pinned))
 
     def erase(self, handle: str, *, reason: str = "") -> None:
         """Destroy the payload of a message or a part, here and in all that was made from it."""
-        window, named = self.window, parse_handle(validation.validate_handle(handle))
+        window, named = self.window, parse_handle(handle)
         _, known = window.base.collect_refold_source(self.events)
-        erases = ErasureCollector(named, reason, known).list_pending_erasures(
+        erases = ErasurePlanner(named, reason, known).list_pending_erasures(
             is_evicted=window.base.was_evicted
         )
         for erase in erases:
             window.base.require_targets_in_memory(
                 erase, window.conversation.entries, window.conversation.groups
             )  # all or nothing
-        self.apply(self.build_event(erase, offset) for offset, erase in enumerate(erases))
+        self.apply(self._build_events(erases))
         self.events[:] = map(make_event_eraser(erases), self.events)
 
     def configure(self, **changes: Unpack[OptionChanges]) -> None:
@@ -505,18 +614,19 @@ class Context:
     def _record_options(self, options: Options) -> None:
         policy, counter = options.build_policy(), options.build_counter()
         self.window.register_counter(counter)
-        settings = build_settings_event(options, counter)
+        at = self._clock()  # the prices are those of the event's own day
+        settings = build_settings_event(options, counter, at=at)
         # Read once: another dialect would take the same blocks for something else.
         options = replace(options, system=settings.system)
         self._next = (settings, options)
         if settings == self.window.settings:
             self._options, self._policy = options, policy
         else:
-            self.append(settings)
+            self.apply([self.build_event(settings, at=at)])
 
     def rewind(self, to: int | str) -> None:
         """Go back to a position, or to just behind the message that a handle names."""
-        position = to if isinstance(to, int) else parse_handle(validation.validate_handle(to)).last
+        position = to if isinstance(to, int) else parse_handle(to).last_seq
         if not 0 <= position <= self.window.seq:
             raise ValueError(f"cannot rewind to {position}; positions go up to {self.window.seq}")
         self.append(Rewind(to=position))
@@ -532,15 +642,15 @@ class Context:
             self.append(edit)
         return edits
 
-    def undo(self) -> UndoneMessages | None:
+    def undo(self) -> UndoOutcome | None:
         """Take back the user's newest message and everything after it; None if there is none."""
-        user, first = self.window.newest_user_entry, find_undo_start_entry(self.window)
+        user, first = self.window.newest_user_entry, find_first_entry_of_user_undo(self.window)
         if user is None or first is None:
             return None
         after = [entry for seq, entry in self.window.entries.items() if seq > user.seq]
         before = self.window.conversation.total_messages
         self.rewind(first.seq - 1)
-        return UndoneMessages(
+        return UndoOutcome(
             position=first.seq - 1,
             messages=before - self.window.conversation.total_messages,
             tool_results=sum(len(entry.message.results) for entry in after),
@@ -549,17 +659,19 @@ class Context:
 
     def fork(self, *, parent_name: str = "", at: int | None = None) -> Context:
         """A new context that shares the past up to a position, and nothing after."""
-        at = validation.resolve_fork_position(at, self.window.base.snapshot.seq, self.window.seq)
+        at = resolve_fork_position(at, self.window.base.snapshot.seq, self.window.seq)
         base, known = self.window.base.collect_refold_source(self.events)
         past = [event for event in known if event.seq <= at]
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
         own = self.load_kwargs(
-            adopt_logged_settings(
+            rebuild_options_from_changed_settings(
                 settings, self.options, past_counters=self.window.counters_by_name
             )
         )
         twin = Context.load(past, snapshot=base, **own)
-        for body in build_fork_bodies(known[len(past) :], parent_session=parent_name, position=at):
+        for body in build_events_closing_fork_copy(
+            known[len(past) :], parent_session=parent_name, fork_position=at
+        ):
             twin.append(body)
         return twin
 
@@ -596,37 +708,71 @@ class Context:
         self.apply([event])
         return event.seq
 
-    def build_event(self, body: EventBody, offset: int = 0) -> Event:
-        """An event that could be applied next, or `offset` events later."""
+    def build_event(self, body: EventBody, offset: int = 0, *, at: float | None = None) -> Event:
+        """An event that could be applied next, or `offset` events later; None for `at` is now."""
         seq = self.window.seq + len(self._draft or ()) + 1 + offset
-        return Event(seq=seq, at=self._clock(), body=body)
+        return Event(seq=seq, at=self._clock() if at is None else at, body=body)
+
+    def _build_events(self, bodies: Sequence[EventBody]) -> list[Event]:
+        return [self.build_event(body, offset) for offset, body in enumerate(bodies)]
 
     def _add_message(
         self, message: Message, *, key: str | None = None, reply: ModelReply | None = None
     ) -> str:
+        """Check the order, redact, measure, record: nothing is recorded if a step fails."""
+        window = self.window
+        before: list[EventBody] = []
+        if reply is not None and (open_call := window.accounting.open_call_seq) is not None:
+            before.append(CallOutcome(call=open_call, usage=reply.usage, stop=reply.stop))
+        if message.role == "assistant" and not continues_open_assistant_reply(window, message):
+            before += build_repairs_for_open_calls(window)
+        is_recalled = message.role != "assistant" and is_recall_answer(window, message)
+        is_users_own = message.role == "user" and not message.results
+        masks = self._mask_rejected_content() if is_users_own else ()
         message = redacted_message(message, self.options.redact)
-        if message.role == "assistant" and not belongs_to_open_calls(self.window, message):
-            self.apply(self.build_repair_events())
-        said = wire.build_message_with_rejection_edits(
-            self.window, lambda: self.rendering, message, key=key, reply=reply
+        message = tag_thinking_family(message, window.settings.rules_model)
+        sizes = measure_message_parts(message, window.counter)
+        call = window.last_call if message.role == "assistant" else None
+        added = MessageAdded(
+            message=message,
+            sizes=sizes,
+            counter=window.counter.name,
+            call=call.seq if call is not None else None,
+            reply_id=reply.id if reply is not None else None,
+            key=key,
+            recalled=is_recalled,
+            paused=reply is not None and reply.paused,
         )
-        seqs = [self.append(body) for body in said]
-        return f"m{seqs[0]}"
+        events = self._build_events([*before, added, *masks])
+        self.apply(events)
+        return f"m{events[len(before)].seq}"
 
-    def _add_reply(self, reply: ModelReply, key: str | None) -> str:
-        # Some servers give every reply the same id: after another call it is another reply.
-        again = reply.id is not None and reply.id == self.window.conversation.last_reply_id
-        if again and self.window.accounting.open_call_seq is None:
-            return f"m{self.window.conversation.last_reply_seq}"
-        if (call := self.window.accounting.open_call_seq) is not None:
-            self.append(CallOutcome(call=call, usage=reply.usage, stop=reply.stop))
-        return self._add_message(reply.message, key=key, reply=reply)
+    def _mask_rejected_content(self) -> tuple[Edit, ...]:
+        """What the provider has rejected before: it is in the way of nothing that is said next."""
+        rejection = self.window.accounting.rejection
+        if not rejection.last_sent_seq:
+            return ()
+        named = self.find_rejected_texts(rejection.provider_message)
+        return decide_masks_at_next_message(self.window, blamed_texts=named).edits
+
+    def find_rejected_texts(self, provider_message: str) -> frozenset[str]:
+        """What stands where a provider's words say that the last request is at fault."""
+        return find_rejected_texts(self.window, lambda: self.rendering, provider_message)
 
     @property
     def rendering(self) -> IncrementalRenderer:
         """The window as blocks, up to date."""
         self._adopt_logged_settings()
         if self._rendering is None:
-            self._rendering = wire.create_rendering(self.window.settings)
+            self._rendering = create_rendering(self.window.settings)
         self._rendering.update(self.window)
         return self._rendering
+
+
+def _validate_volatile(volatile: Any) -> str | None:
+    """What rides behind a call, as it can be sent."""
+    if volatile is None:
+        return None
+    if not isinstance(volatile, str):
+        raise TypeError(describe_wrong_value("volatile", volatile, "a text, or None"))
+    return replace_lone_surrogates(volatile)

@@ -65,7 +65,7 @@ class StaleOwner(StoreError):
         )
 
 
-class IdempotencyKeyTaken(StoreError):
+class DuplicateIdempotencyKey(StoreError):
     """A message with this idempotency key is in the log already."""
 
     def __init__(self, session: str, key: str, position: int) -> None:
@@ -76,7 +76,7 @@ class IdempotencyKeyTaken(StoreError):
         super().__init__(f"session {session!r} has a message with key {key!r} at m{position}")
 
 
-class SessionBusy(StoreError):
+class SessionLockedByOtherProcess(StoreError):
     """Another process writes to this session."""
 
 
@@ -88,7 +88,7 @@ class StoreFull(StoreUnavailable):
     """No space is left."""
 
 
-class StoreReadOnly(StoreUnavailable):
+class StoreNotWritable(StoreUnavailable):
     """The place may not be written to."""
 
 
@@ -112,16 +112,16 @@ class NewerSnapshotError(TrimtabError, ValueError):
     """A snapshot that a later release wrote."""
 
 
-class EvictedError(TrimtabError, LookupError):
+class HistoryNotInMemory(TrimtabError, LookupError):
     """What this needs has left memory: fold the log again from before it."""
 
-    def __init__(self, position: int) -> None:
-        self.position = position
+    def __init__(self, refold_from: int) -> None:
+        self.position = refold_from
         """A fold from a snapshot at or before it has all that is needed."""
-        super().__init__(f"what happened after position {position} is no longer in memory")
+        super().__init__(f"what happened after position {refold_from} is no longer in memory")
 
 
-class SummaryRefused(TrimtabError, ValueError):
+class UnusableSummary(TrimtabError, ValueError):
     """A summary that would not make the context smaller, or that is no longer true."""
 
 

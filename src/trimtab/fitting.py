@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from trimtab import validation
 from trimtab.context import Context
 from trimtab.dialects.base import WireObject
+from trimtab.dialects.caller_message_reading import convert_media_or_refuse, read_history
 from trimtab.options import ContextOptions
 from trimtab.prompt.context_report import ContextReport
-from trimtab.window.sync import is_same_message
+from trimtab.window.message_history_matching import is_same_message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,15 @@ def fit(
     `options` are those of `Context`.
     """
     context = Context(model, **options)
-    head, said = validation.parse_message_list(messages, context.window.settings)
-    own = context.window.settings.system
+    settings = context.window.settings
+    head, said, _ = read_history(messages, dialect=settings.dialect, model=settings.rules_model)
+    own = settings.system
     # A list that was fitted before has our prompt at its start.
     known = len(own) if all(map(is_same_message, head, own)) and len(head) >= len(own) else 0
     if new := head[known:]:
         context.configure(system=(*own, *new))
-    settings = context.window.settings
-    context.replay([validation.fit_media_to_model(message, settings) for message in said])
+    dialect, model = settings.dialect, settings.rules_model
+    context.replay([convert_media_or_refuse(each, dialect=dialect, model=model) for each in said])
     request = context.request()
     sent = request.get("messages", request.get("input", []))
     return FitResult(messages=sent, request=request, report=context.report(), context=context)

@@ -7,15 +7,20 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Required, TypedDict, cast
 
-from trimtab import validation
 from trimtab.catalog import CacheMarks, resolve_model_info, with_cache_marks
 from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.tool_definitions import read_tool_name
 from trimtab.log.event import Settings
 from trimtab.log.message import Message, message_from_json, message_to_json
+from trimtab.option_validation import (
+    reject_unknown_options,
+    validate_choice,
+    validate_options,
+    validate_output_and_thinking_limits,
+)
 from trimtab.policy.config import GOALS, SUMMARY_MODES, Goal, SummaryMode, parse_policy_config
-from trimtab.policy.plan import Policy
+from trimtab.policy.planning.plan import Policy
 from trimtab.policy.presets import DEFAULT_POLICY_NAME, POLICY_NAMES, build_policy
 from trimtab.prompt.render import RENDERER_VERSION
 from trimtab.recall.tools import RECALL_TOOL_DEFINITIONS
@@ -50,7 +55,7 @@ class ContextOptions(TypedDict, total=False):
     max_output_tokens: int | None
     params: Mapping[str, Any] | None
     recall: bool
-    model_info: Mapping[str, Any] | None
+    model_info: Mapping[str, Any] | str | None
     cache: CacheMarks | None
     tokenizer: Tokenizer | None
     redact: Redact | None
@@ -101,7 +106,8 @@ class Options:
     recall: bool = False
     """Whether the model gets tools to look up what is hidden."""
     model_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Values of the user's own for the model's catalog entry."""
+    """Values of the user's own for the model's catalog entry. A caller may give the name of the
+    catalog model that a deployment of another name is: here that is `{"base_model": name}`."""
     cache: CacheMarks | None = None
     """How long a prefix that we mark is cached, `5m` or `1h`; `off` marks none."""
     tokenizer: Tokenizer | None = None
@@ -124,8 +130,8 @@ class Options:
         """The policy as a function."""
         if not isinstance(self.policy, str):
             return self.policy
-        validation.validate_choice("goal", self.goal, allowed=GOALS)
-        validation.validate_choice("summaries", self.summaries, allowed=SUMMARY_MODES)
+        validate_choice("goal", self.goal, allowed=GOALS)
+        validate_choice("summaries", self.summaries, allowed=SUMMARY_MODES)
         knobs = parse_policy_config(self.limits)
         return build_policy(self.policy, knobs, goal=self.goal, summary_mode=self.summaries)
 
@@ -145,14 +151,16 @@ class _RenamedTokenizer:
 
 def build_options(**option_values: Any) -> Options:
     """The options that a caller gives, checked; what a log holds is taken as it is."""
-    options = Options(**validation.validate_options(option_values))
+    options = Options(**validate_options(option_values))
     _check_output_limit(options)
     return options
 
 
-def build_settings_event(options: Options, counter: TokenCounter) -> Settings:
-    """The settings event that records the options, with the catalog entry as it is today."""
-    entry = resolve_model_info(options.model, with_cache_marks(options.model_info, options.cache))
+def build_settings_event(options: Options, counter: TokenCounter, *, at: float) -> Settings:
+    """The settings event that records the options, with the catalog entry and the prices of the
+    day of `at`, in seconds since the epoch."""
+    overrides = with_cache_marks(options.model_info, options.cache)
+    entry = resolve_model_info(options.model, overrides, at=at)
     name = options.dialect or entry.dialect
     if name is None:
         raise ValueError(
@@ -229,9 +237,7 @@ def options_from_settings(
 
 def options_from_log(settings: Settings, **overrides: Any) -> Options:
     """The same for a caller who goes on with them; what is theirs is checked."""
-    validation.validate_options(
-        {name: value for name, value in overrides.items() if value is not None}
-    )
+    validate_options({name: value for name, value in overrides.items() if value is not None})
     if overrides.get("policy") is None and settings.policy not in POLICY_NAMES:
         raise ValueError(
             f"unknown policy {settings.policy!r}; a function of your own is not in the log: pass "
@@ -253,8 +259,8 @@ def merge_options(
 
     `counters` are those that the log so far was counted with, by name.
     """
-    validation.reject_unknown_options(changes, [option.name for option in fields(Options)])
-    before, options = options, replace(options, **validation.validate_options(changes))
+    reject_unknown_options(changes, [option.name for option in fields(Options)])
+    before, options = options, replace(options, **validate_options(changes))
     if options.model != before.model and "tokenizer" not in changes:
         options = replace(options, tokenizer=None)
     if "model" in changes and "model_info" not in changes:
@@ -270,8 +276,11 @@ def merge_options(
     return options
 
 
-def adopt_logged_settings(
-    settings: Settings, current: Options, *, past_counters: Mapping[str, TokenCounter] | None = None
+def rebuild_options_from_changed_settings(
+    logged_settings: Settings,
+    current_options: Options,
+    *,
+    past_counters: Mapping[str, TokenCounter] | None = None,
 ) -> Options:
     """The options under settings that somebody else has set, or that held earlier.
 
@@ -279,27 +288,30 @@ def adopt_logged_settings(
     tokenizer is not either: an earlier one is among the counters that are known, and ours counts
     for another model only where it was set for that, too.
     """
-    own, tokenizer = current.policy, current.tokenizer
-    known = not isinstance(own, str) and _policy_function_name(own) == settings.policy
-    if not known and past_counters is None and settings.policy not in POLICY_NAMES:
+    own, tokenizer = current_options.policy, current_options.tokenizer
+    known = not isinstance(own, str) and _policy_function_name(own) == logged_settings.policy
+    if not known and past_counters is None and logged_settings.policy not in POLICY_NAMES:
         raise ValueError(
-            f"the policy is now {settings.policy!r}, a function that is not in the log; load the "
-            "log again with policy= that function"
+            f"the policy is now {logged_settings.policy!r}, a function that is not in the log; "
+            "load the log again with policy= that function"
         )
-    policy = settings.policy if settings.policy in POLICY_NAMES else own
+    policy = logged_settings.policy if logged_settings.policy in POLICY_NAMES else own
     if past_counters is not None:
-        counter = past_counters.get(settings.counter)
+        counter = past_counters.get(logged_settings.counter)
         tokenizer = counter.tokenizer if counter else tokenizer
-        tokenizer = tokenizer if settings.counter.startswith(EXACT_NAME_PREFIX) else None
-    elif settings.model != current.model and settings.counter != current.build_counter().name:
+        tokenizer = tokenizer if logged_settings.counter.startswith(EXACT_NAME_PREFIX) else None
+    elif (
+        logged_settings.model != current_options.model
+        and logged_settings.counter != current_options.build_counter().name
+    ):
         tokenizer = None
     return options_from_settings(
-        settings, policy=policy, tokenizer=tokenizer, redact=current.redact
+        logged_settings, policy=policy, tokenizer=tokenizer, redact=current_options.redact
     )
 
 
 def _check_output_limit(options: Options) -> None:
-    validation.validate_output_limit(
+    validate_output_and_thinking_limits(
         options.model, options.max_output_tokens, options.params, options.model_info
     )
 
@@ -335,7 +347,7 @@ def _parse_system_prompt(options: Options, dialect_name: str) -> tuple[Message, 
     if not isinstance(system, str) and isinstance(system[0], Message):
         read = tuple(cast("Sequence[Message]", system))
     else:
-        read = get_dialect(dialect_name).parse_system_prompt(
+        read = get_dialect(dialect_name).parse_system_messages(
             cast("str | Sequence[WireObject]", system)
         )
     told = [message_to_json(message) for message in read]

@@ -22,7 +22,7 @@ from tests.adversary.subject import (
     POLICIES,
     CannotFit,
     Subject,
-    SummaryRefused,
+    UnusableSummary,
     dumps,
 )
 from tests.adversary.texts import FALSE_SUMMARY, text
@@ -280,7 +280,7 @@ def summarise(conversation: Conversation, dice: Dice) -> None:
     words = dice.one_of(("", "  \n", "The user asked.", "x" * 50_000, FALSE_SUMMARY, told))
     try:
         conversation.subject.summarise(words, forced=dice.chance(0.3))
-    except SummaryRefused:
+    except UnusableSummary:
         return
 
 

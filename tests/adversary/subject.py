@@ -16,7 +16,7 @@ from tests.adversary.counting import count, sent
 from trimtab import CannotFit as CannotFit
 from trimtab import Context
 from trimtab import RequestChangedError as RequestChangedError
-from trimtab import SummaryRefused as SummaryRefused
+from trimtab import UnusableSummary as UnusableSummary
 
 MODELS = (
     ("claude-sonnet-4-5", "anthropic"),
@@ -191,7 +191,7 @@ class Subject:
         return self.context.rebuild_request(position)
 
     def summarise(self, text: str, *, forced: bool) -> bool:
-        """Give a summary, if one is wanted; raises `SummaryRefused`. Returns whether it was."""
+        """Give a summary, if one is wanted; raises `UnusableSummary`. Returns whether it was."""
         wanted = self.context.pending_summary(forced=forced)
         if wanted is None:
             return False

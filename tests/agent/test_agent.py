@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.files import folder
-from tests.turn.acting import Hand
+from tests.agent.config_files import folder
+from tests.session.turns.sessions import Hand
 from trimtab.agent.agent import open_agent
 from trimtab.agent.config.loader import load_agent_spec
 from trimtab.catalog import find_makers_cheap_model

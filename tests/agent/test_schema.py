@@ -6,14 +6,14 @@ import jsonschema
 import pytest
 from hypothesis import given
 
-from tests.agent.files import ENVIRON, GOOD, folder
-from tests.agent.test_reading import TEXTS
-from tests.agent.wrong import WRONG as WRONG_FILES
-from tests.agent.wrong_tools import WRONG_TOOLS
-from trimtab.agent.config.agent_file import AgentFileError
+from tests.agent.config_files import ENVIRON, GOOD, folder
+from tests.agent.config_mistakes import WRONG as WRONG_FILES
+from tests.agent.test_config_loading import TEXTS
+from tests.agent.tool_mistakes import WRONG_TOOLS
+from trimtab.agent.config.agent_file_reading_and_errors import AgentFileError
 from trimtab.agent.config.loader import load_agent_spec
 from trimtab.agent.config.schema import build_editor_schema
-from trimtab.agent.config.yaml_document import parse_yaml_document
+from trimtab.agent.config.yaml_document import parse_yaml_collecting_problems
 
 __all__ = ["folder"]
 
@@ -35,7 +35,7 @@ READING_ALONE = {
 
 
 def accepted(text: str) -> bool:
-    return CHECK.is_valid(parse_yaml_document(text.removeprefix("\ufeff")).data)
+    return CHECK.is_valid(parse_yaml_collecting_problems(text.removeprefix("\ufeff")).data)
 
 
 def test_it_is_a_schema_itself():
@@ -49,7 +49,7 @@ def test_it_takes_a_good_file(name):
 
 @pytest.mark.parametrize("name", WRONG)
 def test_it_refuses_a_wrong_file_unless_only_reading_can_tell(name):
-    found = parse_yaml_document(WRONG[name][0])
+    found = parse_yaml_collecting_problems(WRONG[name][0])
     if not found.problems:
         assert CHECK.is_valid(found.data) is (name in READING_ALONE)
 

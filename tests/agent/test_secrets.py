@@ -72,7 +72,7 @@ def test_what_the_kernel_shows_is_overwritten_whatever_python_has_made_of_it_sin
     seen = ran(
         "import os\n"
         "from trimtab.agent.environment import is_non_secret_variable\n"
-        "from trimtab.agent.memory_protection import overwrite_process_environment\n"
+        "from trimtab.agent.process_secrecy_linux import overwrite_process_environment\n"
         "os.environ['ANTHROPIC_API_KEY'] = 'another'\n"
         "del os.environ['PGPASSWORD']\n"
         "overwrite_process_environment(is_non_secret_variable)\n"
@@ -89,7 +89,7 @@ def test_what_the_kernel_shows_is_overwritten_whatever_python_has_made_of_it_sin
 def test_programs_cannot_open_the_memory_and_those_of_root_cannot_get_the_right_to():
     seen = ran(
         "import subprocess\n"
-        "from trimtab.agent.memory_protection import protect_process_memory\n"
+        "from trimtab.agent.process_secrecy_linux import protect_process_memory\n"
         "look = 'exec 2>&1; (: < /proc/$PPID/mem) && echo open; grep Cap /proc/self/status'\n"
         "say = lambda: subprocess.run(['sh', '-c', look], capture_output=True, text=True).stdout\n"
         "protect_process_memory()\n"

@@ -4,18 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.agent.files import DOCUMENT_0, ENVIRON, GOOD, LEAST, folder
+from tests.agent.config_files import DOCUMENT_0, ENVIRON, GOOD, LEAST, folder
 from trimtab import Context
-from trimtab.agent.agent import Agent, build_context_options, build_policy_settings
+from trimtab.agent.agent import (
+    Agent,
+    build_context_options,
+    build_policy_settings,
+    find_summary_writing_model,
+)
+from trimtab.agent.config.agent_file_reading_and_errors import AgentFileError
 from trimtab.agent.config.loader import load_agent_spec
 from trimtab.agent.config.spec import AgentSpec
+from trimtab.cli.doctor.checks import find_model_dialect
 from trimtab.policy.config import (
+    PerToolResultConfig,
     PolicyConfig,
     SummaryConfig,
-    ThresholdConfig,
-    ToolResultConfig,
+    ThresholdsPresetConfig,
     parse_policy_config,
 )
+from trimtab.providers.factory import create_provider
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.session.turn import MAX_TOOL_ITERATIONS
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider
@@ -77,9 +85,9 @@ def test_a_file_that_says_nothing_of_the_session_has_the_defaults(folder):
 def test_every_knob_of_the_file_reaches_the_policy(folder):
     text = GOOD["settings of every policy"].replace("keep: 2}", "keep: 2}\n  policy: rolling", 1)
     assert parse_policy_config(build_policy_settings(read(text))) == PolicyConfig(
-        tools={"shell": ToolResultConfig(exempt=True), "grep": ToolResultConfig()},
+        tools={"shell": PerToolResultConfig(exempt=True), "grep": PerToolResultConfig()},
         summary=SummaryConfig(window=4, keep=2, forced=4, max_tokens=60, price=0.0333),
-        thresholds=ThresholdConfig(summarise=0.1, trim=1, keep=2),
+        thresholds=ThresholdsPresetConfig(summarise=0.1, trim=1, keep=2),
     )
 
 
@@ -152,3 +160,52 @@ def test_the_file_says_how_long_the_provider_caches(folder, written, marks):
         if isinstance(block, dict) and "cache_control" in block
     }
     assert found == marks
+
+
+DEPLOYMENT = """\
+model:
+  name: prod-eu
+  base_url: http://127.0.0.1:8000/v1
+  model_info: {info}
+session:
+  policy: rolling
+"""
+
+
+def test_a_deployment_takes_the_rules_of_the_model_that_the_file_names(folder):
+    spec = read(DEPLOYMENT.format(info="gpt-5.2"))
+    options = build_context_options(spec, "", find_model_dialect(spec.model))
+    assert options["model_info"] == {"base_model": "gpt-5.2"}
+    context = Context(**options)
+    context.add({"role": "user", "content": "hello"})
+    request = context.request()
+    assert (request["model"], request["max_completion_tokens"]) == ("prod-eu", 8_192)
+    assert find_summary_writing_model(spec) == "prod-eu"
+    assert build_policy_settings(spec)["summary"]["price"] == 1.0
+
+
+def test_a_deployment_of_a_model_that_only_responses_serves_is_called_there(folder):
+    spec = read(DEPLOYMENT.format(info="gpt-5.2-codex"))
+    made = create_provider(
+        spec.model.name, model_info=spec.model.model_info, base_url=spec.model.base_url, environ={}
+    )
+    assert made.dialect == "openai_responses"
+
+
+def test_a_file_may_give_values_of_its_own_for_the_model(folder):
+    spec = read(DEPLOYMENT.format(info="{base_model: gpt-5.2, max_output: 9000}"))
+    options = build_context_options(spec, "", "openai_chat")
+    assert options["model_info"] == {"base_model": "gpt-5.2", "max_output": 9000}
+
+
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        ("gpt-52", "model_info names 'gpt-52', which is not in the catalog; did you mean gpt-5"),
+        ("{windows: 1}", "model.model_info: a model entry has no windows"),
+        ("{context_window: big}", "model.model_info: context_window is 'big'; it must be a number"),
+    ],
+)
+def test_a_model_info_that_is_wrong_is_refused_in_words(folder, info, message):
+    with pytest.raises(AgentFileError, match=message):
+        read(DEPLOYMENT.format(info=info))

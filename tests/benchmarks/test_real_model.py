@@ -12,7 +12,7 @@ CALL = {"id": "call_1_0", "name": "read_file", "arguments": {"path": "1_0.py"}}
 
 def test_a_scripted_call_reads_the_same_streamed_and_whole():
     chat = get_dialect("openai_chat")
-    gathering = chat.create_stream_accumulator()
+    gathering = chat.create_reply_accumulator()
     for event in real_model.scripted(CALL, stream=True):
         gathering.feed(event)
     streamed = gathering.reply_body()

@@ -13,7 +13,7 @@ from trimtab.agent.config.schema import (
     describe_expected_value,
     find_schema_at,
     format_editor_schema,
-    list_tool_kinds,
+    map_tool_kinds_to_refs,
     resolve_schema,
 )
 from trimtab.agent.config.spec import CommonToolSpec
@@ -45,12 +45,12 @@ def reference() -> str:
     parts: list[str] = [_section("At the top", build_spec_schema(), set())]
     parts += [_section(f"`{path}`", _at(path), set()) for path in BLOCKS]
     tool = _at(TOOLS)
-    some = resolve_schema({"$ref": list_tool_kinds(tool)["shell"]}, None)
+    some = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)["shell"]}, None)
     own = set(some["properties"]) - common
     some = {**some, "description": CommonToolSpec.__doc__ or ""}
     parts.append(_section(f"`{TOOLS}` of any kind", some, own))
     for kind in ("shell", "command", "python", "mcp"):
-        shape = resolve_schema({"$ref": list_tool_kinds(tool)[kind]}, None)
+        shape = resolve_schema({"$ref": map_tool_kinds_to_refs(tool)[kind]}, None)
         parts.append(_section(f"`{TOOLS}` with `kind: {kind}`", shape, common))
     parts += [_section(f"`{path}`", _at(path), set()) for path in DOORS]
     rule = resolve_schema(_at("telegram")["properties"]["rules"]["items"], None)

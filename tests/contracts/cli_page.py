@@ -51,6 +51,7 @@ PAGES = {
     "demo": "demo.md",
     "init": "init.md",
     "doctor": "doctor.md",
+    "models": "models.md",
     "chat": "chat.md",
     "serve": "serve.md",
     "keys create": "serve.md",

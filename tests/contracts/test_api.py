@@ -27,14 +27,15 @@ DIALECT = "one function of the Dialect protocol, in each dialect"
 WIRE_FORMAT = "one function of a simulated wire format, in each format"
 SAME_NAMES = {
     "build_request_kwargs": DIALECT,
-    "create_stream_accumulator": DIALECT,
+    "create_reply_accumulator": DIALECT,
+    "find_message_starts": DIALECT,
     "find_request_errors": DIALECT,
     "is_reply_body": DIALECT,
     "parse_history": DIALECT,
     "parse_message": DIALECT,
     "parse_reply": DIALECT,
-    "parse_system_prompt": DIALECT,
-    "render_blocks": DIALECT,
+    "parse_system_messages": DIALECT,
+    "render_round_blocks": DIALECT,
     "render_tools": DIALECT,
     "serialize_history": DIALECT,
     "build_reply_body": WIRE_FORMAT,

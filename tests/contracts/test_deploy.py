@@ -55,13 +55,13 @@ def test_the_compose_file_names_commands_and_services_that_exist():
 def test_containers_have_longer_to_stop_than_turns_have_to_end():
     from trimtab.agent.config.spec import ServeSpec
 
-    drain = ServeSpec().drain
+    timeout = ServeSpec().shutdown_timeout
     for name in ("serve", "worker"):
         grace = compose()["services"][name]["stop_grace_period"]
-        assert float(grace.removesuffix("s")) > drain
+        assert float(grace.removesuffix("s")) > timeout
     unit = (DEPLOY / "trimtab.service").read_text(encoding="utf-8")
     stop = next(line for line in unit.splitlines() if line.startswith("TimeoutStopSec="))
-    assert float(stop.removeprefix("TimeoutStopSec=")) > drain
+    assert float(stop.removeprefix("TimeoutStopSec=")) > timeout
 
 
 def test_every_extra_in_the_image_is_declared():

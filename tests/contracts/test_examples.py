@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores import places
+
 pytestmark = pytest.mark.process
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -21,6 +23,7 @@ LAST_LINES = {
     "07_summaries_by_a_model.py": "24 messages were said, the model sees at most 15: True",
     "08_replay_your_logs.py": "the tight policy sends fewer tokens: True",
     "09_agent_yaml.py": "done after 2 model calls",
+    "10_bedrock_telegram_bot.py": "28 messages were said, the model sees at most 16: True",
 }
 """What each prints last, as a regular expression."""
 
@@ -40,19 +43,35 @@ def test_a_program_is_short_and_says_what_it_shows(name):
     assert len(text.splitlines()) < 60
 
 
-@pytest.mark.parametrize("name", LAST_LINES)
-def test_a_program_runs_and_ends_with_its_line(name, tmp_path):
-    keys = {key for key in os.environ if key.endswith(("_API_KEY", "_TOKEN"))}
-    environ = {key: value for key, value in os.environ.items() if key not in keys}
-    done = subprocess.run(
+def run_program(name, folder, **more):
+    own = ("_API_KEY", "_TOKEN", "DATABASE_URL")
+    environ = {key: value for key, value in os.environ.items() if not key.endswith(own)}
+    return subprocess.run(
         [sys.executable, "-W", "error", str(FOLDER / name)],
-        cwd=tmp_path,
-        env=environ | {"PYTHONIOENCODING": "utf-8"},
+        cwd=folder,
+        env=environ | {"PYTHONIOENCODING": "utf-8"} | more,
         capture_output=True,
         encoding="utf-8",
         timeout=120,
         check=False,
     )
+
+
+@pytest.mark.parametrize("name", LAST_LINES)
+def test_a_program_runs_and_ends_with_its_line(name, tmp_path):
+    done = run_program(name, tmp_path)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(LAST_LINES[name], done.stdout.splitlines()[-1])
     assert list(tmp_path.iterdir()) == [], "a program leaves no file where it was started"
+
+
+@pytest.mark.postgres
+def test_the_bot_of_document_3_keeps_its_conversations_in_a_database(tmp_path):
+    from psycopg.conninfo import conninfo_to_dict
+
+    with places.database("") as made:
+        url = "postgresql://{user}@{host}:{port}/{dbname}".format(**conninfo_to_dict(made))
+        done = run_program("10_bedrock_telegram_bot.py", tmp_path, DATABASE_URL=url)
+    assert done.returncode == 0, done.stderr
+    assert "Ada: 28 messages in the database" in done.stdout
+    assert "0 of " in done.stdout

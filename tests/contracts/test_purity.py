@@ -99,7 +99,7 @@ def test_what_is_imported_from_elsewhere_is_noticed(code):
 
 def test_what_core_imports_of_itself_is_in_order():
     code = (
-        "import trimtab.log\nfrom trimtab.policy import plan\nfrom trimtab.policy.plan "
+        "import trimtab.log\nfrom trimtab.policy import plan\nfrom trimtab.policy.planning.plan "
         "import TextCap"
     )
     assert beyond(imported(code)) == set()

@@ -1,6 +1,6 @@
 """The product as the tests of the documents drive it, and the one place that knows its names.
 
-Besides `doors.py`, which serves, nothing in this folder imports `trimtab`: if the product calls
+Besides `channels.py`, which serves, nothing in this folder imports `trimtab`: if the product calls
 something differently, this module changes and the tests stay. What the documents themselves spell
 (keys of `session.context`, texts, columns, log lines) stands in the tests.
 """
@@ -28,8 +28,8 @@ from typing import Any, Self
 
 from trimtab import CannotFit as CannotFit
 from trimtab import Context, check, fit
-from trimtab.providers.base import Provider, ProviderError, ProviderFailure
 from trimtab.providers.error_parser import parse_error_response
+from trimtab.providers.protocol_and_failures import Provider, ProviderError, ProviderFailureDetails
 from trimtab.session import Session
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import Tool
@@ -357,13 +357,15 @@ def asks(count: int, name: str = "read") -> list[ScriptedCall]:
     return [ScriptedCall(name=name, arguments={"path": f"src/f{n}.rs"}) for n in range(count)]
 
 
-def overflow(message: str = "prompt is too long", limit: int | None = None) -> ProviderFailure:
+def overflow(
+    message: str = "prompt is too long", limit: int | None = None
+) -> ProviderFailureDetails:
     """A refusal for length."""
-    return ProviderFailure(kind="overflow", message=message, limit=limit)
+    return ProviderFailureDetails(kind="overflow", message=message, limit=limit)
 
 
-def outage() -> ProviderFailure:
-    return ProviderFailure(kind="server", message="down")
+def outage() -> ProviderFailureDetails:
+    return ProviderFailureDetails(kind="server", message="down")
 
 
 def cheap(provider: Provider, *, single_results: bool = False) -> Summariser:
@@ -567,7 +569,7 @@ def counting_messages() -> Generator[Callable[[], int]]:
 
 def metrics_page() -> str:
     """What a scraper reads."""
-    from trimtab.observe.prometheus import render_metrics
+    from trimtab.observe.turn_metrics_and_endpoint import render_metrics
 
     return render_metrics()[0].decode()
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.terminal.tmux import MISSING, TMUX, Terminal
 from tests.documents.product import (
     CHAT_COMMAND,
     ROLLING,
@@ -26,7 +27,6 @@ from tests.documents.product import (
     session_block,
 )
 from tests.documents.reading import dumped, texts
-from tests.terminal.tmux import MISSING, TMUX, Terminal
 
 QUESTION = ("And what of the last offer? " * 8).strip()
 

@@ -12,7 +12,6 @@ WINDOWS = {
     "claude": 200_000,
     "gpt-4o": 128_000,
     "gpt-4-turbo": 128_000,
-    "gpt-4": 128_000,
     "gemini": 1_000_000,
     "grok": 131_072,
     "deepseek-v3": 163_840,
@@ -68,6 +67,11 @@ def test_gpt_4_1_has_a_million_tokens_or_its_makers_exact_figure():
 def test_grok_4_has_its_makers_window_and_grok_4_fast_2000000():
     assert limit_of("grok-4") in (2_000_000, 256_000)
     assert limit_of("grok-4-fast") == 2_000_000
+
+
+def test_gpt_4_has_its_makers_window_of_8192():
+    assert limit_of("gpt-4") == 8_192
+    assert limit_of("house/gpt-4-zz") == 8_192
 
 
 def test_deepseek_chat_v3_has_163840_tokens():

@@ -10,7 +10,7 @@ import pytest
 from tests.documents.expected import COUNT, EXPECTED
 
 HERE = Path(__file__).parent
-NAMING = {"product.py", "doors.py"}
+NAMING = {"product.py", "channels.py"}
 """Modules that know what the product calls things."""
 
 

@@ -8,7 +8,6 @@ from trimtab.log.event import (
     Event,
     EventBody,
     Fork,
-    ListedUserPart,
     MessageAdded,
     ModelCall,
     OmittedUserMessages,
@@ -20,8 +19,9 @@ from trimtab.log.event import (
     Size,
     SummaryAttempt,
     ToolResultRepair,
-    TurnStateChange,
+    TurnProgressRecord,
     Usage,
+    UserPartReference,
 )
 from trimtab.log.message import Media, Message, OpaqueBlock, Text, ToolCall, ToolResult
 
@@ -91,9 +91,9 @@ BODIES: tuple[EventBody, ...] = (
         spares=(7,),
         pieces=((0, 12), (40, 52)),
         listed=(
-            ListedUserPart(2, 0),
-            ListedUserPart(4, 1, 30, 20),
-            ListedUserPart(6, 0, 0, 0, 2, 0),
+            UserPartReference(2, 0),
+            UserPartReference(4, 1, 30, 20),
+            UserPartReference(6, 0, 0, 0, 2, 0),
         ),
         relists=True,
         left_out=OmittedUserMessages(3, 1, 9, 1_700_000_000.5, 1_700_000_100.0),
@@ -124,7 +124,7 @@ BODIES: tuple[EventBody, ...] = (
         stop="max_tokens",
         error={"kind": "overflow", "limit": 200_000, "input": 213_462, "requested": 8_192},
     ),
-    TurnStateChange(state="tool_started", epoch=3, key="call_1"),
+    TurnProgressRecord(state="tool_started", epoch=3, key="call_1"),
     Pin(first=2, last=4, pinned=False),
     Rewind(to=3),
     Fork(parent="session-1", position=9),

@@ -18,15 +18,15 @@ from trimtab.log.event import (
     EVENT_FORMAT_VERSION,
     Edit,
     EditKind,
-    ListedUserPart,
     ModelCall,
     OmittedUserMessages,
     Size,
+    UserPartReference,
     dump_canonical_json,
     dump_event_line,
 )
 from trimtab.log.message import ToolCall
-from trimtab.policy.plan import MessageSpan
+from trimtab.policy.planning.plan import MessageSpan
 from trimtab.prompt.render import RENDERER_VERSION
 
 HERE = Path(__file__).parent
@@ -120,9 +120,9 @@ def _words_stay(context: Context) -> None:
         _edit("truncate", found, found, part=0, text="[shortened]", pieces=((0, 62), (93, 124)))
     )
     listed = (
-        ListedUserPart(users[0], 0),
-        ListedUserPart(users[1], 0, 5, 6),
-        ListedUserPart(users[2], 0, 0, 0, users[0]),
+        UserPartReference(users[0], 0),
+        UserPartReference(users[1], 0, 5, 6),
+        UserPartReference(users[2], 0, 0, 0, users[0]),
     )
     context.append(_edit("drop", users[0], users[0], listed=listed[:1]))
     context.append(_edit("drop", users[1], users[2], listed=listed[1:]))

@@ -21,7 +21,6 @@ from trimtab.log.event import (
     CallOutcome,
     Edit,
     Event,
-    ListedUserPart,
     MessageAdded,
     ModelCall,
     OmittedUserMessages,
@@ -32,7 +31,9 @@ from trimtab.log.event import (
     Settings,
     Size,
     ToolResultRepair,
+    UserPartReference,
 )
+from trimtab.log.long_output_excerpts import render_kept_pieces
 from trimtab.log.message import (
     MODEL_FAMILY_KEY,
     Media,
@@ -46,7 +47,6 @@ from trimtab.log.message import (
     message_from_json,
     message_to_json,
 )
-from trimtab.log.output_shortening import render_kept_pieces
 from trimtab.tokens.counter import (
     TokenCounter,
     measure_message_parts,
@@ -91,8 +91,8 @@ class Told:
     notes: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     """Results that answer nothing."""
     summary: Edit | None = None
-    words: list[tuple[list[ListedUserPart], OmittedUserMessages | None]] = field(
-        default_factory=list[tuple[list[ListedUserPart], OmittedUserMessages | None]]
+    words: list[tuple[list[UserPartReference], OmittedUserMessages | None]] = field(
+        default_factory=list[tuple[list[UserPartReference], OmittedUserMessages | None]]
     )
     """The blocks of the list of the user's words: what each holds, and what it leaves out."""
     newest_user: int | None = None
@@ -138,7 +138,7 @@ class Told:
         return ["\n".join(lines) for lines in made if len(lines) > 1]
 
     def _lines(
-        self, places: list[ListedUserPart], left: OmittedUserMessages | None, *, recall: bool
+        self, places: list[UserPartReference], left: OmittedUserMessages | None, *, recall: bool
     ) -> list[str]:
         lines: list[str] = []
         if left is not None:
@@ -157,7 +157,7 @@ class Told:
                 named = place.seq
         return lines
 
-    def entry(self, place: ListedUserPart, *, recall: bool) -> str | None:
+    def entry(self, place: UserPartReference, *, recall: bool) -> str | None:
         """One part as it stands in the list; None for what was erased."""
         said = self.messages[place.seq].parts[place.part]
         handle = f" · recall m{place.seq}.{place.part}" if recall else ""

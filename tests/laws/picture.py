@@ -8,7 +8,7 @@ from trimtab.context import Context
 from trimtab.log.edits import apply_edit_to_part
 from trimtab.log.message import make_text_message
 from trimtab.tokens.counter import measure_message_parts, measure_part
-from trimtab.window.rounds import CallResultPair, Entry, Group
+from trimtab.window.entries_rounds_groups import CallResultPair, Entry, Group
 from trimtab.window.window import Window
 
 

@@ -15,7 +15,7 @@ from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
 from trimtab.log.edits import ERASED_PLACEHOLDER
 from trimtab.log.message import Media, OpaqueBlock, Part, ToolCall, ToolResult
-from trimtab.policy import guard, overflow
+from trimtab.policy import guard, hiding_after_provider_error
 
 laws = settings(settings.get_profile("laws"))
 
@@ -31,7 +31,7 @@ SIGN = re.compile(
     re.DOTALL,
 )
 
-MAY_HIDE = (guard.OVER_LIMIT_REASON, overflow.OVERFLOW_REASON, "wild")
+MAY_HIDE = (guard.OVER_LIMIT_REASON, hiding_after_provider_error.OVERFLOW_REASON, "wild")
 """What goes before a wish to see something: the limit, and a policy of one's own."""
 
 

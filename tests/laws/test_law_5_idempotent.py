@@ -3,6 +3,8 @@ A placeholder is never masked or cut again, and never larger than what it replac
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.laws.oracle import Told, tell, under
+from tests.laws.picture import picture
 from tests.strategies.life import Life
 from tests.strategies.logs import (
     Chat,
@@ -25,10 +28,34 @@ from tests.strategies.logs import (
     setups,
     steps,
 )
-from trimtab import CannotFit
+from trimtab import CannotFit, RequestPreview
 from trimtab.log.event import Edit, Event, dump_canonical_json
 from trimtab.policy.provider_rejections import REJECTED_REASON
 from trimtab.tokens.counter import measure_part
+
+
+def previews_the_next_request(life: Life) -> None:
+    """What a preview shows is what the next request would send, and nothing is changed by it."""
+    context = life.context
+    if not context.window.entries:
+        return
+    before = picture(context.window)
+    clock, rendering = context._clock, context._rendering
+    other = deepcopy(context, {id(clock): clock, id(rendering): None})
+    asked, shown = outcome(other.request), outcome(context.preview)
+    if isinstance(shown, RequestPreview):
+        assert dump_canonical_json(shown.request) == dump_canonical_json(asked)
+        assert shown.report == other.report()
+    else:
+        assert shown == asked
+    assert picture(context.window) == before
+
+
+def outcome(ask: Callable[[], object]) -> object:
+    try:
+        return ask()
+    except CannotFit as error:
+        return str(error)
 
 
 class Idempotent(RuleBasedStateMachine):
@@ -42,6 +69,7 @@ class Idempotent(RuleBasedStateMachine):
         self.life.do(step)
         if isinstance(step, Peek):
             assert self.life.events == events, "looking has left a trace"
+            previews_the_next_request(self.life)
 
     def decides_once(self, life: Life, stream: bool, volatile: str | None) -> None:
         context = life.context

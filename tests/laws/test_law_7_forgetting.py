@@ -12,7 +12,7 @@ from tests.laws.picture import outlook
 from tests.strategies.life import Life
 from tests.strategies.logs import Setup, Step, setups, steps
 from trimtab import CannotFit, Context
-from trimtab.errors import EvictedError
+from trimtab.errors import HistoryNotInMemory
 from trimtab.log.event import Edit, Event, Settings
 from trimtab.policy.presets import POLICY_NAMES
 from trimtab.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
@@ -54,7 +54,7 @@ class Forgetful(RuleBasedStateMachine):
             return
         try:
             self.short.apply(new)
-        except EvictedError as error:
+        except HistoryNotInMemory as error:
             self.restart(error.position)
 
     def restart(self, upto: int | None) -> None:
@@ -67,7 +67,7 @@ class Forgetful(RuleBasedStateMachine):
         known = [e for e in self.life.events if e.seq > usable[-1].seq or e.seq in named]
         try:
             self.short = self.life.loaded(known, snapshot=usable[-1])
-        except EvictedError as error:
+        except HistoryNotInMemory as error:
             self.restart(error.position)
 
 

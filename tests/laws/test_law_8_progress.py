@@ -15,11 +15,11 @@ from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
 from trimtab import CannotFit
 from trimtab.log.event import Edit
-from trimtab.policy.plan import Plan
+from trimtab.policy.planning.plan import Plan
 from trimtab.tokens.counter import (
     compute_input_upper_bound,
+    encode_byte_class_pairs,
     estimate_tokens_by_bytes,
-    pair_byte_classes,
 )
 
 S = TypeVar("S")
@@ -101,5 +101,7 @@ def test_every_pass_that_hides_something_lowers_the_bound_and_comes_to_an_end(
 
     rest()
     hooks = {"asking": asking, "asked": rest, "refused": rest}
-    with patch("trimtab.tokens.counter.pair_byte_classes", countdown.limited(pair_byte_classes)):
+    with patch(
+        "trimtab.tokens.counter.encode_byte_class_pairs", countdown.limited(encode_byte_class_pairs)
+    ):
         live(story, **hooks, tokenizer=countdown if counted else None)

@@ -12,6 +12,7 @@ from typing import Any
 
 from hypothesis import given, settings
 
+from tests.laws import wires
 from tests.laws.oracle import Told, from_client, said_as, settings_at, tell, tokens_of_parts
 from tests.laws.wires import Piece, pieces
 from tests.strategies.life import Life, live
@@ -22,17 +23,17 @@ from trimtab.log.event import (
     Edit,
     Event,
     Fork,
-    ListedUserPart,
     OmittedUserMessages,
     PayloadErasure,
     RetentionErasure,
     Rewind,
     Settings,
+    UserPartReference,
     dump_canonical_json,
     dump_event_line,
 )
 from trimtab.log.message import Media, OpaqueBlock, Text
-from trimtab.policy import overflow
+from trimtab.policy import hiding_after_provider_error
 from trimtab.policy.provider_rejections import REJECTED_REASON as REJECTED
 from trimtab.tokens.counter import TokenCounter
 
@@ -68,7 +69,7 @@ def hidden_sayings(told: Told) -> list[Place]:
     return [(seq, part) for seq in hidden for part in sayings(told, seq)]
 
 
-def places_of(told: Told) -> dict[Place, ListedUserPart]:
+def places_of(told: Told) -> dict[Place, UserPartReference]:
     found = [place for block, _ in told.words for place in block]
     assert len({place[:2] for place in found}) == len(found), "something is listed twice"
     return {(place.seq, place.part): place for place in found}
@@ -83,7 +84,7 @@ def is_client(told: Told, place: Place) -> bool:
     return from_client(text_of(told, place))
 
 
-def is_whole(told: Told, place: ListedUserPart) -> bool:
+def is_whole(told: Told, place: UserPartReference) -> bool:
     kept = place.head + place.tail
     return not place.same_seq and (place.head < 0 or kept >= len(text_of(told, place[:2])))
 
@@ -124,8 +125,9 @@ class Watch:
         self.look(life, self.room)
         now = life.context.window.settings
         told = tell(life.events)
-        found = pieces(request, now, life.last_call.volatile, told.front(now.recall))
-        the_list_is_read(told, found, now.recall)
+        volatile, front = life.last_call.volatile, told.front(now.recall)
+        the_list_is_read(told, wires.said(request, now, volatile, front), now.recall)
+        found = pieces(request, now, volatile, front)
         every_word_is_somewhere(told, found)
         instructions_are_there(told, found, now.dialect)
         thoughts_are_as_they_were(life, told, found)
@@ -198,7 +200,7 @@ def every_word_is_somewhere(told: Told, found: list[Piece]) -> None:
 
 
 def references_lead_somewhere(
-    told: Told, listed: dict[Place, ListedUserPart], gone: set[Place]
+    told: Told, listed: dict[Place, UserPartReference], gone: set[Place]
 ) -> None:
     """What a client says again refers to where it is said, and only that does."""
     whole: set[str] = set()
@@ -338,7 +340,7 @@ def a_quarter_is_left_of_the_newest(
     was = sum(tokens_of_parts(before, *place[:1], counter)[place[1]] for place in newest)
     now = sum(tokens_of_parts(after, *place[:1], counter)[place[1]] for place in newest)
     assert now >= min(was, room // 4), f"{now} of {was} tokens are left in a room of {room}"
-    if any(edit.why == overflow.OVERFLOW_REASON for edit in cut):
+    if any(edit.why == hiding_after_provider_error.OVERFLOW_REASON for edit in cut):
         assert nothing_else_can_go(after, counter), "the newest message is cut before others"
 
 
@@ -413,7 +415,7 @@ def in_order(before: Told, after: Told, counter: TokenCounter) -> None:
 
 
 def stages(
-    told: Told, kept: list[ListedUserPart], gone: list[Place], counter: TokenCounter
+    told: Told, kept: list[UserPartReference], gone: list[Place], counter: TokenCounter
 ) -> None:
     sizes = [kept_size(told, place, counter) for place in kept]
     short = [index for index, place in enumerate(kept) if not is_whole(told, place)]
@@ -435,7 +437,7 @@ def stages(
         assert most <= level * 1.3 + AROUND, f"not the longest is cut: {sizes}"
 
 
-def kept_size(told: Told, place: ListedUserPart, counter: TokenCounter) -> int:
+def kept_size(told: Told, place: UserPartReference, counter: TokenCounter) -> int:
     text = text_of(told, place[:2])
     if is_whole(told, place):
         return counter.count(text)

@@ -24,7 +24,7 @@ model:
 system: You are a helper.
 """
 """An agent that works against the simulator."""
-CLAUDE = AGENT.replace("gpt-5", "claude-sonnet-4-5").replace("SIMULATOR/v1", "SIMULATOR")
+CLAUDE = AGENT.replace("gpt-5", "claude-sonnet-4-6").replace("SIMULATOR/v1", "SIMULATOR")
 """The same with a model of Anthropic, whose SDK takes a second longer to load."""
 PROGRAMS = {"trimtab": (sys.executable, "-m", "trimtab.cli"), "python": (sys.executable,)}
 SIMULATOR = "http://127.0.0.1:8000"

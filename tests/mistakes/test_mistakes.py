@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.mistakes.asking import ASKING
-from tests.mistakes.files import ASKED_OF_THE_MODEL, FILES
+from tests.mistakes.channel_mistakes import SERVING
+from tests.mistakes.config_mistakes import ASKED_OF_THE_MODEL, FILES
 from tests.mistakes.mistake import Mistake, World, run, shown
-from tests.mistakes.places import PLACES
-from tests.mistakes.serving import SERVING
-from tests.mistakes.tools import TOOLS
+from tests.mistakes.provider_mistakes import ASKING
+from tests.mistakes.store_mistakes import PLACES
+from tests.mistakes.tool_mistakes import TOOLS
 from tests.stores import places
 from trimtab.testing.server.local_server import RemoteSimulator, spawn_simulated_provider
 

@@ -1,6 +1,6 @@
 import pytest
 
-from tests.observe.reading import Difference, Traced
+from tests.observe.exported import Difference, Traced
 from trimtab.testing import MemoryStore
 
 

@@ -7,11 +7,11 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 from tests.conversations import prose
-from tests.session.summarising import GOOD, writer
-from tests.turn.acting import Hand, create, found, say
+from tests.session.summarised_chats import GOOD, writer
+from tests.session.turns.sessions import Hand, create, found, say
 from trimtab.log.event import ModelCall as Sent
 from trimtab.log.event import Usage
-from trimtab.providers.base import ProviderError, ProviderFailure
+from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider, ScriptedReply
 
@@ -61,7 +61,9 @@ async def test_calls_and_tools_are_spans_within_the_turn(memory, traced):
         "trimtab.turn.outcome": "done",
         "trimtab.turn.calls": 2,
     }
-    share = first.attributes["trimtab.window.tokens"] / first.attributes["trimtab.window.room"]
+    share = (
+        first.attributes["trimtab.window.tokens"] / first.attributes["trimtab.window.budget_tokens"]
+    )
     assert dict(first.attributes) == {
         **OWN,
         "gen_ai.operation.name": "chat",
@@ -71,13 +73,13 @@ async def test_calls_and_tools_are_spans_within_the_turn(memory, traced):
         "gen_ai.usage.output_tokens": 10,
         "gen_ai.usage.cache_read.input_tokens": 600,
         "gen_ai.usage.cache_write.input_tokens": 300,
-        "trimtab.cost": pytest.approx(0.001755),
+        "trimtab.cost.usd": pytest.approx(0.001755),
         "trimtab.window.messages": 1,
         "trimtab.window.tokens": (await found(memory, Sent))[0].tokens,
-        "trimtab.window.head_tokens": session.window.settings.head.tokens,
-        "trimtab.window.front_tokens": 0,
-        "trimtab.window.room": 200_000 - 8_192,
-        "trimtab.window.share": share,
+        "trimtab.window.system_and_tools_tokens": session.window.settings.head.tokens,
+        "trimtab.window.summary_tokens": 0,
+        "trimtab.window.budget_tokens": 200_000 - 8_192,
+        "trimtab.window.budget_ratio": share,
         "trimtab.window.near_limit": False,
     }
     assert dict(tool.attributes) == {
@@ -154,7 +156,7 @@ async def test_a_call_that_is_made_again_is_two_spans_of_which_one_failed(memory
     for number in range(20):
         role = "assistant" if number % 2 else "user"
         await session.add({"role": role, "content": prose(2_000, f"message {number}")})
-    refused = ProviderFailure(kind="overflow", message="zanzibar is too long", limit=6_000)
+    refused = ProviderFailureDetails(kind="overflow", message="zanzibar is too long", limit=6_000)
     await turn(session, claude(refused, "Fine."), [], traced)
     first, second = traced.named("chat")
     assert first.status.status_code is StatusCode.ERROR
@@ -162,7 +164,7 @@ async def test_a_call_that_is_made_again_is_two_spans_of_which_one_failed(memory
     assert second.status.status_code is StatusCode.UNSET
     assert second.attributes["trimtab.edits.hidden_tokens"] > 0
     (whole,) = traced.named("invoke_agent")
-    assert [event.name for event in whole.events] == ["trimtab.restarted"]
+    assert [event.name for event in whole.events] == ["trimtab.model_call.retried"]
     assert whole.events[0].attributes == {"trimtab.limit": 6_000}
     assert whole.status.status_code is StatusCode.UNSET
     failed = traced.points("gen_ai.client.operation.duration")
@@ -172,7 +174,7 @@ async def test_a_call_that_is_made_again_is_two_spans_of_which_one_failed(memory
 async def test_a_turn_that_fails_is_a_span_that_failed(memory, traced):
     session = await create(memory)
     with pytest.raises(ProviderError):
-        await turn(session, claude(ProviderFailure(kind="auth", message="no")), [], traced)
+        await turn(session, claude(ProviderFailureDetails(kind="auth", message="no")), [], traced)
     (whole,), (chat,) = traced.named("invoke_agent"), traced.named("chat")
     assert chat.attributes["error.type"] == "auth"
     assert whole.attributes["error.type"] == "ProviderError"
@@ -280,7 +282,9 @@ async def test_a_summary_in_the_background_is_a_span_of_the_turns_trace(memory, 
 async def test_nothing_that_was_said_is_in_a_span(memory, traced):
     session = await create(memory)
     path = ScriptedCall(name="read", arguments={"path": "zanzibar"})
-    provider = claude(path, ProviderFailure(kind="overflow", message="zanzibar"), "Zanzibar.")
+    provider = claude(
+        path, ProviderFailureDetails(kind="overflow", message="zanzibar"), "Zanzibar."
+    )
     await turn(session, provider, [Hand(gives="zanzibar")], traced, says="Zanzibar?")
     assert len(traced.spans) == 5
     assert "zanzibar" not in "".join(span.to_json() for span in traced.spans).lower()

@@ -7,16 +7,16 @@ import pytest
 
 from tests.agents import Clock
 from tests.conversations import prose
-from tests.observe.reading import samples
-from tests.session.summarising import GOOD, writer
-from tests.turn.acting import Hand, create, of, say
-from tests.turn.narrow import Narrow
+from tests.observe.exported import samples
+from tests.session.summarised_chats import GOOD, writer
+from tests.session.turns.narrow_provider import Narrow
+from tests.session.turns.sessions import Hand, create, of, say
 from trimtab.errors import StoreUnavailable
 from trimtab.log.event import Usage
 from trimtab.log.message import ToolCall
 from trimtab.observe import instrument
-from trimtab.observe.prometheus import TurnMetrics
-from trimtab.providers.base import ProviderError, ProviderFailure
+from trimtab.observe.turn_metrics_and_endpoint import TurnMetrics
+from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 from trimtab.session.events import (
     AssistantReplied,
     ContextEdited,
@@ -27,7 +27,7 @@ from trimtab.session.events import (
     TurnFinished,
 )
 from trimtab.session.turn import run_turn
-from trimtab.session.turn_reporting import list_edit_events_since
+from trimtab.session.turn_event_builders import total_edits_by_kind_since
 from trimtab.testing import MemoryStore, ScriptedCall, ScriptedProvider, ScriptedReply
 
 pytestmark = pytest.mark.anyio
@@ -57,17 +57,17 @@ async def test_a_turn_is_counted_with_its_calls_tokens_and_cost(memory, counted)
     )
     told = await counting(session, provider, [Hand()])
     assert counted("trimtab_turns_total", agent="helper", outcome="done") == 1
-    assert counted("trimtab_turn_seconds_count", agent="helper") == 1
+    assert counted("trimtab_turn_duration_seconds_count", agent="helper") == 1
     assert counted("trimtab_turns_running", agent="helper") == 0
-    assert counted("trimtab_calls_total", model=MODEL, outcome="ok") == 2
-    assert counted("trimtab_call_seconds_count", model=MODEL) == 2
-    assert counted("trimtab_first_piece_seconds_count", model=MODEL) == 1
+    assert counted("trimtab_model_calls_total", model=MODEL, outcome="ok") == 2
+    assert counted("trimtab_model_call_duration_seconds_count", model=MODEL) == 2
+    assert counted("trimtab_time_to_first_token_seconds_count", model=MODEL) == 1
     for kind, count in {"input": 1e3, "output": 10, "cache_read": 600, "cache_write": 300}.items():
-        assert counted("trimtab_tokens_total", model=MODEL, kind=kind, use="turn") == 2 * count
+        assert counted("trimtab_tokens_total", model=MODEL, type=kind, purpose="turn") == 2 * count
     cost = (100 * 3 + 600 * 0.3 + 300 * 3.75 + 10 * 15) / 1e6
-    assert counted("trimtab_cost_dollars_total", model=MODEL, use="turn") == round(2 * cost, 9)
-    assert counted("trimtab_tools_total", tool="read", outcome="ok") == 1
-    assert counted("trimtab_tool_seconds_count", tool="read") == 1
+    assert counted("trimtab_cost_dollars_total", model=MODEL, purpose="turn") == round(2 * cost, 9)
+    assert counted("trimtab_tool_calls_total", tool="read", outcome="ok") == 1
+    assert counted("trimtab_tool_call_duration_seconds_count", tool="read") == 1
     assert [each.usage for each in of(AssistantReplied, told)] == [used, used]
 
 
@@ -76,8 +76,10 @@ async def test_a_prompt_is_counted_by_its_sections_and_its_share_of_the_room(mem
     told = await counting(session, claude("Hm."), says=prose(2_000))
     (call,) = of(ModelCallStarted, told)
     assert counted("trimtab_prompt_tokens_sum", model=MODEL) == call.tokens
-    assert counted("trimtab_prompt_share_sum", model=MODEL) == round(call.tokens / 4_000, 9)
-    assert counted("trimtab_prompt_section_tokens_total", section="head") == call.head > 0
+    assert counted("trimtab_prompt_budget_ratio_sum", model=MODEL) == round(call.tokens / 4_000, 9)
+    assert (
+        counted("trimtab_prompt_section_tokens_total", section="system_and_tools") == call.head > 0
+    )
     assert counted("trimtab_prompt_section_tokens_total", model=MODEL) == call.tokens
     assert counted("trimtab_window_messages_sum") == 1
     assert counted("trimtab_near_limit_total") == 0
@@ -92,7 +94,7 @@ async def test_the_approach_to_the_limit_is_counted_and_warned_of_once(memory, c
         await counting(session, provider, says=prose(100))
     assert counted("trimtab_near_limit_total", model=MODEL) == 1
     (record,) = caplog.records
-    assert (record.session, record.room) == ("s", 3_500)
+    assert (record.session, record.budget_tokens) == ("s", 3_500)
     assert 0.8 * 3_500 <= record.tokens <= 3_500
 
 
@@ -118,11 +120,11 @@ async def test_edits_that_left_memory_meanwhile_are_read_from_the_store(memory):
         await session.add({"role": "assistant", "content": prose(900, f"answer {number}")})
     position = session.window.seq
     await session.request()
-    seen = await list_edit_events_since(session, position, "policy")
+    seen = await total_edits_by_kind_since(session, position, "policy")
     assert sum(each.count for each in seen) > 10
     await session.checkpoint()
     assert not session.window.base.events_since_snapshot
-    assert await list_edit_events_since(session, position, "policy") == seen
+    assert await total_edits_by_kind_since(session, position, "policy") == seen
 
 
 async def test_a_refusal_is_counted_with_what_was_done_about_it(memory, counted):
@@ -131,9 +133,9 @@ async def test_a_refusal_is_counted_with_what_was_done_about_it(memory, counted)
         role = "assistant" if number % 2 else "user"
         await session.add({"role": role, "content": prose(2_000, f"message {number}")})
     told = await counting(session, Narrow("anthropic", ["Fine."], window=6_000))
-    assert counted("trimtab_calls_total", outcome="overflow") == 1
-    assert counted("trimtab_calls_total", outcome="ok") == 1
-    assert counted("trimtab_recoveries_total", kind="overflow") == 1
+    assert counted("trimtab_model_calls_total", outcome="overflow") == 1
+    assert counted("trimtab_model_calls_total", outcome="ok") == 1
+    assert counted("trimtab_model_call_retries_total", reason="overflow") == 1
     assert counted("trimtab_learned_limits_total", model=MODEL) == 1
     edits = [each for each in of(ContextEdited, told) if each.cause == "recovery"]
     assert counted("trimtab_edits_total", cause="recovery") == sum(e.count for e in edits) > 0
@@ -143,8 +145,8 @@ async def test_a_refusal_is_counted_with_what_was_done_about_it(memory, counted)
 async def test_a_call_that_fails_for_good_ends_the_turn_by_its_kind(memory, counted):
     session = await create(memory)
     with pytest.raises(ProviderError):
-        await counting(session, claude(ProviderFailure(kind="auth", message="no")))
-    assert counted("trimtab_calls_total", outcome="auth") == 1
+        await counting(session, claude(ProviderFailureDetails(kind="auth", message="no")))
+    assert counted("trimtab_model_calls_total", outcome="auth") == 1
     assert counted("trimtab_turns_total", outcome="auth") == 1
     assert counted("trimtab_turns_running") == 0
 
@@ -164,8 +166,8 @@ async def test_what_is_cancelled_is_counted_as_such(memory, counted):
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
-    assert counted("trimtab_tools_total", tool="read", outcome="ok") == 1
-    assert counted("trimtab_tools_total", tool="stuck", outcome="cancelled") == 1
+    assert counted("trimtab_tool_calls_total", tool="read", outcome="ok") == 1
+    assert counted("trimtab_tool_calls_total", tool="stuck", outcome="cancelled") == 1
     assert counted("trimtab_turns_total", outcome="cancelled") == 1
     assert counted("trimtab_turns_running", agent="helper") == 0
 
@@ -190,8 +192,8 @@ async def test_a_call_that_is_cancelled_is_counted_as_such(memory, counted):
     turn.cancel()
     with pytest.raises(asyncio.CancelledError):
         await turn
-    assert counted("trimtab_calls_total", outcome="cancelled") == 1
-    assert counted("trimtab_call_seconds_count") == 1
+    assert counted("trimtab_model_calls_total", outcome="cancelled") == 1
+    assert counted("trimtab_model_call_duration_seconds_count") == 1
 
 
 class Full(MemoryStore):
@@ -218,18 +220,18 @@ async def test_a_provider_that_reports_nothing_adds_no_tokens(memory, counted):
     session = await create(memory)
     silent = ScriptedReply(text="Hm.", usage=Usage(input=0))
     await counting(session, claude("One.", silent))
-    first = counted("trimtab_tokens_total", kind="input")
+    first = counted("trimtab_tokens_total", type="input")
     assert first > 0
     await counting(session, claude(silent))
-    assert counted("trimtab_calls_total", outcome="ok") == 2
-    assert counted("trimtab_tokens_total", kind="input") == first
+    assert counted("trimtab_model_calls_total", outcome="ok") == 2
+    assert counted("trimtab_tokens_total", type="input") == first
 
 
 async def test_a_name_that_the_model_makes_up_is_no_label(memory, counted):
     session = await create(memory)
     await counting(session, claude(ScriptedCall(name="rm_minus_rf"), "Hm."), [Hand()])
-    assert counted("trimtab_tools_total", tool="other", outcome="not_run") == 1
-    assert counted("trimtab_tools_total", tool="rm_minus_rf") == 0
+    assert counted("trimtab_tool_calls_total", tool="other", outcome="not_run") == 1
+    assert counted("trimtab_tool_calls_total", tool="rm_minus_rf") == 0
 
 
 async def test_a_call_that_is_not_allowed_is_counted_under_its_name(memory, counted):
@@ -240,8 +242,8 @@ async def test_a_call_that_is_not_allowed_is_counted_under_its_name(memory, coun
     await counting(session, claude(ScriptedCall(name="shy"), "Hm."), [Hand("shy")])
     refused = Hand("shy", own={"check_permission": no})
     await counting(session, claude(ScriptedCall(name="shy"), "Hm."), [refused])
-    assert counted("trimtab_tools_total", tool="shy", outcome="not_run") == 1
-    assert counted("trimtab_tool_seconds_count", tool="shy") == 1
+    assert counted("trimtab_tool_calls_total", tool="shy", outcome="not_run") == 1
+    assert counted("trimtab_tool_call_duration_seconds_count", tool="shy") == 1
 
 
 async def test_summaries_are_counted_with_their_size_and_their_own_tokens(memory, counted):
@@ -256,20 +258,23 @@ async def test_summaries_are_counted_with_their_size_and_their_own_tokens(memory
     tried = [each.attempt for turn in told for each in of(SummaryFinished, turn)]
     meter = session.window.accounting.summary_stats
     assert meter.made > 0
-    stands = counted("trimtab_summaries_total", outcome="made", of="messages") + counted(
-        "trimtab_summaries_total", outcome="patched", of="messages"
+    stands = counted("trimtab_summaries_total", outcome="made", target="messages") + counted(
+        "trimtab_summaries_total", outcome="patched", target="messages"
     )
     assert stands == counted("trimtab_summary_tokens_count") == meter.made
     failed = counted("trimtab_summaries_total", outcome="failed")
     rejected = counted("trimtab_summaries_total", outcome="rejected")
     assert (failed, rejected) == (meter.failed, meter.rejected)
-    assert counted("trimtab_tokens_total", use="summary", kind="input") == meter.usage.input > 0
-    assert counted("trimtab_cost_dollars_total", use="summary") == round(meter.cost or 0, 9) > 0
+    assert counted("trimtab_tokens_total", purpose="summary", type="input") == meter.usage.input > 0
+    assert counted("trimtab_cost_dollars_total", purpose="summary") == round(meter.cost or 0, 9) > 0
     assert counted("trimtab_edits_total", op="summarise", cause="summary") == meter.made
-    assert counted("trimtab_summary_calls_total") == sum(each.calls for each in tried) > 0
+    assert counted("trimtab_summary_model_calls_total") == sum(each.calls for each in tried) > 0
     items = sum(each.patched for each in tried)
     assert counted("trimtab_summary_patched_items_total") == items > 0
-    assert counted("trimtab_summary_seconds_count") == meter.made + meter.failed + meter.rejected
+    assert (
+        counted("trimtab_summary_duration_seconds_count")
+        == meter.made + meter.failed + meter.rejected
+    )
 
 
 async def test_no_label_holds_a_session_or_anything_that_was_said(memory):
@@ -293,4 +298,9 @@ def test_a_turn_of_which_only_the_end_is_heard_is_not_counted(counted):
 async def test_the_time_of_a_call_is_that_of_the_clock_and_not_of_the_session(memory, counted):
     session = await create(memory, clock=Clock())
     await counting(session, claude("Hm."))
-    assert 0 < counted("trimtab_call_seconds_sum") <= counted("trimtab_turn_seconds_sum") < 60
+    assert (
+        0
+        < counted("trimtab_model_call_duration_seconds_sum")
+        <= counted("trimtab_turn_duration_seconds_sum")
+        < 60
+    )

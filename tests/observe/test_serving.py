@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.session.summarising import GOOD, talk, writer
-from tests.worker.served import SESSION, agent, letter, served, until
+from tests.server.served_agents import SESSION, agent, letter, served, until
+from tests.session.summarised_chats import GOOD, talk, writer
 from trimtab.errors import StoreUnavailable
 from trimtab.observe import server_metrics
 from trimtab.observe.label_limiter import OTHER_LABEL
-from trimtab.observe.prometheus import render_metrics
-from trimtab.providers.base import ProviderFailure
+from trimtab.observe.turn_metrics_and_endpoint import render_metrics
+from trimtab.providers.protocol_and_failures import ProviderFailureDetails
 from trimtab.server.channels.http.app import HttpServerState, create_http_app
 from trimtab.server.delivery import (
     MAX_DELIVERY_ATTEMPTS,
@@ -19,10 +19,10 @@ from trimtab.server.delivery import (
     RetryDelivery,
     Undeliverable,
 )
-from trimtab.server.postgres.job_queue import SUMMARY_QUEUE, JobPayload
-from trimtab.server.postgres.job_runner import JobRunner
+from trimtab.server.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
+from trimtab.server.postgres.turn_and_summary_jobs import TurnAndSummaryJobHandlers
+from trimtab.server.schedules.protocol import ScheduleNotPosted
 from trimtab.server.schedules.runner import ScheduleRunner
-from trimtab.server.schedules.store import ScheduleRunFailed
 from trimtab.server.served_turn import ServedTurn
 from trimtab.server.service import QueueFull
 from trimtab.testing import MemoryStore, ScriptedProvider
@@ -37,14 +37,14 @@ async def test_letters_are_counted_by_tenant_and_by_what_became_of_them(counted)
     assert not await bot.say("One.", key="k1")
     await bot.turns.wait_until_idle()
     assert not await bot.say("One.", key="k1")
-    bot.service.max_waiting = 0
+    bot.service.max_queued_messages = 0
     with pytest.raises(QueueFull):
         await bot.say("Two.", key="k2")
     told = {
-        outcome: counted("trimtab_letters_total", tenant="default", outcome=outcome)
-        for outcome in ("taken", "known", "crowded")
+        outcome: counted("trimtab_inbound_messages_total", tenant="default", outcome=outcome)
+        for outcome in ("accepted", "duplicate", "rejected")
     }
-    assert told == {"taken": 1, "known": 2, "crowded": 1}
+    assert told == {"accepted": 1, "duplicate": 2, "rejected": 1}
 
 
 async def test_a_letter_takes_from_its_arrival_to_the_end_of_its_turn(memory, counted):
@@ -55,12 +55,12 @@ async def test_a_letter_takes_from_its_arrival_to_the_end_of_its_turn(memory, co
         words = letter(f"Word {number}.", key=f"k{number}")
         await mail.post(replace(words, at=time.time() - ago))
     await ServedTurn(helper, mail, session, on_event=lambda _: None).run()
-    assert counted("trimtab_letter_seconds_count", agent="helper") == 3
-    assert 120 <= counted("trimtab_letter_seconds_sum", agent="helper") < 180
+    assert counted("trimtab_message_latency_seconds_count", agent="helper") == 3
+    assert 120 <= counted("trimtab_message_latency_seconds_sum", agent="helper") < 180
 
 
 async def test_a_turn_that_fails_is_counted_until_it_is_given_up(counted):
-    bot = served(ProviderFailure(kind="auth", message="no"))
+    bot = served(ProviderFailureDetails(kind="auth", message="no"))
     await bot.say("One.", key="k1")
     await bot.turns.wait_until_idle()
     assert counted("trimtab_dead_letters_total") == 1
@@ -68,7 +68,7 @@ async def test_a_turn_that_fails_is_counted_until_it_is_given_up(counted):
 
 
 async def test_a_turn_that_is_tried_again_is_counted(counted):
-    bot = served(*[ProviderFailure(kind="overloaded", message="busy")] * 20)
+    bot = served(*[ProviderFailureDetails(kind="overloaded", message="busy")] * 20)
     await bot.say("One.", key="k1")
     await until(lambda: counted("trimtab_turn_retries_total") == 1)
     assert counted("trimtab_dead_letters_total") == 0
@@ -89,11 +89,11 @@ async def test_deliveries_are_counted_by_door_and_by_how_they_ended(counted):
     await bot.turns.wait_until_idle()
     await ReplyDelivery(bot.service.queue, {"phone": deliver}).deliver_due()
     told = {
-        outcome: counted("trimtab_deliveries_total", door="phone", outcome=outcome)
-        for outcome in ("sent", "put_off", "refused", "unknown", "given_up")
+        outcome: counted("trimtab_deliveries_total", channel="phone", outcome=outcome)
+        for outcome in ("sent", "deferred", "rejected", "unknown", "abandoned")
     }
-    assert told == {"sent": 1, "put_off": 1, "refused": 1, "unknown": 1, "given_up": 0}
-    assert counted("trimtab_delivery_seconds_count", door="phone") == 1
+    assert told == {"sent": 1, "deferred": 1, "rejected": 1, "unknown": 1, "abandoned": 0}
+    assert counted("trimtab_delivery_duration_seconds_count", channel="phone") == 1
 
 
 async def test_a_reply_that_is_not_tried_again_is_counted(counted, monkeypatch):
@@ -107,7 +107,7 @@ async def test_a_reply_that_is_not_tried_again_is_counted(counted, monkeypatch):
     await bot.say("Go.", key="k1")
     await bot.turns.wait_until_idle()
     await ReplyDelivery(bot.service.queue, {"phone": deliver}).deliver_due()
-    assert counted("trimtab_deliveries_total", door="phone", outcome="given_up") == 1
+    assert counted("trimtab_deliveries_total", channel="phone", outcome="abandoned") == 1
 
 
 async def test_a_mail_that_cannot_be_reached_by_deliveries_is_counted(counted):
@@ -131,7 +131,7 @@ async def test_a_summary_that_the_fleet_makes_is_counted(counted):
     bot.service.agents["helper"].summariser = writer(*[GOOD] * 3)
     async with bot.service.open_session(SESSION) as session:
         await talk(session, 20)
-    jobs = JobRunner(bot.service, queue=None, slots=None)  # pyright: ignore[reportArgumentType]
+    jobs = TurnAndSummaryJobHandlers(bot.service, queue=None, slots=None)  # pyright: ignore[reportArgumentType]
     await jobs.run_summary_job(JobPayload(session=SESSION, kind=SUMMARY_QUEUE))
     assert counted("trimtab_summaries_total") == counted("trimtab_summary_tokens_count") == 1
 
@@ -140,11 +140,11 @@ class Clockwork:
     """Schedules of which one runs, then one cannot."""
 
     def __init__(self):
-        self._left = [_Due(), ScheduleRunFailed("daily", StoreUnavailable("no disk"))]
+        self._left = [_Due(), ScheduleNotPosted("daily", StoreUnavailable("no disk"))]
 
     async def run_next_due(self, now, agents, *, excluding=()):
         found = self._left.pop(0) if self._left else None
-        if isinstance(found, ScheduleRunFailed):
+        if isinstance(found, ScheduleNotPosted):
             raise found
         return found
 
@@ -158,8 +158,8 @@ class _Due:
 
 async def test_schedules_are_counted_by_whether_they_could_be_run(counted):
     await ScheduleRunner(Clockwork(), ["helper"]).run_due()  # pyright: ignore[reportArgumentType]
-    assert counted("trimtab_schedules_total", outcome="ran") == 1
-    assert counted("trimtab_schedules_total", outcome="failed") == 1
+    assert counted("trimtab_schedule_runs_total", outcome="ran") == 1
+    assert counted("trimtab_schedule_runs_total", outcome="failed") == 1
 
 
 async def nothing(_):
@@ -182,7 +182,7 @@ async def asked(app, path):
 
 
 async def test_what_waits_and_what_was_given_up_is_asked_for_when_metrics_are_read(counted):
-    bot = served(ProviderFailure(kind="auth", message="no"))
+    bot = served(ProviderFailureDetails(kind="auth", message="no"))
     await bot.say("One.", key="k1")
     await bot.turns.wait_until_idle()
     await bot.turns.drain(0)
@@ -191,11 +191,11 @@ async def test_what_waits_and_what_was_given_up_is_asked_for_when_metrics_are_re
         HttpServerState(service=bot.service, schedule_turn=nothing, render_metrics=render_metrics)
     )
     assert await asked(app, "/metrics") == 200
-    assert counted("trimtab_sessions_dead") == 1
-    assert counted("trimtab_letters_waiting") >= 1
+    assert counted("trimtab_dead_letter_sessions") == 1
+    assert counted("trimtab_queued_messages") >= 1
     assert await asked(app, "/zanzibar") == 404
     assert counted("trimtab_http_requests_total", route="/metrics", status="200") == 1
-    assert counted("trimtab_http_seconds_count", route=OTHER_LABEL) == 1
+    assert counted("trimtab_http_request_duration_seconds_count", route=OTHER_LABEL) == 1
 
 
 def test_http_requests_are_counted_by_route_and_never_by_path(counted):
@@ -205,10 +205,10 @@ def test_http_requests_are_counted_by_route_and_never_by_path(counted):
     assert counted("trimtab_http_requests_total", route="/v1/sessions/{id}", status="200") == 1
     assert counted("trimtab_http_requests_total", route=OTHER_LABEL) == 2
     assert counted("trimtab_http_requests_total", method=OTHER_LABEL) == 1
-    assert counted("trimtab_http_seconds_count", method="GET") == 2
+    assert counted("trimtab_http_request_duration_seconds_count", method="GET") == 2
 
 
 def test_open_streams_are_counted(counted):
     with server_metrics.track_open_stream(), server_metrics.track_open_stream():
-        assert counted("trimtab_streams_open") == 2
-    assert counted("trimtab_streams_open") == 0
+        assert counted("trimtab_event_streams_open") == 2
+    assert counted("trimtab_event_streams_open") == 0

@@ -15,8 +15,8 @@ from tests.providers.canned import Answer, serving, sse
 from tests.providers.scripts import APIS
 from trimtab.dialects import get_dialect
 from trimtab.providers.anthropic import AnthropicProvider
-from trimtab.providers.base import ProviderError
 from trimtab.providers.openai import OpenAIChatProvider
+from trimtab.providers.protocol_and_failures import ProviderError
 from trimtab.providers.retries import with_retries
 
 pytestmark = pytest.mark.anyio
@@ -61,7 +61,7 @@ async def test_a_whole_reply_comes_back_as_the_server_sent_it(api):
 async def test_a_stream_comes_back_event_by_event_as_the_server_sent_it(api, name):
     events = await asked(api, Answer(events=api.lines()), stream=True)
     assert events == list(api.events)
-    gathering = get_dialect(name).create_stream_accumulator()
+    gathering = get_dialect(name).create_reply_accumulator()
     for event in events:
         gathering.feed(event)
     assert gathering.reply_body() is not None
@@ -258,7 +258,7 @@ async def test_an_openai_client_of_the_callers_own_is_left_open():
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "module", ["base", "error_parser", "retries", "factory", "anthropic", "openai"]
+    "module", ["protocol_and_failures", "error_parser", "retries", "factory", "anthropic", "openai"]
 )
 def test_importing_the_providers_loads_no_sdk(module):
     code = (

@@ -7,8 +7,8 @@ import pytest
 from tests.providers.scripts import APIS, SAID
 from trimtab.context import Context
 from trimtab.dialects import get_dialect
-from trimtab.providers.base import ProviderError
 from trimtab.providers.error_parser import parse_stop_failure
+from trimtab.providers.protocol_and_failures import ProviderError
 from trimtab.testing.server import PROVIDER_FAULTS, serve_simulated_provider
 
 pytestmark = pytest.mark.anyio
@@ -94,7 +94,7 @@ async def test_a_reply_that_filled_the_window_comes_whole_and_is_an_overflow(sen
     events = await send(name, step, stream=stream)
     reply = events[0]
     if stream:
-        gathering = get_dialect(name).create_stream_accumulator()
+        gathering = get_dialect(name).create_reply_accumulator()
         for event in events:
             gathering.feed(event)
         reply = gathering.reply_body()

@@ -3,12 +3,12 @@
 import pytest
 
 from tests.conversations import prose, user
-from tests.session.leftovers import places_of
-from tests.session.working import Worker, bodies, options, text, tool_use
+from tests.session.find_text_in_store import places_of
+from tests.session.session_user import Worker, bodies, options, text, tool_use
 from trimtab import ErasedError
 from trimtab.errors import SessionNotFound, StaleOwner
 from trimtab.log.event import Edit, PayloadErasure, dump_canonical_json
-from trimtab.policy.plan import MessageSpan
+from trimtab.policy.planning.plan import MessageSpan
 from trimtab.session import Session
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
@@ -95,7 +95,7 @@ async def test_an_erased_text_is_nowhere(place):
             await again.recall(named)
     assert await again.search("herons brother") == "(nothing found)"
     why = await again.why(handle)
-    assert (why.state, why.event, why.why, why.text) == ("erased", by, "asked by the user", "")
+    assert (why.state, why.event, why.reason, why.text) == ("erased", by, "asked by the user", "")
     assert dump_canonical_json(await again.request()) == sent
     assert await places_of(NEEDLE, place, again.store) == []
     await again.store.close()

@@ -9,14 +9,14 @@ import pytest
 from tests.agents import Clock
 from tests.conversations import user
 from tests.laws.picture import outlook
-from tests.session.working import Worker, bodies, options, text
-from tests.session.wrappers import Failing, Forgetful, Wrapped
+from tests.session.failing_stores import Failing, Forgetful, Wrapped
+from tests.session.session_user import Worker, bodies, options, text
 from trimtab.errors import NewerSnapshotError, SessionNotFound, StoreUnavailable
 from trimtab.log.event import (
     MessageAdded,
     ModelCall,
     PayloadErasure,
-    TurnStateChange,
+    TurnProgressRecord,
     dump_canonical_json,
 )
 from trimtab.policy.presets import POLICY_NAMES
@@ -108,7 +108,9 @@ async def test_a_claim_that_was_cut_off_can_be_made_again(store, when):
     epoch = await worker.session.claim_turn()
     assert epoch == (3 if when == "after" else 2)
     await worker.say("Still here.")
-    turns = [body.epoch for body in await bodies(store, "s") if isinstance(body, TurnStateChange)]
+    turns = [
+        body.epoch for body in await bodies(store, "s") if isinstance(body, TurnProgressRecord)
+    ]
     assert turns == list(range(1, epoch + 1))
 
 

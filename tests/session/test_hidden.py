@@ -3,11 +3,16 @@
 import pytest
 
 from tests.conversations import prose, user
-from tests.session.working import Worker, bodies, edits, options, text, tool_use
-from trimtab import SummaryRefused
+from tests.session.session_user import Worker, bodies, edits, options, text, tool_use
+from trimtab import UnusableSummary
+from trimtab.errors import SessionExists
 from trimtab.log.event import Edit, MessageAdded, Pin, Rewind, dump_canonical_json
 from trimtab.log.message import ToolCall
+from trimtab.policy.budget import Budget
+from trimtab.policy.planning.plan import Decision
 from trimtab.session import Session
+from trimtab.session.session import fork_stored_session
+from trimtab.window.window import Window
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 
@@ -216,6 +221,20 @@ async def test_a_fork_shares_the_past_and_nothing_after(store):
         with pytest.raises(ValueError, match=f"cannot fork at {wrong}; positions go from 1 to"):
             await worker.session.fork("u", at=wrong)
     assert await store.position("u") == 0
+    with pytest.raises(SessionExists, match="session 't' exists"):
+        await worker.session.fork("t")
+
+
+async def test_a_session_is_forked_without_the_policy_of_whoever_made_it(store):
+    def policy(_window: Window, _budget: Budget) -> Decision:
+        return Decision()
+
+    worker = Worker(await Session.create(store, "s", **options(policy=policy)))
+    await worker.turn()
+    log = await fork_stored_session(store, "s", "t")
+    assert log == [event async for event in store.events("t")]
+    assert len(log) == worker.session.window.seq + 1
+    assert await store.forks("s") == ["t"]
 
 
 async def test_a_fork_of_the_past_has_the_policy_of_that_time(store):
@@ -252,7 +271,7 @@ async def test_a_summary_of_what_was_undone_or_erased_meanwhile_is_refused(store
     else:
         await other.erase(f"m{wanted.span.first}")
     position = await store.position("s")
-    with pytest.raises(SummaryRefused, match="undone or erased since"):
+    with pytest.raises(UnusableSummary, match="undone or erased since"):
         await worker.session.add_summary("They talked.", span=wanted.span)
     assert await store.position("s") == position
 

@@ -7,8 +7,8 @@ import pytest
 
 from tests.conversations import user
 from tests.replies import DIALECTS, MODELS, REPLY, stream
-from tests.session.leftovers import places_of
-from tests.session.working import Worker, bodies, options, reply, text, tool_result, tool_use
+from tests.session.find_text_in_store import places_of
+from tests.session.session_user import Worker, bodies, options, reply, text, tool_result, tool_use
 from trimtab import Context
 from trimtab.log.event import MessageAdded, Rewind, dump_canonical_json
 from trimtab.redaction import redactor

@@ -8,8 +8,8 @@ from tests.agents import Clock
 from tests.conversations import prose, user
 from tests.laws.picture import outlook
 from tests.replies import DIALECTS, MODELS, REPLY, result, stream
-from tests.session.working import Worker, bodies, edits, options, text
-from tests.session.wrappers import Wrapped
+from tests.session.failing_stores import Wrapped
+from tests.session.session_user import Worker, bodies, edits, options, text
 from trimtab import CannotFit
 from trimtab.errors import PositionTaken, SessionNotFound
 from trimtab.log.event import CallOutcome, MessageAdded, Usage, dump_canonical_json

@@ -7,16 +7,16 @@ from typing import Any, cast
 import pytest
 
 from tests.pictures import PNG_TEXT
-from tests.session.summarising import attempts, requests, writer
+from tests.session.summarised_chats import attempts, requests, writer
 from tests.session.test_summaries import Never
-from tests.turn.acting import Hand, act, create, found, of, reopened, results_in
+from tests.session.turns.sessions import Hand, act, create, found, of, reopened, results_in
 from trimtab.log.edits import format_result_summary_header
 from trimtab.log.event import Edit
 from trimtab.log.event import ModelCall as Called
 from trimtab.log.message import Media, Text
-from trimtab.providers.base import ProviderFailure
+from trimtab.providers.protocol_and_failures import ProviderFailureDetails
 from trimtab.session.events import SummaryFinished
-from trimtab.session.session_summaries import (
+from trimtab.session.model_summaries import (
     MAX_SHOWN_CHARS,
     read_result_prompt,
     split_result_for_summary,
@@ -105,8 +105,8 @@ FAULTS = {
     "an injection": (INJECTION, "rejected"),
     "what nobody said": ("- see src/other/secret_9.go\n- and E_7777", "rejected"),
     "one endless line": (f"- {'word ' * 3_000}", "rejected"),
-    "an overflow": (ProviderFailure(kind="overflow", message="too long"), "failed"),
-    "an outage": (ProviderFailure(kind="server", message="down"), "failed"),
+    "an overflow": (ProviderFailureDetails(kind="overflow", message="too long"), "failed"),
+    "an outage": (ProviderFailureDetails(kind="server", message="down"), "failed"),
 }
 
 
@@ -141,7 +141,7 @@ async def test_a_model_that_does_not_answer_in_time_holds_nothing_up_for_longer(
 async def test_without_a_summariser_the_result_is_cut_and_that_is_logged(memory, caplog):
     session = await create(memory, limits=ON)
     await act(session, model(), [Hand(gives=LOG)])
-    assert "1 results are cut: there is no summariser" in caplog.text
+    assert "1 results are cut without a summary: there is no summariser" in caplog.text
     assert await attempts(memory) == []
     assert (await edits(memory))[0].head > 0
 
@@ -224,7 +224,7 @@ async def test_after_a_failure_a_model_is_left_in_peace_for_some_messages(memory
     # 4 messages a turn: asked in the first, the second, and the fourth.
     assert len(await attempts(memory)) == 3
     assert session.report().summaries.results_cut == 3
-    assert "no model is asked for" in caplog.text
+    assert "no summary is requested for" in caplog.text
     assert (
         session.window.accounting.summary_stats.messages_until_retry(
             session.window.conversation.total_messages

@@ -6,12 +6,13 @@ import pytest
 
 from tests.agents import Clock
 from tests.conversations import prose
-from tests.session.working import Worker, edits, options, text
+from tests.session.session_user import Worker, edits, options, text
 from trimtab.errors import SessionNotFound
 from trimtab.log.event import Edit, Rewind
-from trimtab.policy.plan import MessageSpan
+from trimtab.policy.planning.plan import MessageSpan
+from trimtab.recall.visibility import VisibilityReason
 from trimtab.session import Session
-from trimtab.session.audit import VisibilityReason, explain_visibility
+from trimtab.session.visibility_and_past_requests import explain_visibility
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("often")]
 
@@ -53,18 +54,18 @@ async def test_what_was_truncated_names_its_cap(store):
         state="truncated",
         since=at,
         event=seq,
-        why="read: over 50 bytes/4",
-        stands=edit.text,
+        reason="read: over 50 bytes/4",
+        replacement=edit.text,
         text=f"[{handle} user]\n{long}",
     )
-    assert "[truncated: kept first ~50 of ~750 tokens (head)" in found.stands
+    assert "[truncated: kept first ~50 of ~750 tokens (head)" in found.replacement
     assert await worker.session.why(f"{handle}.0") == VisibilityReason(
         handle=f"{handle}.0",
         state="truncated",
         since=at,
         event=seq,
-        why=found.why,
-        stands=edit.text,
+        reason=found.reason,
+        replacement=edit.text,
         text=long,
     )
 
@@ -80,8 +81,8 @@ async def test_what_was_masked_names_the_rule(store):
     seq, at, edit = await decided(store, "mask")
     found = await worker.session.why(f"{handle}.0")
     assert (found.state, found.since, found.event) == ("masked", at, seq)
-    assert (found.why, found.stands) == (edit.why, edit.text)
-    assert "middle of" in found.why
+    assert (found.reason, found.replacement) == (edit.why, edit.text)
+    assert "middle of" in found.reason
     assert found.text == prose(400, "first")
     await worker.session.reveal(f"{handle}.0")
     assert (await worker.session.why(f"{handle}.0")).state == "shown"
@@ -97,9 +98,9 @@ async def test_what_was_dropped_shows_the_notice_even_long_after(store):
     assert int(handle[1:]) not in worker.session.window.entries
     seq, at, edit = await decided(store, "drop")
     found = await worker.session.why(f"{handle}.0")
-    assert (found.state, found.since, found.event, found.why) == ("dropped", at, seq, edit.why)
-    assert found.why == "history over 200 tokens"
-    assert found.stands == worker.session.window.conversation.dropped_notice()
+    assert (found.state, found.since, found.event, found.reason) == ("dropped", at, seq, edit.why)
+    assert found.reason == "history over 200 tokens"
+    assert found.replacement == worker.session.window.conversation.dropped_notice()
     assert found.text == prose(300, "the first words")
     again = await Session.open(store, "s")
     assert await again.why(f"{handle}.0") == found
@@ -116,7 +117,7 @@ async def test_what_was_summarised_shows_the_summary(store):
     seq, at, edit = await decided(store, "summarise")
     found = await worker.session.why(handle)
     assert (found.state, found.since, found.event) == ("summarised", at, seq)
-    assert (found.why, found.stands) == (edit.why, "They spoke.")
+    assert (found.reason, found.replacement) == (edit.why, "They spoke.")
 
 
 async def test_what_a_user_said_in_what_was_summarised_is_listed(store):
@@ -130,7 +131,7 @@ async def test_what_a_user_said_in_what_was_summarised_is_listed(store):
     seq, at, _ = await decided(store, "summarise")
     found = await worker.session.why(handle)
     assert (found.state, found.since, found.event) == ("listed", at, seq)
-    assert found.stands == prose(300, "the first words")
+    assert found.replacement == prose(300, "the first words")
 
 
 async def test_what_was_undone_names_the_rewind_and_is_still_shown(store):
@@ -146,7 +147,7 @@ async def test_what_was_undone_names_the_rewind_and_is_still_shown(store):
         state="undone",
         since=5_000.0,
         event=by[0],
-        why=f"rewound to {start[1:]}",
+        reason=f"rewound to {start[1:]}",
         text="Undo this.",
     )
     assert (await worker.session.why(start)).state == "shown"
@@ -165,7 +166,7 @@ async def test_what_was_erased_names_the_erasure_and_shows_nothing(store):
         state="erased",
         since=7_000.0,
         event=worker.session.window.seq,
-        why="asked by the user",
+        reason="asked by the user",
     )
 
 

@@ -15,8 +15,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.stores.events import said
 from tests.stores.folders import SESSION, append, dumped, holding, lines
-from tests.stores.make import said
 from trimtab.log.event import Event, MessageAdded
 from trimtab.stores.files import FileStore
 from trimtab.window.checkpoint import Snapshot

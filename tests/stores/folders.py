@@ -6,7 +6,7 @@ import asyncio
 import zlib
 from pathlib import Path
 
-from tests.stores.make import held
+from tests.stores.events import held
 from trimtab.errors import SessionNotFound
 from trimtab.log.event import Event, dump_event_line
 from trimtab.stores.base import PositionSpan

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.stores.events import claimed, forked, held, said
 from tests.stores.folders import SESSION, append, dumped, holding, lines
-from tests.stores.make import claimed, forked, held, said
 from trimtab.errors import (
-    IdempotencyKeyTaken,
+    DuplicateIdempotencyKey,
     LogDamaged,
     NewerSnapshotError,
     StaleOwner,
@@ -156,7 +156,7 @@ def test_garbage_of_many_lines_behind_the_last_batch_is_put_aside_with_a_word(ro
         log.write(garbage.replace(b"{}", b"{"))
     append(root, [said(5)])
     assert lines(root) == dumped(said(1, "one"), *BATCH, said(5))
-    assert "bytes of an unfinished write behind event 4 were moved to events.torn" in caplog.text
+    assert "bytes of an unfinished write after event 4 were moved to events.torn" in caplog.text
 
 
 @pytest.mark.parametrize("index", ["kept", "lost"])
@@ -251,7 +251,7 @@ def test_keys_snapshots_and_state_can_be_thrown_away(root):
         (root / SESSION / name).unlink()
     assert run(root, lambda store: store.find_key(SESSION, "k")) == 4
     assert run(root, lambda store: store.snapshot(SESSION)) is None
-    with pytest.raises(IdempotencyKeyTaken):
+    with pytest.raises(DuplicateIdempotencyKey):
         append(root, [said(5, key="k")])
 
 
@@ -522,7 +522,7 @@ def test_whoever_takes_up_a_folder_ends_erasures_and_deletions_that_a_crash_cut_
     root.chmod(0o755)
     with Held(root / "busy"):
         run(root, lambda store: store.recover())
-    assert "session busy is left as it is: session 'busy' is written to by process" in caplog.text
+    assert "session busy was not recovered: session 'busy' is written to by process" in caplog.text
     assert holding(folder, word) == holding(root / ".deleted", word) == []
     assert not (folder / "sweep").exists()
     assert holding(root / "busy", word) != []

@@ -11,9 +11,14 @@ from contextlib import contextmanager
 
 import pytest
 
+from tests.stores.events import held, said
 from tests.stores.folders import append, dumped, lines
-from tests.stores.make import held, said
-from trimtab.errors import SessionBusy, StoreFull, StoreReadOnly, StoreUnavailable
+from trimtab.errors import (
+    SessionLockedByOtherProcess,
+    StoreFull,
+    StoreNotWritable,
+    StoreUnavailable,
+)
 from trimtab.stores.files import FileStore
 from trimtab.window.checkpoint import Snapshot
 
@@ -21,7 +26,7 @@ pytestmark = pytest.mark.anyio
 
 WRITER = """
 import asyncio, sys
-from tests.stores.make import said
+from tests.stores.events import said
 from trimtab.stores.files import FileStore
 
 async def main():
@@ -83,13 +88,13 @@ async def test_a_second_process_is_refused_and_told_who_writes(tmp_path):
         tell.flush()
         assert told.readline() == "2\n"
         busy = rf"'s' is written to by process {process.pid}, .*lock; .* release the session"
-        with pytest.raises(SessionBusy, match=busy):
+        with pytest.raises(SessionLockedByOtherProcess, match=busy):
             await store.append("s", [said(3)])
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionLockedByOtherProcess):
             await store.checkpoint("s", Snapshot(seq=2))
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionLockedByOtherProcess):
             await store.rewrite("s", [], lambda event: event)
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionLockedByOtherProcess):
             await store.delete("s")
         assert len(await held(store, "s")) == 2
         assert await store.position("s") == 2
@@ -106,7 +111,7 @@ async def test_a_second_process_is_refused_and_told_who_writes(tmp_path):
 async def test_two_stores_of_one_process_are_two_writers(tmp_path):
     one, other = FileStore(tmp_path), FileStore(tmp_path)
     await one.append("s", [said(1)])
-    with pytest.raises(SessionBusy, match=str(os.getpid())):
+    with pytest.raises(SessionLockedByOtherProcess, match=str(os.getpid())):
         await other.append("s", [said(2)])
     await one.close()
     await other.append("s", [said(2)])
@@ -189,13 +194,13 @@ async def test_a_read_only_folder_can_be_read_and_says_so_when_written(tmp_path)
         assert await store.find_key("s", "k") == 1
         assert len(await store.sessions()) == 1
         told = r"may not be written to .*: make it writable"
-        with pytest.raises(StoreReadOnly, match=told):
+        with pytest.raises(StoreNotWritable, match=told):
             await store.append("s", [said(2)])
-        with pytest.raises(StoreReadOnly, match=told):
+        with pytest.raises(StoreNotWritable, match=told):
             await store.append("new", [said(1)])
-        with pytest.raises(StoreReadOnly):
+        with pytest.raises(StoreNotWritable):
             await store.checkpoint("s", Snapshot(seq=1))
-        with pytest.raises(StoreReadOnly):
+        with pytest.raises(StoreNotWritable):
             await store.delete("s")
         assert await held(store, "s") == dumped(said(1, key="k"))
         await store.close()
@@ -232,7 +237,7 @@ async def test_a_disk_that_turned_read_only_is_named(tmp_path, monkeypatch, code
     store = FileStore(tmp_path)
     await store.append("s", [said(1)])
     failing("pwrite", monkeypatch, code=code)
-    with pytest.raises(StoreReadOnly):
+    with pytest.raises(StoreNotWritable):
         await store.append("s", [said(2)])
     await store.close()
 

@@ -10,16 +10,22 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from tests.stores.make import claimed, held, said
+from tests.stores.events import claimed, held, said
 from tests.stores.places import Place
 from trimtab.errors import (
-    IdempotencyKeyTaken,
+    DuplicateIdempotencyKey,
     PositionTaken,
     SessionNotFound,
     StaleOwner,
     StoreError,
 )
-from trimtab.log.event import Event, MessageAdded, TurnStateChange, dump_event_line, load_event_line
+from trimtab.log.event import (
+    Event,
+    MessageAdded,
+    TurnProgressRecord,
+    dump_event_line,
+    load_event_line,
+)
 from trimtab.recall.search_ranking import (
     get_searchable_text,
     rank_scored_positions,
@@ -59,7 +65,7 @@ class Model:
 
     @property
     def epoch(self):
-        claims = (event.body for event in self.events if isinstance(event.body, TurnStateChange))
+        claims = (event.body for event in self.events if isinstance(event.body, TurnProgressRecord))
         return max((body.epoch for body in claims), default=0)
 
     def refuses(self, events, epoch):
@@ -68,7 +74,9 @@ class Model:
         if events and events[0].seq != len(self.events) + 1:
             return PositionTaken
         new = [e.body.key for e in events if isinstance(e.body, MessageAdded) and e.body.key]
-        return IdempotencyKeyTaken if len({*new, *self.keys}) < len(new) + len(self.keys) else None
+        return (
+            DuplicateIdempotencyKey if len({*new, *self.keys}) < len(new) + len(self.keys) else None
+        )
 
     def found(self, query, limit):
         wanted = split_query_words(query)

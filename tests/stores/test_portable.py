@@ -5,7 +5,7 @@ from hashlib import sha256
 
 import pytest
 
-from tests.stores.make import called, claimed, held, returned, said
+from tests.stores.events import called, claimed, held, returned, said
 from trimtab.errors import (
     ExportChecksumError,
     ImportTargetExistsError,

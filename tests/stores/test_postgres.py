@@ -14,17 +14,17 @@ from typer.testing import CliRunner
 
 from tests.agents import Clock
 from tests.conversations import prose, user
-from tests.session.summarising import GOOD, rolling, writer
+from tests.session.summarised_chats import GOOD, rolling, writer
 from tests.stores import places
-from tests.stores.make import call, called, claimed, held, returned, said
+from tests.stores.events import call, called, claimed, held, returned, said
 from trimtab.cli.app import app
 from trimtab.errors import (
     DatabaseNotMigrated,
     DatabaseSchemaTooNew,
-    IdempotencyKeyTaken,
+    DuplicateIdempotencyKey,
     PositionTaken,
     StaleOwner,
-    StoreReadOnly,
+    StoreNotWritable,
     StoreUnavailable,
 )
 from trimtab.log.erase import erase_event_payload
@@ -37,16 +37,16 @@ from trimtab.recall.search_ranking import (
     split_query_words,
 )
 from trimtab.session.turn import run_turn
-from trimtab.stores.blobs import decompress_text
+from trimtab.stores.large_texts import decompress_text
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.append import build_append_statement
 from trimtab.stores.postgres.migrations import apply_pending_migrations, load_migrations
 from trimtab.stores.postgres.queries import QUERIES
-from trimtab.stores.postgres.row_keys import (
+from trimtab.stores.postgres.session_keys_and_text_escaping import (
     compute_event_partition,
     compute_session_uuid,
-    escape_name,
-    unescape_name,
+    escape_for_text_column,
+    unescape_from_text_column,
 )
 from trimtab.testing import ScriptedProvider
 from trimtab.window.checkpoint import Snapshot
@@ -223,7 +223,7 @@ async def test_a_large_text_is_kept_once_in_each_session_and_compressed(store, m
 async def test_a_read_only_database_is_named(migrated):
     limited = conninfo.make_conninfo(migrated, options="-c default_transaction_read_only=on")
     async with opened(limited) as made:
-        with pytest.raises(StoreReadOnly, match="takes no writes"):
+        with pytest.raises(StoreNotWritable, match="takes no writes"):
             await made.append("s", [said(1)])
 
 
@@ -251,9 +251,9 @@ async def test_a_key_is_taken_once_by_ten_connections(migrated):
 
         results = await asyncio.gather(*(send() for _ in range(10)), return_exceptions=True)
         assert results.count(None) == 1
-        assert {error.position for error in results if isinstance(error, IdempotencyKeyTaken)} == {
-            1
-        }
+        assert {
+            error.position for error in results if isinstance(error, DuplicateIdempotencyKey)
+        } == {1}
         assert await made.position("s") == 1
 
 
@@ -375,7 +375,7 @@ async def test_an_erased_text_is_nowhere_in_the_database(store, migrated):
 async def test_a_rewrite_that_fails_changes_nothing(store):
     await store.append("s", [said(1, "one", key="k"), said(2, "two")])
     before = await held(store, "s")
-    with pytest.raises(IdempotencyKeyTaken):
+    with pytest.raises(DuplicateIdempotencyKey):
         await store.rewrite("s", [said(3, key="k")], lambda event: said(event.seq, "x"))
     with pytest.raises(PositionTaken):
         await store.rewrite("s", [said(9)], lambda event: said(event.seq, "x"))
@@ -430,10 +430,10 @@ def test_a_search_finds_what_the_definition_finds(runner, texts, query, at):
 
 @given(st.lists(st.text(st.characters(), max_size=4), max_size=6))
 def test_names_are_written_so_that_their_order_stays(names):
-    stored = [escape_name(name) for name in names]
-    assert [unescape_name(name) for name in stored] == names
+    stored = [escape_for_text_column(name) for name in names]
+    assert [unescape_from_text_column(name) for name in stored] == names
     assert all("\x00" not in name for name in stored)
-    assert [unescape_name(n) for n in sorted(stored, key=str.encode)] == sorted(names)
+    assert [unescape_from_text_column(n) for n in sorted(stored, key=str.encode)] == sorted(names)
 
 
 def test_no_two_names_meet_in_one_id():

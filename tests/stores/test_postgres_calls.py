@@ -9,9 +9,9 @@ from psycopg import AsyncConnection
 
 from tests.agents import Clock
 from tests.conversations import prose, user
-from tests.session.summarising import GOOD, rolling, writer
+from tests.session.summarised_chats import GOOD, rolling, writer
 from tests.stores import places
-from tests.stores.make import call, forked, outcome, said, settings
+from tests.stores.events import call, forked, outcome, said, settings
 from trimtab.log.event import CallOutcome, ModelCall, SummaryAttempt, Usage, dump_event_line
 from trimtab.session.turn import run_turn
 from trimtab.stores.postgres import PostgresStore

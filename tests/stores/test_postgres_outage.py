@@ -6,14 +6,14 @@ import pytest
 from psycopg import AsyncConnection, AsyncRawCursor
 
 from benchmarks.crash.cluster import cluster, programs
-from tests.stores.make import held, said
+from tests.stores.events import held, said
 from tests.stores.test_postgres import opened, somebody_waits
 from trimtab.errors import StoreUnavailable
 from trimtab.log.event import dump_event_line
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.migrations import apply_pending_migrations
 from trimtab.stores.postgres.queries import QUERIES
-from trimtab.stores.postgres.row_keys import compute_session_uuid
+from trimtab.stores.postgres.session_keys_and_text_escaping import compute_session_uuid
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
 

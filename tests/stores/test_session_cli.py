@@ -6,8 +6,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from tests.cli.long_conversation import HIDDEN, converse
 from tests.stores import places
-from tests.unit.cli.converse import HIDDEN, converse
 from trimtab.cli.app import app
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.golden.events import EVENTS
-from tests.stores.make import (
+from tests.stores.events import (
     append_next,
     called,
     claimed,
@@ -16,9 +16,9 @@ from tests.stores.make import (
     returned,
     said,
 )
-from trimtab.errors import IdempotencyKeyTaken, PositionTaken, SessionNotFound, StaleOwner
-from trimtab.log.event import MessageAdded, TurnStateChange, dump_event_line
-from trimtab.stores.base import StoredSession
+from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
+from trimtab.log.event import MessageAdded, TurnProgressRecord, dump_event_line
+from trimtab.stores.base import SessionListEntry
 from trimtab.window.checkpoint import Snapshot
 
 pytestmark = pytest.mark.anyio
@@ -118,7 +118,7 @@ async def test_a_batch_with_a_gap_is_refused_whole(store):
 
 async def test_a_key_that_the_session_knows_is_refused_and_so_is_its_batch(store):
     await store.append("s", [said(1), said(2, key="k")])
-    with pytest.raises(IdempotencyKeyTaken) as caught:
+    with pytest.raises(DuplicateIdempotencyKey) as caught:
         await store.append("s", [said(3, "new"), said(4, key="k")])
     assert (caught.value.key, caught.value.position) == ("k", 2)
     assert await store.position("s") == 2
@@ -126,14 +126,14 @@ async def test_a_key_that_the_session_knows_is_refused_and_so_is_its_batch(store
 
 
 async def test_a_key_may_stand_once_in_a_batch(store):
-    with pytest.raises(IdempotencyKeyTaken) as caught:
+    with pytest.raises(DuplicateIdempotencyKey) as caught:
         await store.append("s", [said(1, key="k"), said(2, key="k")])
     assert caught.value.position == 1
     assert await store.position("s") == 0
 
 
 async def test_a_tools_key_is_no_messages_key(store):
-    tool = replace(claimed(2, 1), body=TurnStateChange(state="tool_started", epoch=1, key="k"))
+    tool = replace(claimed(2, 1), body=TurnProgressRecord(state="tool_started", epoch=1, key="k"))
     await store.append("s", [said(1), tool, said(3, key="k")])
     assert await store.find_key("s", "k") == 3
 
@@ -150,7 +150,7 @@ async def test_a_key_of_any_age_is_found(store, place, key):
     again = await place.open()
     found = [await again.find_key("s", name) for name in (key, "other", "later 4", "later 5", "no")]
     assert found == [2, 3, 4, 5, None]
-    with pytest.raises(IdempotencyKeyTaken):
+    with pytest.raises(DuplicateIdempotencyKey):
         await again.append("s", [said(6, key=key)])
     await again.close()
 
@@ -163,7 +163,7 @@ async def test_an_older_epoch_than_the_newest_claimed_turns_is_refused(store, pl
     await store.append("s", [said(3)], epoch=5)
     await store.append("s", [said(4)])
     await store.append("s", [said(5)], epoch=6)
-    ended = replace(claimed(6, 9), body=TurnStateChange(state="ended", epoch=9))
+    ended = replace(claimed(6, 9), body=TurnProgressRecord(state="ended", epoch=9))
     await store.append("s", [ended], epoch=5)
     await store.checkpoint("s", Snapshot(seq=6))
     await store.append("s", [said(7)], epoch=5)
@@ -305,7 +305,7 @@ async def test_a_rewrite_that_fails_changes_nothing(store):
         await store.rewrite("s", [said(3)], fails)
     with pytest.raises(PositionTaken):
         await store.rewrite("s", [said(2)], without("secret"))
-    with pytest.raises(IdempotencyKeyTaken):
+    with pytest.raises(DuplicateIdempotencyKey):
         await store.rewrite("s", [said(3, key="k")], without("secret"))
     with pytest.raises(ValueError, match="event 1 was changed into one at 2"):
         await store.rewrite("s", [], lambda event: replace(event, seq=event.seq + 1))
@@ -336,7 +336,7 @@ async def test_sessions_are_listed_in_the_order_of_their_ids(store):
         await store.append(name, [said(5, at=100.0 + index)])
     listed = await store.sessions()
     assert listed == [
-        StoredSession(session=name, position=5, messages=3, updated=100.0 + IDS.index(name))
+        SessionListEntry(session=name, position=5, messages=3, updated=100.0 + IDS.index(name))
         for name in sorted(IDS)
     ]
     assert await store.sessions(after=sorted(IDS)[2], limit=3) == listed[3:6]

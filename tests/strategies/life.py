@@ -35,7 +35,7 @@ from tests.strategies.logs import (
 )
 from tests.strategies.wild import wild
 from trimtab import CannotFit, Context
-from trimtab.context import SummaryRefused
+from trimtab.context import UnusableSummary
 from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.dialects.media_validation import find_accepted_media
 from trimtab.log.erase import erase_event_payload
@@ -50,7 +50,7 @@ from trimtab.log.event import (
     dump_event_line,
 )
 from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
-from trimtab.policy.plan import Policy
+from trimtab.policy.planning.plan import Policy
 from trimtab.policy.presets import POLICY_NAMES
 from trimtab.window.checkpoint import Snapshot
 
@@ -420,7 +420,7 @@ class Life:
         first, last = wanted.span.first, wanted.span.last
         try:
             self.context.add_summary(self.text(step.words), span=wanted.span)
-        except SummaryRefused:
+        except UnusableSummary:
             self.context.append(SummaryAttempt(first=first, last=last, outcome="rejected"))
             return
         used = Usage(input=100, output=9)
@@ -434,7 +434,7 @@ class Life:
             try:
                 # Every other one is refused, or stays a candidate that is cut.
                 self.context.add_result_summary(wanted, "- all is well\n" * (1 + number % 2 * 40))
-            except SummaryRefused:
+            except UnusableSummary:
                 tried = replace(tried, outcome="rejected")
             self.context.append(tried)
 

@@ -12,7 +12,7 @@ from trimtab.log.edits import (
 )
 from trimtab.log.event import Edit
 from trimtab.policy.budget import Budget
-from trimtab.policy.plan import Decision
+from trimtab.policy.planning.plan import Decision
 from trimtab.window.window import Window
 
 

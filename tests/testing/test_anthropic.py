@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.lazy import anthropic
-from tests.testing.asking import CLAUDE, THINKING, TOOLS, results, user
+from tests.testing.requests import CLAUDE, THINKING, TOOLS, results, user
 
 
 def ask(client, **more):

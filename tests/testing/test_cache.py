@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.testing.asking import CLAUDE, GPT, MARKED, TOOLS, long, marked, user
+from tests.testing.requests import CLAUDE, GPT, MARKED, TOOLS, long, marked, user
 
 BREAKPOINT = {"prompt_cache_breakpoint": {"mode": "explicit"}}
 

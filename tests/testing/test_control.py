@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tests.lazy import openai
-from tests.testing.asking import CLAUDE, GPT, TOOLS, user
+from tests.testing.requests import CLAUDE, GPT, TOOLS, user
 from trimtab.testing.server import RemoteSimulator, spawn_simulated_provider
 from trimtab.testing.server.script import parse_script_steps
 

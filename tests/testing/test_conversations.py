@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.replies import result
-from tests.testing.asking import CLAUDE, GPT, MARKED, PROSE, REASONER, TOOLS
+from tests.testing.requests import CLAUDE, GPT, MARKED, PROSE, REASONER, TOOLS
 from trimtab import Context
 from trimtab.dialects import get_dialect
 from trimtab.log.event import Edit
@@ -78,7 +78,8 @@ def test_a_conversation_of_many_turns_is_never_refused(claude, gpt, simulator, p
     for record in simulator.records.requests:
         assert get_dialect(name).find_request_errors(record.body) == []
     read = [_cached(name, record.reply) for record in simulator.records.requests]
-    assert sum(count > 0 for count in read) > TURNS
+    # Where the window is full, `layered` changes the front at most calls.
+    assert sum(count > 0 for count in read) > TURNS // 2
 
 
 def _cached(name, reply):

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from tests.lazy import anthropic, openai
-from tests.testing.asking import CLAUDE, GPT, told, user
+from tests.testing.requests import CLAUDE, GPT, told, user
 from trimtab.testing.server import OVERFLOW_FAULTS, PROVIDER_FAULTS
 
 HELLO = {"messages": [user("hello")]}

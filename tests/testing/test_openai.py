@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.lazy import openai
-from tests.testing.asking import GPT, REASONER, TOOLS, user
+from tests.testing.requests import GPT, REASONER, TOOLS, user
 
 ENCRYPTED = ["reasoning.encrypted_content"]
 

@@ -9,7 +9,17 @@ import pytest
 from tests.lazy import anthropic, openai
 from tests.pictures import BROKEN_INSIDE, PNG_TEXT, jpeg, png
 from tests.pictures import text as base64_of
-from tests.testing.asking import CLAUDE, GPT, REASONER, THINKING, TOOLS, marked, results, told, user
+from tests.testing.requests import (
+    CLAUDE,
+    GPT,
+    REASONER,
+    THINKING,
+    TOOLS,
+    marked,
+    results,
+    told,
+    user,
+)
 from trimtab.testing.server import ProviderSimulator
 
 

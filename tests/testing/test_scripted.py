@@ -7,10 +7,10 @@ import pytest
 from trimtab import Context
 from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.log.event import Usage
-from trimtab.providers.base import Provider, ProviderError, ProviderFailure
+from trimtab.providers.protocol_and_failures import Provider, ProviderError, ProviderFailureDetails
 from trimtab.testing import (
     BrokenReply,
-    RequestRefused,
+    InvalidRequestSent,
     ScriptedCall,
     ScriptedProvider,
     ScriptedReply,
@@ -45,7 +45,7 @@ def asked(name, *, stream=False):
 def received(name, events, *, stream):
     if not stream:
         return get_dialect(name).parse_reply(events[0])
-    gathering = get_dialect(name).create_stream_accumulator()
+    gathering = get_dialect(name).create_reply_accumulator()
     for event in events:
         gathering.feed(event)
     whole = gathering.reply_body()
@@ -77,7 +77,7 @@ def test_an_answer_arrives_as_the_dialect_reads_it(name, stream):
 
 @pytest.mark.parametrize("name", DIALECT_NAMES)
 def test_a_failure_is_raised(name):
-    failure = ProviderFailure(kind="overflow", message="too long", limit=1_000)
+    failure = ProviderFailureDetails(kind="overflow", message="too long", limit=1_000)
     provider = ScriptedProvider(name, [failure, "Fine."])
     _, request = asked(name)
     with pytest.raises(ProviderError) as caught:
@@ -87,7 +87,7 @@ def test_a_failure_is_raised(name):
 
 
 def test_a_stream_breaks_off_where_it_is_told_to():
-    failure = ProviderFailure(kind="network", message="gone")
+    failure = ProviderFailureDetails(kind="network", message="gone")
     provider = ScriptedProvider(
         "anthropic",
         [BrokenReply(reply=ScriptedReply(text="Hello"), failure=failure, events_before_failure=2)],
@@ -113,7 +113,7 @@ def test_a_function_answers_by_the_request():
 def test_a_request_that_the_api_would_refuse_fails_the_test():
     provider = ScriptedProvider("openai_chat", ["never"])
     orphan = {"role": "tool", "tool_call_id": "a", "content": "b"}
-    with pytest.raises(RequestRefused, match="must be a response to a preceding message"):
+    with pytest.raises(InvalidRequestSent, match="must be a response to a preceding message"):
         sent(provider, {"model": "gpt-4o", "messages": [orphan]})
     with pytest.raises(AssertionError):
         sent(provider, {"model": "gpt-4o", "messages": []})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lazy import anthropic, openai
-from tests.testing.asking import CLAUDE, GPT, OLD_CLAUDE, TOOLS, long, told, user
+from tests.testing.requests import CLAUDE, GPT, OLD_CLAUDE, TOOLS, long, told, user
 
 ASKED = [user(long(300))]
 

@@ -12,18 +12,23 @@ from trimtab.agent.config.loader import load_system_prompt, locate_agent_store
 from trimtab.agent.config.spec import AgentSpec, ModelSpec
 from trimtab.agent.environment import ENVIRON
 from trimtab.agent.tools.permissions.rules import ApprovalCallback, decline_unattended
-from trimtab.agent.tools.toolbox import open_tools
-from trimtab.catalog import find_makers_cheap_model, resolve_model_info
+from trimtab.agent.tools.tools_from_config import open_tools
+from trimtab.catalog import (
+    find_makers_cheap_model,
+    find_model_info,
+    parse_model_info,
+    resolve_model_info,
+)
 from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
 from trimtab.observe import instrument_if_watched
 from trimtab.policy.config import parse_policy_config
-from trimtab.providers.base import Provider
-from trimtab.providers.factory import create_provider
+from trimtab.providers.factory import CLOUD_NAMES, create_provider
+from trimtab.providers.protocol_and_failures import Provider
 from trimtab.providers.retries import OnRetryWait, ignore_retry_wait, with_retries
 from trimtab.redaction import Redact, redactor
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
-from trimtab.session.session_summaries import relative_input_price
+from trimtab.session.model_summaries import relative_input_price
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import Tool
 from trimtab.session.turn import ScheduleSummary, run_turn
@@ -77,7 +82,8 @@ class Agent:
     @property
     def accepted_media(self) -> AcceptedMedia:
         """Which pictures and files its model can be given."""
-        return find_accepted_media(self.provider.dialect, self.spec.model.name)
+        model = self.spec.model
+        return find_accepted_media(self.provider.dialect, model.base_model or model.name)
 
     async def open_session(self, session_id: str) -> Session:
         """The session of that name, new or as it was left, under the file as it is now."""
@@ -170,7 +176,7 @@ def build_context_options(spec: AgentSpec, system_prompt: str, dialect: str) -> 
         "goal": session.goal,
         "recall": session.recall,
         "limits": build_policy_settings(spec),
-        "summaries": "manual" if choose_summary_model(spec) else "extractive",
+        "summaries": "manual" if find_summary_writing_model(spec) else "extractive",
         "context_window": model.context_window,
         "max_input_tokens": model.max_input_tokens,
         "max_output_tokens": model.max_output_tokens,
@@ -186,15 +192,22 @@ def build_redactor(spec: AgentSpec) -> Redact | None:
 
 
 def _model_info_overrides(model: ModelSpec) -> dict[str, Any]:
-    """At an address of one's own the name need not tell how much is written: the file does."""
+    """What the name does not tell, and the file or the provider does.
+
+    At an address of one's own the name need not tell how much is written. A deployment of Azure has
+    any name, and all models there take one parameter for the output.
+    """
+    found: dict[str, Any] = {}
+    given = parse_model_info(model.model_info)
+    named = str(given.get("base_model") or model.name)
+    if model.provider == "azure" and find_model_info(named) is None:
+        found["output_param"] = "max_completion_tokens"
+    found |= given
     asked = model.max_output_tokens
-    if (
-        model.base_url is None
-        or asked is None
-        or asked <= resolve_model_info(model.name).max_output
-    ):
-        return {}
-    return {"max_output": asked}
+    most = resolve_model_info(model.name, given).max_output
+    if model.base_url is not None and asked is not None and asked > most:
+        found.setdefault("max_output", asked)
+    return found
 
 
 def build_policy_settings(spec: AgentSpec) -> dict[str, Any]:
@@ -205,31 +218,37 @@ def build_policy_settings(spec: AgentSpec) -> dict[str, Any]:
     for name, block in blocks.items():
         if given := block.policy_settings():
             knobs[name] = given
-    if asked := choose_summary_model(spec):
-        own, main = (
-            resolve_model_info(asked).input_price,
-            resolve_model_info(spec.model.name).input_price,
-        )
+    if asked := find_summary_writing_model(spec):
+        main = resolve_model_info(spec.model.name, spec.model.model_info).input_price
+        own = main if asked == spec.model.name else resolve_model_info(asked).input_price
         knobs["summary"] = {"price": relative_input_price(own, main), **knobs.get("summary", {})}
     return knobs
 
 
-def choose_summary_model(spec: AgentSpec) -> str | None:
+def find_summary_writing_model(spec: AgentSpec) -> str | None:
     """The model that writes summaries; None where none does."""
     summary, policy = spec.session.summary, spec.session.policy
     by = summary.by or ("model" if policy in ("rolling", "thresholds") else "extract")
     if by == "extract" or policy not in ("rolling", "thresholds", "auto"):
         return None
-    return summary.model or find_makers_cheap_model(spec.model.name)
+    return summary.model or _choose_cheap_model(spec.model)
+
+
+def _choose_cheap_model(model: ModelSpec) -> str:
+    """The cheap model of the same maker. Of a deployment, and at a cloud, the same one: which
+    others are there, and by which names, is not known."""
+    if model.base_model or model.provider in CLOUD_NAMES:
+        return model.name
+    return find_makers_cheap_model(model.name)
 
 
 def _build_summariser(
     spec: AgentSpec, dialect: str, environ: Mapping[str, str]
 ) -> Summariser | None:
-    name = choose_summary_model(spec)
+    name = find_summary_writing_model(spec)
     results = name is None and parse_policy_config(build_policy_settings(spec)).summarises_results
     if results:
-        name = spec.session.summary.model or find_makers_cheap_model(spec.model.name)
+        name = spec.session.summary.model or _choose_cheap_model(spec.model)
     if name is None:
         return None
     asked = _with_other_model(spec.model, name, dialect)
@@ -237,6 +256,7 @@ def _build_summariser(
         provider=_build_provider(asked, environ),
         model=name,
         context_window=asked.context_window,
+        model_info=parse_model_info(asked.model_info),
         only_results=results,
         prompt=spec.session.summary.prompt,
     )
@@ -250,7 +270,7 @@ def _with_other_model(configured: ModelSpec, model: str, dialect: str) -> ModelS
     if theirs is not None and (theirs == "anthropic") != (dialect == "anthropic"):
         # Another maker's: neither the address nor the key nor the limits are its own.
         return ModelSpec(name=model, timeout=configured.timeout)
-    return configured.model_copy(update={"name": model, "context_window": None})
+    return configured.model_copy(update={"name": model, "context_window": None, "model_info": {}})
 
 
 def _build_provider(
@@ -260,9 +280,13 @@ def _build_provider(
         create_provider(
             model.name,
             provider=model.provider,
+            model_info=model.model_info,
             api_key=model.api_key,
             base_url=model.base_url,
             timeout=model.timeout,
+            region=model.region,
+            project=model.project,
+            api_version=model.api_version,
             environ=environ,
         ),
         on_wait=on_retry_wait,

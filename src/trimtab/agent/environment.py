@@ -36,10 +36,10 @@ def build_tool_environment(
         for name, value in environ.items()
         if name in INHERITED_VARIABLES or name.startswith("LC_")
     }
-    return out | FIXED_TOOL_VARIABLES | select_env_variables(env_setting, environ)
+    return out | FIXED_TOOL_VARIABLES | select_variables_named_by_setting(env_setting, environ)
 
 
-def select_env_variables(
+def select_variables_named_by_setting(
     env_setting: tuple[str, ...] | Mapping[str, str], environ: Mapping[str, str]
 ) -> dict[str, str]:
     """What the block `env` of a tool names: variables with values, or names to look up."""
@@ -75,6 +75,13 @@ NON_SECRET_VARIABLES = INHERITED_VARIABLES | {
     *("OPENAI_ORG_ID", "OPENAI_PROJECT_ID", "OTEL_PROPAGATORS", "OTEL_PYTHON_CONTEXT"),
     *("OTEL_PYTHON_LOGGER_PROVIDER", "OTEL_PYTHON_METER_PROVIDER", "OTEL_PYTHON_TRACER_PROVIDER"),
     *("PROMETHEUS_DISABLE_CREATED_SERIES", "PROMETHEUS_MULTIPROC_DIR", "PYDANTIC_DISABLE_PLUGINS"),
+    # Where the credentials of clouds are: their libraries look these up themselves, and again when
+    # credentials expire.
+    *("AWS_CA_BUNDLE", "AWS_CONFIG_FILE", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"),
+    *("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_DEFAULT_REGION", "AWS_EC2_METADATA_DISABLED"),
+    *("AWS_PROFILE", "AWS_REGION", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME"),
+    *("AWS_SHARED_CREDENTIALS_FILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "CLOUDSDK_CONFIG"),
+    *("GCE_METADATA_HOST", "GOOGLE_APPLICATION_CREDENTIALS", "GOOGLE_CLOUD_PROJECT"),
     # PostgreSQL, all but PGPASSWORD: its library looks these up itself.
     *("KRB5CCNAME", "KRB5_CONFIG", "PGAPPNAME", "PGCHANNELBINDING", "PGCLIENTENCODING"),
     *("PGCONNECT_TIMEOUT", "PGDATABASE", "PGGSSENCMODE", "PGHOST", "PGHOSTADDR", "PGKRBSRVNAME"),
@@ -131,10 +138,10 @@ def withhold_secrets_from_tools() -> None:
         # The copy that `os` was made from when Python started.
         posix.environ.pop(os.fsencode(name), None)
     if sys.platform == "linux":
-        from trimtab.agent import memory_protection
+        from trimtab.agent import process_secrecy_linux
 
-        memory_protection.overwrite_process_environment(is_non_secret_variable)
-        memory_protection.protect_process_memory()
+        process_secrecy_linux.overwrite_process_environment(is_non_secret_variable)
+        process_secrecy_linux.protect_process_memory()
     os.environ.update({name: _withheld[name] for name in PROXY_VARIABLES & _withheld.keys()})
 
 

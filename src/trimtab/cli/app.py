@@ -15,13 +15,14 @@ TRIMTAB_COMMANDS = {
     ),
     "init": ("trimtab.cli.init:init_command", "Write a working agent into a folder."),
     "doctor": ("trimtab.cli.doctor:doctor_command", "Check an agent: key, model, window, tools."),
+    "models": ("trimtab.cli.models:models_command", "List known models, or explain one."),
     "chat": ("trimtab.cli.chat:chat_command", "Talk to an agent in the terminal."),
-    "serve": ("trimtab.cli.serve:serve_command", "Serve agents: HTTP, chat platforms, set times."),
-    "keys": ("trimtab.cli.keys:keys", "Make and revoke the API keys of a server."),
-    "schedule": ("trimtab.cli.schedule:schedule", "See and steer what happens at set times."),
+    "serve": ("trimtab.cli.serve:serve_command", "Serve agents: HTTP, chat platforms, schedules."),
+    "keys": ("trimtab.cli.keys:keys", "Create and revoke the API keys of a server."),
+    "schedule": ("trimtab.cli.schedule:schedule", "List, run and pause schedules."),
     "session": (
         "trimtab.cli.session:session",
-        "Look into sessions: what is sent, hidden, why.",
+        "Inspect sessions: what is sent, hidden, why.",
     ),
     "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
     "migrate": (
@@ -56,7 +57,7 @@ def trimtab_options(
             "--version",
             callback=_print_version,
             is_eager=True,
-            help="Say the version and what is installed, and stop.",
+            help="Print the version and what is installed, and exit.",
         ),
     ] = False,
 ) -> None:

@@ -12,6 +12,8 @@ PACKAGES_BY_EXTRA: Mapping[str, tuple[str, ...]] = {
     "agent": ("pydantic", "PyYAML", "prompt_toolkit"),
     "anthropic": ("anthropic",),
     "openai": ("openai",),
+    "bedrock": ("anthropic", "boto3"),
+    "vertex": ("anthropic", "google-auth"),
     "mcp": ("mcp",),
     "postgres": ("psycopg", "psycopg-pool"),
     "testing": ("starlette", "uvicorn", "rs-bpe"),

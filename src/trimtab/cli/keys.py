@@ -14,7 +14,7 @@ FileOption = Annotated[
     Path, typer.Option("--file", help="The file of keys, `serve.keys` in agent.yaml.")
 ]
 KeysJsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What the key is called.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key.")]
 DEFAULT_KEYS_PATH = Path("keys.json")
 
 keys = typer.Typer(name="keys", no_args_is_help=True, add_completion=False, **TYPER_SETTINGS)
@@ -31,7 +31,7 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
     tenant: Annotated[str, typer.Option(help="Whose sessions it opens.")] = "default",
     agent: Annotated[
         list[str] | None,
-        typer.Option(help="An agent that it may use; may be given again. Unset, all."),
+        typer.Option(help="An agent that it may use; can be repeated. Unset, all."),
     ] = None,
     metrics: Annotated[
         bool,
@@ -45,10 +45,14 @@ def create(  # noqa: PLR0917 - typer reads options from parameters
 ) -> None:
     """Make a key and print it, once; only its hash is kept."""
     from trimtab.cli.store_command import report_known_errors
-    from trimtab.server.channels.http.api_keys import create_api_key, read_key_file, write_key_file
+    from trimtab.server.channels.http.api_keys import (
+        create_api_key,
+        read_stored_api_keys,
+        write_key_file,
+    )
 
     with report_known_errors():
-        known = read_key_file(file) if file.exists() else []
+        known = read_stored_api_keys(file) if file.exists() else []
         if any(key.name == name for key in known):
             raise ValueError(
                 f"{file} has a key called {name} already; to replace it, create one of another "
@@ -79,12 +83,12 @@ def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption 
     from rich.table import Table
     from rich.text import Text
 
-    from trimtab.cli.format import escape_control_characters, format_age
     from trimtab.cli.store_command import make_output_console, report_known_errors
-    from trimtab.server.channels.http.api_keys import read_key_file
+    from trimtab.cli.terminal_text_format import escape_control_characters, format_age
+    from trimtab.server.channels.http.api_keys import read_stored_api_keys
 
     with report_known_errors():
-        found = read_key_file(file)
+        found = read_stored_api_keys(file)
     if as_json:
         rows = [
             {
@@ -124,12 +128,12 @@ def list_api_keys(file: FileOption = DEFAULT_KEYS_PATH, as_json: KeysJsonOption 
 @keys.command()
 def revoke(name: NameArgument, file: FileOption = DEFAULT_KEYS_PATH) -> None:
     """Revoke a key; whoever uses it is refused from now on."""
-    from trimtab.cli.format import join_names
     from trimtab.cli.store_command import report_known_errors
-    from trimtab.server.channels.http.api_keys import read_key_file, write_key_file
+    from trimtab.cli.terminal_text_format import join_names
+    from trimtab.server.channels.http.api_keys import read_stored_api_keys, write_key_file
 
     with report_known_errors():
-        known = read_key_file(file)
+        known = read_stored_api_keys(file)
         left = [key for key in known if key.name != name]
         if len(left) == len(known):
             there = join_names([key.name for key in known]) or "none"

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.default_store import read_default_store
-from trimtab.cli.errors import report_error, warn_about_typed_password
+from trimtab.cli.local_agent_store_location import read_local_agent_store_location
+from trimtab.cli.stderr_messages import print_error_for_exit, warn_about_typed_password
 from trimtab.errors import StoreError
 from trimtab.stores.factory import is_database_address
 
@@ -52,9 +52,9 @@ def migrate_command(
     except ModuleNotFoundError as error:
         if error.name not in ("psycopg", "psycopg_pool"):
             raise
-        raise report_error(POSTGRES_PACKAGES_HINT) from error
+        raise print_error_for_exit(POSTGRES_PACKAGES_HINT) from error
     except (StoreError, ValueError) as error:
-        raise report_error(str(error)) from error
+        raise print_error_for_exit(str(error)) from error
     if as_json:
         typer.echo(json.dumps({"missing" if plan else "applied": names}))
     elif names:
@@ -65,7 +65,7 @@ def migrate_command(
 
 def _default_database() -> str:
     """The database of the agent here, else that of the environment."""
-    store = read_default_store() or ""
+    store = read_local_agent_store_location() or ""
     found = store if is_database_address(store) else os.environ.get("DATABASE_URL", "")
     if not found:
         raise ValueError(NO_DATABASE_TEXT)

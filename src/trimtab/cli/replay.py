@@ -20,23 +20,27 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 
 from trimtab.catalog import resolve_model_info
-from trimtab.cli.format import format_count, join_names
+from trimtab.cli.terminal_text_format import format_count, join_names
 from trimtab.policy.config import GOALS
 from trimtab.policy.presets import POLICY_NAMES
 from trimtab.replay.billing import list_billed_providers
-from trimtab.replay.conversations import CorpusHalf, RecordedConversation, select_conversations
 from trimtab.replay.readers import (
     RECORDING_FORMATS_TEXT,
     RECORDING_SUFFIXES,
     UnreadableRecording,
     read_recordings,
 )
+from trimtab.replay.recorded_conversation_selection import (
+    CorpusHalf,
+    RecordedConversation,
+    select_conversations,
+)
 from trimtab.replay.runner import ReplaySetup, replay_all
-from trimtab.replay.study import (
+from trimtab.replay.study_results import (
     ReplayStudy,
     build_cost_columns,
-    build_recall_columns,
     build_study,
+    build_visibility_and_cache_columns,
     find_best_setup,
 )
 
@@ -257,7 +261,7 @@ MORE_COLUMNS_HINT = "every column, and how it is measured: --notes, or --report 
 def print_study(study: ReplayStudy, console: Console, *, with_notes: bool = False) -> None:
     """One setup a row, in one table or in two, and under it what the numbers mean, or in brief."""
     console.print(study.title, style="bold", highlight=False)
-    left, right = build_cost_columns(study), build_recall_columns(study)
+    left, right = build_cost_columns(study), build_visibility_and_cache_columns(study)
     for columns in [[*left, *right]] if console.width >= FULL_TABLE_WIDTH_CHARS else [left, right]:
         made = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         made.add_column("setup", no_wrap=True)

@@ -1,4 +1,4 @@
-"""`trimtab schedule`: what agents are told at set times, and what became of it."""
+"""`trimtab schedule`: messages to agents at set times, and the log of their runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from trimtab.cli.format import format_count, join_names, shorten_to_line
 from trimtab.cli.lazy import TYPER_SETTINGS
 from trimtab.cli.store_command import (
     UNSET_STORE,
@@ -22,11 +21,12 @@ from trimtab.cli.store_command import (
     report_known_errors,
     show_progress_if_slow,
 )
+from trimtab.cli.terminal_text_format import format_count, join_names, shorten_to_line
 
 if TYPE_CHECKING:
-    from trimtab.server.schedules.admin import ScheduleAdmin
-    from trimtab.server.schedules.commands import ScheduleVerb
-    from trimtab.server.schedules.schedule import Schedule, ScheduleRun
+    from trimtab.server.schedules.command_files import ScheduleVerb
+    from trimtab.server.schedules.command_line_control import ScheduleAdmin
+    from trimtab.server.schedules.schedule import Schedule, ScheduleRunLogEntry
 
 T = TypeVar("T")
 MAX_NAMED_SCHEDULES = 8
@@ -43,20 +43,20 @@ schedule = typer.Typer(
 
 @schedule.callback()
 def schedule_options() -> None:
-    """See what agents are told at set times, run it now, put it aside; whoever serves goes on."""
+    """List, run, pause or remove schedules, also while a server runs."""
 
 
 @schedule.command("list")
 def list_schedules_command(store: StoreOption = UNSET_STORE, as_json: JsonOption = False) -> None:
     """List the schedules of a store: when each is due next, and who gets the result."""
-    found = _with_schedule_admin(store, "reading schedules", lambda desk: desk.list_schedules())
+    found = _with_schedule_admin(store, "reading schedules", lambda admin: admin.list_schedules())
     if as_json:
         typer.echo(json.dumps([_schedule_to_json(one) for one in found]))
     elif not found:
         typer.echo(
             f"no schedules in {describe_store(store)}; write `schedules` into agent.yaml and "
             "serve it, or "
-            "ask an agent that is served to remind you",
+            "ask a served agent to remind you",
             err=True,
         )
     else:
@@ -70,15 +70,15 @@ def runs(
         typer.Argument(metavar="[SCHEDULE]", help="One schedule; unset, all.", show_default=False),
     ] = "",
     store: StoreOption = UNSET_STORE,
-    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number.")] = 20,
     as_json: JsonOption = False,
 ) -> None:
     """Show the run log, the newest first: what ran, what was skipped, and why."""
 
-    async def look(desk: ScheduleAdmin) -> tuple[list[Schedule], list[ScheduleRun]]:
-        found = await desk.list_schedules()
+    async def look(admin: ScheduleAdmin) -> tuple[list[Schedule], list[ScheduleRunLogEntry]]:
+        found = await admin.list_schedules()
         mine = _find_schedule(found, name).id if name else None
-        return found, await desk.list_runs(mine, limit)
+        return found, await admin.list_runs(mine, limit)
 
     found, log = _with_schedule_admin(store, "reading the run log", look)
     if as_json:
@@ -91,7 +91,7 @@ def runs(
 
 @schedule.command()
 def pause(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
-    """Let a schedule not run until it is resumed; it misses nothing meanwhile."""
+    """Stop a schedule until it is resumed; runs that are due meanwhile do not count as missed."""
     was, _ = _change_schedule("pause", name, store)
     _print_note(
         f"{was.id} is paused; go on with: trimtab schedule resume "
@@ -109,10 +109,10 @@ def resume(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
 
 @schedule.command("run-now")
 def run_schedule_now(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
-    """Run a schedule once, now, besides the times it is due; paused ones, too."""
+    """Run a schedule once, now, in addition to its times; it may be paused."""
     was, now = _change_schedule("run-now", name, store)
     _print_note(
-        f"{was.id} is told now, in session {was.session}; whoever serves it answers. "
+        f"{was.id} runs now, in session {was.session}; the server answers. "
         f"{_describe_next_run(now or was)}"
     )
 
@@ -124,13 +124,13 @@ def remove(name: ScheduleArgument, store: StoreOption = UNSET_STORE) -> None:
     def check(found: Schedule) -> None:
         if found.origin == "file":
             raise ValueError(
-                f"{found.id} stands in the agent's file and would come back; take it out of "
+                f"{found.id} is in the agent's file and would come back; take it out of "
                 "`schedules` in agent.yaml, or: trimtab schedule pause "
                 f"{found.name}{format_store_option(store)}"
             )
 
     was, _ = _change_schedule("remove", name, store, check)
-    _print_note(f"removed {was.id}: {shorten_to_line(was.says, 60)}")
+    _print_note(f"removed {was.id}: {shorten_to_line(was.message, 60)}")
 
 
 def _change_schedule(
@@ -138,14 +138,16 @@ def _change_schedule(
 ) -> tuple[Schedule, Schedule | None]:
     """Do it; returns the schedule as it was and as it is."""
 
-    async def doing(desk: ScheduleAdmin) -> tuple[Schedule, Schedule | None]:
-        from trimtab.server.schedules.commands import ScheduleCommand
+    async def doing(admin: ScheduleAdmin) -> tuple[Schedule, Schedule | None]:
+        from trimtab.server.schedules.command_files import ScheduleControlRequest
 
-        was = _find_schedule(await desk.list_schedules(), name)
+        was = _find_schedule(await admin.list_schedules(), name)
         check(was)
-        if not await desk.execute(ScheduleCommand(verb=verb, schedule=was.id, at=time.time())):
+        if not await admin.execute(
+            ScheduleControlRequest(verb=verb, schedule=was.id, at=time.time())
+        ):
             raise LookupError(f"{was.id} was removed meanwhile")
-        now = [one for one in await desk.list_schedules() if one.id == was.id]
+        now = [one for one in await admin.list_schedules() if one.id == was.id]
         return was, now[0] if now else None
 
     return _with_schedule_admin(store, f"asking for {verb} of {name}", doing)
@@ -155,7 +157,7 @@ def _with_schedule_admin(
     store: str, doing: str, verb: Callable[[ScheduleAdmin], Awaitable[T]]
 ) -> T:
     async def run() -> T:
-        from trimtab.server.schedules.admin import open_schedule_admin
+        from trimtab.server.schedules.command_line_control import open_schedule_admin
 
         async with open_schedule_admin(store) as opened:
             return await verb(opened)
@@ -184,9 +186,21 @@ def _schedule_to_json(one: Schedule) -> dict[str, Any]:
     """A schedule for programs."""
     from trimtab.server.schedules.schedule import schedule_to_json
 
-    told = schedule_to_json(one)
-    del told["v"]
-    return told | {"name": one.name, "agent": one.agent}
+    stored = schedule_to_json(one)
+    return {
+        "id": one.id,
+        "name": one.name,
+        "agent": one.agent,
+        "session": one.session,
+        "message": one.message,
+        **{name: stored[name] for name in ("cron", "at", "timezone", "origin")},
+        "created_at": one.created_at,
+        "next_run_at": one.next_run_at,
+        "route": one.route and {"channel": one.route.channel, "address": dict(one.route.address)},
+        "catch_up": one.catch_up,
+        "catch_up_window": one.catch_up_window,
+        "paused": one.paused,
+    }
 
 
 def _show_schedules(found: Sequence[Schedule]) -> None:
@@ -197,14 +211,14 @@ def _show_schedules(found: Sequence[Schedule]) -> None:
             one.trigger.cron or "once",
             _format_next_run(one),
             _format_destination(one),
-            shorten_to_line(one.says, 60),
+            shorten_to_line(one.message, 60),
         )
         for one in found
     ]
-    _print_table(("schedule", "agent", "when", "next", "result goes to", "says"), rows)
+    _print_table(("schedule", "agent", "when", "next", "result goes to", "message"), rows)
 
 
-def _show_runs(log: Sequence[ScheduleRun], zones: dict[str, str]) -> None:
+def _show_runs(log: Sequence[ScheduleRunLogEntry], zones: dict[str, str]) -> None:
     from trimtab.server.schedules.triggers import format_time_in_zone
 
     rows: list[tuple[str, ...]] = []
@@ -212,9 +226,9 @@ def _show_runs(log: Sequence[ScheduleRun], zones: dict[str, str]) -> None:
         zone = zones.get(run.schedule, "UTC")
         name = run.schedule.rpartition("/")[2]
         late = max(0.0, run.at - run.due)
-        became = "skipped" if run.why else f"ran {late:,.0f} s later" if late >= 1 else "ran"
-        rows.append((name, format_time_in_zone(run.due, zone), became, run.why))
-    _print_table(("schedule", "due", "what became of it", "why"), rows)
+        outcome = "skipped" if run.reason else f"ran {late:,.0f} s later" if late >= 1 else "ran"
+        rows.append((name, format_time_in_zone(run.due, zone), outcome, run.reason))
+    _print_table(("schedule", "due", "outcome", "reason"), rows)
 
 
 def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -222,8 +236,8 @@ def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from trimtab.cli.format import escape_control_characters
     from trimtab.cli.store_command import make_output_console
+    from trimtab.cli.terminal_text_format import escape_control_characters
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for title in titles:
@@ -255,6 +269,6 @@ def _describe_next_run(one: Schedule) -> str:
 
 
 def _print_note(text: str) -> None:
-    from trimtab.cli.format import escape_control_characters
+    from trimtab.cli.terminal_text_format import escape_control_characters
 
     typer.echo(escape_control_characters(text), err=True)

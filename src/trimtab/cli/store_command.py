@@ -14,9 +14,9 @@ from typing import Annotated, TypeVar
 import typer
 from rich.console import Console
 
-from trimtab.cli.default_store import read_default_store
-from trimtab.cli.errors import report_error, warn_about_typed_password
-from trimtab.cli.format import escape_control_characters
+from trimtab.cli.local_agent_store_location import read_local_agent_store_location
+from trimtab.cli.stderr_messages import print_error_for_exit, warn_about_typed_password
+from trimtab.cli.terminal_text_format import escape_control_characters
 from trimtab.errors import RequestChangedError, SessionNotFound, StoreError, StoreUnavailable
 from trimtab.stores.base import Store
 from trimtab.stores.factory import is_database_address, open_store
@@ -38,7 +38,7 @@ MAX_SEARCHED_SESSIONS = 1_000
 """Sessions among which they are looked for."""
 
 
-class DefaultStoreLocation(str):
+class ImplicitStoreLocation(str):
     """A store that nobody had to name: a hint need not name it either."""
 
     __slots__ = ()
@@ -50,9 +50,11 @@ def _resolve_store_option(context: typer.Context, place: str) -> str:
         warn_about_typed_password(context, "store", place, variable="TRIMTAB_STORE")
         return place
     try:
-        return DefaultStoreLocation(read_default_store() or DEFAULT_STORE_FOLDER)
+        return ImplicitStoreLocation(read_local_agent_store_location() or DEFAULT_STORE_FOLDER)
     except ValueError as error:
-        raise report_error(f"{error}; or say where the sessions are with --store") from error
+        raise print_error_for_exit(
+            f"{error}; or say where the sessions are with --store"
+        ) from error
 
 
 StoreOption = Annotated[
@@ -106,7 +108,7 @@ def run_on_store(
     `new` allows a folder that is not there yet.
     """
     with report_known_errors(), show_progress_if_slow(description) as told:
-        if isinstance(store_location, DefaultStoreLocation) and not (
+        if isinstance(store_location, ImplicitStoreLocation) and not (
             allow_new_folder or is_database_address(store_location) or Path(store_location).exists()
         ):
             raise StoreUnavailable(
@@ -125,14 +127,14 @@ def report_known_errors() -> Generator[None]:
     try:
         yield
     except RequestChangedError as error:
-        raise report_error(str(error), exit_status=1) from error
+        raise print_error_for_exit(str(error), exit_status=1) from error
     except (BrokenPipeError, KeyError, IndexError):
         raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        raise report_error(f"{where}{error.strerror or error}") from error
+        raise print_error_for_exit(f"{where}{error.strerror or error}") from error
     except (LookupError, StoreError, ValueError) as error:
-        raise report_error(str(error)) from error
+        raise print_error_for_exit(str(error)) from error
 
 
 @contextmanager
@@ -172,7 +174,7 @@ def format_store_option(store_location: str) -> str:
     # A database's address may hold a password, and comes from the environment as a rule.
     return (
         ""
-        if isinstance(store_location, DefaultStoreLocation) or is_database_address(store_location)
+        if isinstance(store_location, ImplicitStoreLocation) or is_database_address(store_location)
         else f" --store {store_location}"
     )
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from trimtab.client.session import RemoteSession
 from trimtab.client.transport import HttpTransport
-from trimtab.http_responses import (
+from trimtab.http_api_response_types import (
     AgentInfo,
     AgentList,
     DeadLetterSessionInfo,
@@ -89,13 +89,12 @@ class Client:
             after = found.next
 
     async def list_dead_letters(self, *, limit: int = 100) -> list[DeadLetterSessionInfo]:
-        """Sessions whose turns were given up, the newest first; `RemoteSession.resume` tries
-        again."""
+        """Sessions with dead letters, the newest first; `RemoteSession.resume` retries them."""
         return (
             await self._wire.request_value(
-                DeadLetterSessionList, "GET", "/v1/dead", params={"limit": limit}
+                DeadLetterSessionList, "GET", "/v1/dead-letters", params={"limit": limit}
             )
-        ).dead
+        ).sessions
 
     async def health(self) -> str:
         """`ok` where the server runs."""

@@ -20,13 +20,13 @@ class ApiError(TrimtabError):
         self.status = status
         """The HTTP status."""
         self.kind = str(problem.get("type", "")).rpartition(":")[2]
-        """The last word of the problem's `type`: `not-found`, `invalid`, …"""
+        """The last word of the problem's `type`: `not-found`, `invalid-request`, …"""
         self.detail = str(problem.get("detail", f"the server answered {status}"))
         """What happened."""
         self.help = str(problem.get("help", ""))
         """What to do next."""
-        self.fields: list[Mapping[str, str]] = problem.get("fields") or []
-        """Of a body that does not fit: `field` and `why`, for each mistake."""
+        self.errors: list[Mapping[str, str]] = problem.get("errors") or []
+        """If the body was invalid: `field` and `detail` of each error."""
         self.retry_after = retry_after
         """Seconds after which it is worth another try; None where it is not said."""
         super().__init__(f"{self.detail}. {self.help}".strip())
@@ -35,9 +35,9 @@ class ApiError(TrimtabError):
 def parse_api_error(status: int, body: bytes, headers: Mapping[str, str]) -> ApiError:
     """The refusal that an answer is."""
     try:
-        told: Any = json.loads(body)
+        problem: Any = json.loads(body)
     except ValueError:
-        told = {}
-    given = headers.get("retry-after", "")
-    wait = float(given) if given.isdigit() else None
-    return ApiError(status, cast("Any", told) if isinstance(told, dict) else {}, wait)
+        problem = {}
+    header = headers.get("retry-after", "")
+    wait = float(header) if header.isdigit() else None
+    return ApiError(status, cast("Any", problem) if isinstance(problem, dict) else {}, wait)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 T = TypeVar("T")
 
 
-def decode_json_value(value_type: type[T], data: Any) -> T:
+def decode_json_unchecked(value_type: type[T], data: Any) -> T:
     """A value of a type; what a newer server says besides is passed over."""
     return _decode_value(value_type, data)
 

@@ -11,8 +11,7 @@ from urllib.parse import quote
 from trimtab.client.sse import StreamEvent
 from trimtab.client.transport import HttpTransport, ReconnectingStream
 from trimtab.errors import TrimtabError
-from trimtab.http_responses import (
-    ActionResult,
+from trimtab.http_api_response_types import (
     CompactionResult,
     ContextUsageInfo,
     EraseResult,
@@ -20,9 +19,10 @@ from trimtab.http_responses import (
     MessageAccepted,
     MessageInfo,
     RecalledText,
-    SearchResultText,
+    SearchResultsText,
     SessionCreated,
     SessionState,
+    TurnControlResult,
     UndoResult,
     VisibilityInfo,
 )
@@ -30,14 +30,14 @@ from trimtab.http_responses import (
 T = TypeVar("T")
 MessageContent = str | Sequence[Mapping[str, Any]]
 """A text, or parts as the OpenAPI document describes them."""
-FINAL_EVENT_KINDS = ("end", "failed")
+FINAL_EVENT_KINDS = ("turn.finished", "turn.failed")
 """What the answer to a message ends with."""
 
 
 class RemoteTurnFailed(TrimtabError):
-    """The turn was given up; the message waits for `RemoteSession.resume`. Or the provider did not
-    take what was said, and the next message goes without it; or the session was deleted
-    meanwhile."""
+    """The turn failed and is not retried unless you call `RemoteSession.resume`. Or the provider
+    rejected the content of the message, and the next one is sent without it. Or the session was
+    deleted meanwhile."""
 
 
 class RemoteSession:
@@ -72,7 +72,7 @@ class RemoteSession:
         while True:
             async with aclosing(reading.iter_events(FINAL_EVENT_KINDS)) as events:
                 async for event in events:
-                    paused = event.kind == "end" and event.data["why"] == "stopped"
+                    paused = event.kind == "turn.finished" and event.data["reason"] == "stopped"
                     if paused and reading.disconnects > resumed:
                         break
                     yield event
@@ -87,9 +87,9 @@ class RemoteSession:
         text = ""
         async with aclosing(self.stream(message, key=key)) as events:
             async for event in events:
-                if event.kind == "failed":
-                    raise RemoteTurnFailed(event.data["why"])
-                if event.kind == "end" and event.data["why"] == "rejected":
+                if event.kind == "turn.failed":
+                    raise RemoteTurnFailed(event.data["reason"])
+                if event.kind == "turn.finished" and event.data["reason"] == "rejected":
                     raise RemoteTurnFailed(f"rejected: {event.data['detail']}")
                 if event.kind == "message" and event.data["role"] == "assistant":
                     text = event.data["text"]
@@ -98,11 +98,11 @@ class RemoteSession:
     async def follow_events(self, after: str | None = None) -> AsyncGenerator[StreamEvent]:
         """What happens in it from now on, or behind an event's id; `0` begins at the beginning.
 
-        It ends with `failed` where the session is deleted.
+        It ends with `turn.failed` if the session is deleted.
         """
         reading = ReconnectingStream(self._wire, "GET", f"{self._path}/events")
         reading.last_event_id = after
-        async with aclosing(reading.iter_events(("failed",))) as events:
+        async with aclosing(reading.iter_events(("turn.failed",))) as events:
             async for event in events:
                 yield event
 
@@ -134,7 +134,7 @@ class RemoteSession:
 
     async def search(self, query: str) -> str:
         """Passages that hold the words, with their handles."""
-        return (await self._ask(SearchResultText, "GET", "/search", params={"q": query})).text
+        return (await self._ask(SearchResultsText, "GET", "/search", params={"q": query})).text
 
     async def compact(self) -> CompactionResult:
         """Make the context smaller now; nothing is lost."""
@@ -147,7 +147,7 @@ class RemoteSession:
     async def erase(self, handle: str, *, reason: str = "") -> EraseResult:
         """Destroy a message, a part of it or all from one to another; it cannot be brought back."""
         return await self._ask(
-            EraseResult, "POST", "/erase", json={"handle": handle, "why": reason}
+            EraseResult, "POST", "/erase", json={"handle": handle, "reason": reason}
         )
 
     async def fork(self, name: str | None = None, *, at: int | None = None) -> RemoteSession:
@@ -159,11 +159,11 @@ class RemoteSession:
 
     async def stop(self) -> bool:
         """Let the turn that runs end after its step; False where none runs in that process."""
-        return (await self._ask(ActionResult, "POST", "/stop", json={})).done
+        return (await self._ask(TurnControlResult, "POST", "/stop", json={})).done
 
     async def resume(self) -> bool:
         """Go on with a turn that was stopped or given up; False where there is nothing to do."""
-        return (await self._ask(ActionResult, "POST", "/resume", json={})).done
+        return (await self._ask(TurnControlResult, "POST", "/resume", json={})).done
 
     async def delete(self) -> None:
         """Remove it with all that was made from it."""

@@ -13,14 +13,15 @@ class StreamEvent:
     """Something that happened in a session."""
 
     kind: str
-    """`message`, `piece`, `tool`, `result`, `hidden`, `usage`, `begin`, `end`, …"""
+    """`message`, `message.delta`, `tool.started`, `tool.result`, `context.edited`, `usage`,
+    `turn.started`, `turn.finished`, …"""
     data: Mapping[str, Any]
     """What it says; the OpenAPI document describes each kind."""
     id: str | None
     """Its place: what follows it is asked for with it. None where it moves nobody's."""
 
 
-KEEPALIVE_EVENT = StreamEvent(kind="alive", data={}, id=None)
+KEEPALIVE_EVENT = StreamEvent(kind="keepalive", data={}, id=None)
 """What stands for a comment: the server is there and has nothing to tell."""
 
 

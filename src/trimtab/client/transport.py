@@ -9,7 +9,7 @@ from contextlib import aclosing
 from typing import Any, TypeVar
 
 from trimtab.client.errors import ApiError, ServerUnreachable, parse_api_error
-from trimtab.client.json_decoding import decode_json_value
+from trimtab.client.json_decoding import decode_json_unchecked
 from trimtab.client.sse import KEEPALIVE_EVENT, StreamEvent, parse_sse_events
 
 try:
@@ -52,7 +52,7 @@ class HttpTransport:
 
     async def request_value(self, value_type: type[T], method: str, path: str, **options: Any) -> T:
         """What is answered, as a value of a type."""
-        return decode_json_value(
+        return decode_json_unchecked(
             value_type, (await self.send_request(method, path, **options)).json()
         )
 
@@ -89,7 +89,7 @@ class ReconnectingStream:
             try:
                 async with aclosing(self._once()) as events:
                     async for event in events:
-                        if event.kind == "bye":
+                        if event.kind == "reconnect":
                             continue
                         failures, heard, self.last_event_id = (
                             0,

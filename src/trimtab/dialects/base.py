@@ -29,7 +29,7 @@ class ModelReply:
     """Whether it is to be sent back as it is, for the model to go on."""
 
 
-class StreamAccumulator(Protocol):
+class ReplyAccumulator(Protocol):
     """A streamed reply as it arrives."""
 
     @property
@@ -78,6 +78,10 @@ class Dialect(Protocol):
         """A list of wire messages or items; the items of one assistant reply become one message."""
         ...
 
+    def find_message_starts(self, wire_messages: Sequence[WireObject]) -> list[int]:
+        """The index of the first item of each message that `parse_history` reads."""
+        ...
+
     def serialize_history(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """The inverse of `read_history`: equal dicts for messages that come from this dialect."""
         ...
@@ -90,11 +94,13 @@ class Dialect(Protocol):
         """Whether a dict is a whole reply body of this dialect."""
         ...
 
-    def create_stream_accumulator(self) -> StreamAccumulator:
+    def create_reply_accumulator(self) -> ReplyAccumulator:
         """An empty gathering of a streamed reply."""
         ...
 
-    def parse_system_prompt(self, system: str | Sequence[WireObject]) -> tuple[Message, ...]:
+    def parse_system_messages(
+        self, system_prompt: str | Sequence[WireObject]
+    ) -> tuple[Message, ...]:
         """A system prompt as a caller gives it."""
         ...
 
@@ -106,9 +112,9 @@ class Dialect(Protocol):
         """
         ...
 
-    def render_blocks(
+    def render_round_blocks(
         self,
-        messages: Sequence[Message],
+        round_messages: Sequence[Message],
         renderer_version: int = RENDERER_VERSION,
         model: str = "",
         /,

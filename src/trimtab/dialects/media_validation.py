@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, cast
 
 from trimtab.errors import TrimtabError
-from trimtab.log.media_formats import (
+from trimtab.log.media_type_dimensions_and_defects import (
     INSPECTED_IMAGE_TYPES,
     detect_media_type,
     find_image_defect,
@@ -149,7 +149,7 @@ class UnsupportedMedia(TrimtabError, ValueError):
         super().__init__(reason)
 
 
-def normalize_media(
+def validate_and_convert_media(
     part: Media, accepted: AcceptedMedia, *, is_native: bool = False
 ) -> Media | Text:
     """The same as it can be sent: with the type that its bytes have; a plain text as text.
@@ -188,7 +188,7 @@ def normalize_message_media(
 
     def check(part: Media, place: str) -> Media | Text:
         try:
-            return normalize_media(
+            return validate_and_convert_media(
                 part,
                 accepted,
                 is_native=bool(request_dialect) and message.origin == request_dialect,
@@ -208,7 +208,7 @@ def normalize_media_where_possible(
 
     def correct(part: Media, _: str) -> Media | Text:
         try:
-            return normalize_media(
+            return validate_and_convert_media(
                 part,
                 accepted,
                 is_native=bool(request_dialect) and message.origin == request_dialect,
@@ -227,7 +227,7 @@ def replace_unsupported_media(message: Message, accepted: AcceptedMedia) -> Mess
 def normalize_or_replace_media(part: Media, accepted: AcceptedMedia) -> Media | Text:
     """The media, or a sentence that says why it was left out."""
     try:
-        return normalize_media(part, accepted)
+        return validate_and_convert_media(part, accepted)
     except UnsupportedMedia as error:
         about = part.kind if part.mime is None else f"{part.kind} ({part.mime})"
         return Text(text=f"[{about} left out: {error.reason}]")

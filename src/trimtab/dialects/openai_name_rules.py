@@ -10,7 +10,7 @@ _VALID_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 
 def find_name_errors(name: Any, max_chars: int, location: str) -> list[str]:
     if isinstance(name, str) and _VALID_NAME.fullmatch(name):
-        return find_length_errors(name, max_chars, location)
+        return find_max_length_errors(name, max_chars, location)
     return [
         (
             f"Invalid '{location}': string does not match pattern. Expected a string that matches "
@@ -19,7 +19,7 @@ def find_name_errors(name: Any, max_chars: int, location: str) -> list[str]:
     ]
 
 
-def find_length_errors(text: Any, max_chars: int, location: str) -> list[str]:
+def find_max_length_errors(text: Any, max_chars: int, location: str) -> list[str]:
     if not isinstance(text, str) or len(text) <= max_chars:
         return []
     return [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, cast
 
-from trimtab.dialects.base import StreamAccumulator, WireObject
+from trimtab.dialects.base import ReplyAccumulator, WireObject
 
 
 class ReplyRecordingStream:
@@ -20,7 +20,7 @@ class ReplyRecordingStream:
     def __init__(
         self,
         stream: Iterable[Any] | AsyncIterable[Any],
-        accumulator: StreamAccumulator,
+        accumulator: ReplyAccumulator,
         to_dict: Callable[[Any], WireObject],
         on_reply: Callable[[WireObject], object],
     ) -> None:
@@ -42,12 +42,12 @@ class ReplyRecordingStream:
         self._finish()
 
     def _finish(self) -> None:
-        reply = read_finished_reply(self._gathering)
+        reply = read_finished_reply_body(self._gathering)
         if reply is not None:
             self._done(reply)
 
 
-def read_finished_reply(accumulator: StreamAccumulator) -> WireObject | None:
+def read_finished_reply_body(accumulator: ReplyAccumulator) -> WireObject | None:
     """The reply of a stream that has ended; None for one that broke off.
 
     Raises ValueError where nothing of it was of the dialect: the reply would be lost unsaid.
@@ -60,7 +60,7 @@ def read_finished_reply(accumulator: StreamAccumulator) -> WireObject | None:
     return accumulator.reply_body()
 
 
-def read_visible_delta(stream_event: WireObject) -> tuple[str, str] | None:
+def read_text_or_thinking_delta(stream_event: WireObject) -> tuple[str, str] | None:
     """`text` or `thinking`, and the piece; None for an event that adds nothing to read."""
     kind = stream_event.get("type")
     if kind == "content_block_delta":

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast, overload
 
-from trimtab.dialects.detection import is_content_part
+from trimtab.dialects.caller_message_reading import is_content_part
 from trimtab.dialects.json_values import list_or_none
 from trimtab.log.message import ToolCall, ToolResult
 
@@ -28,14 +28,14 @@ _REQUIRED_KEY_BY_PART_TYPE = {
 
 
 @overload
-def require_content(
+def require_valid_content(
     wire_message: Mapping[str, Any], *, key: str = "content"
 ) -> str | list[Any]: ...
 @overload
-def require_content(
+def require_valid_content(
     wire_message: Mapping[str, Any], *, key: str = "content", optional: bool
 ) -> str | list[Any] | None: ...
-def require_content(
+def require_valid_content(
     wire_message: Mapping[str, Any], *, key: str = "content", optional: bool = False
 ) -> str | list[Any] | None:
     """The text or the parts under the key; None only where that is `optional`.
@@ -60,7 +60,7 @@ def require_content(
     return parts
 
 
-def require_tool_output(
+def convert_tool_output_to_content(
     wire_result: Mapping[str, Any], *, key: str = "content", optional: bool
 ) -> str | list[Any] | None:
     """What a tool returned: a text or parts; None only where that is `optional`.
@@ -73,7 +73,7 @@ def require_tool_output(
     bare = bool(listed) and not any(_is_part(each) for each in listed or ())
     if bare or (isinstance(found, Mapping) and not _is_part(cast("Any", found))):
         return json.dumps(found, ensure_ascii=False)
-    return require_content(wire_result, key=key, optional=optional)
+    return require_valid_content(wire_result, key=key, optional=optional)
 
 
 def _is_part(value: Any) -> bool:
@@ -84,7 +84,7 @@ def _is_part(value: Any) -> bool:
     return is_content_part(part) or part.get("type") == "tool_reference"
 
 
-def require_objects_under_key(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+def read_object_list(wire: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """The objects under the key, of a call or of a model's block; empty where it is no list."""
     found = list_or_none(wire.get(key)) or []
     for number, each in enumerate(found):
@@ -96,22 +96,22 @@ def require_objects_under_key(wire: Mapping[str, Any], key: str) -> list[Mapping
     return found
 
 
-def require_text_fields(part: _Named) -> _Named:
+def require_string_call_fields(call_or_result: _Named) -> _Named:
     """The call or the result, refused where what it is known by is no text."""
-    keys = ("id", "name", "arguments") if isinstance(part, ToolCall) else ("call_id",)
+    keys = ("id", "name", "arguments") if isinstance(call_or_result, ToolCall) else ("call_id",)
     for key in keys:
-        if not isinstance(value := getattr(part, key), str):
-            whose = "call" if isinstance(part, ToolCall) else "result"
+        if not isinstance(value := getattr(call_or_result, key), str):
+            whose = "call" if isinstance(call_or_result, ToolCall) else "result"
             raise ValueError(  # noqa: TRY004 - of JSON
                 f"{key.removeprefix('call_')} of a tool {whose} is {type(value).__name__}; it must "
                 "be a text"
             )
-    return part
+    return call_or_result
 
 
 def require_system_parts(system_parts: Sequence[Mapping[str, Any]]) -> list[Any]:
     """The parts of a system prompt that is given without a message around them."""
-    return list(require_content({"role": "system", "content": list(system_parts)}))
+    return list(require_valid_content({"role": "system", "content": list(system_parts)}))
 
 
 def missing_role_error(wire_message: Mapping[str, Any]) -> ValueError:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
+from reprlib import repr as short
 from typing import Any, Literal, cast
 
 from trimtab.log.event import Edit
+from trimtab.log.long_output_excerpts import render_kept_pieces
 from trimtab.log.message import (
     MODEL_FAMILY_KEY,
     Media,
@@ -22,8 +24,7 @@ from trimtab.log.message import (
     ToolCall,
     ToolResult,
 )
-from trimtab.log.output_shortening import render_kept_pieces
-from trimtab.text.identifiers import strip_recall_handles
+from trimtab.text.identifiers import replace_recall_offers
 
 TruncateStrategy = Literal["head", "tail", "both"]
 TRUNCATE_STRATEGIES: tuple[TruncateStrategy, ...] = ("head", "tail", "both")
@@ -76,7 +77,7 @@ def format_first_line_placeholder(result_text: str) -> str:
     if sum(map(str.isalnum, kept)) < MIN_INFORMATIVE_CHARS:
         while len(kept) < 100 and (line := next(lines, "")):
             kept = f"{kept} {line}"
-    return f"[Previously viewed: {strip_recall_handles(kept[:100])}]"
+    return f"[Previously viewed: {replace_recall_offers(kept[:100])}]"
 
 
 def format_result_summary_header(result_tokens: int) -> str:
@@ -106,28 +107,32 @@ def add_recall_handle(placeholder: str, handle: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handle:
+class HandleTarget:
     """What a handle names: one part, one message, or a range of messages."""
 
-    first: int
+    first_seq: int
     """Position of the first message."""
-    last: int
+    last_seq: int
     """Position of the last message."""
-    part: int | None = None
+    part_index: int | None = None
     """Index of the part; None for whole messages."""
 
 
 _HANDLE_PATTERN = re.compile(r"m(\d+)(?:\.(\d+)|-m?(\d+))?")
 
 
-def parse_handle(text: str) -> Handle:
+def parse_handle(handle: str) -> HandleTarget:
     """`m12.0` is a part, `m12` a message, `m3-m50` a range."""
-    match = _HANDLE_PATTERN.fullmatch(text.strip())
+    if not isinstance(handle, str):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+        raise TypeError(f"{short(handle)} is not a handle; handles look like m12.0, m12 or m3-m50")
+    match = _HANDLE_PATTERN.fullmatch(handle.strip())
     if match is None:
-        raise ValueError(f"{text!r} is not a handle; handles look like m12.0, m12 or m3-m50")
+        raise ValueError(f"{handle!r} is not a handle; handles look like m12.0, m12 or m3-m50")
     first = int(match[1])
     last = int(match[3]) if match[3] else first
-    return Handle(first=first, last=last, part=int(match[2]) if match[2] else None)
+    return HandleTarget(
+        first_seq=first, last_seq=last, part_index=int(match[2]) if match[2] else None
+    )
 
 
 def _keeps_some_text(edit: Edit) -> bool:

@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from trimtab.log.edits import ERASED_PLACEHOLDER, Handle, erase_message_payload
+from trimtab.log.edits import ERASED_PLACEHOLDER, HandleTarget, erase_message_payload
 from trimtab.log.event import (
     Edit,
     Event,
@@ -16,7 +16,7 @@ from trimtab.log.event import (
     RetentionErasure,
     Settings,
     ToolResultRepair,
-    TurnStateChange,
+    TurnProgressRecord,
 )
 from trimtab.log.message import ToolCall, ToolResult
 
@@ -28,7 +28,7 @@ RECALL_TOOL_NAMES = (RECALL_TOOL, SEARCH_TOOL)
 """The names of the tools by which a model looks up what is hidden."""
 
 
-class ErasureCollector:
+class ErasurePlanner:
     """What must be destroyed for a handle: what it names, and answers that may repeat it.
 
     It hears a whole log, event by event: what was asked before tells what an answer is. What a
@@ -36,7 +36,7 @@ class ErasureCollector:
     a copy, so all that came later go; what they copied from stays.
     """
 
-    def __init__(self, handle: Handle, reason: str, events: Iterable[Event] = ()) -> None:
+    def __init__(self, handle: HandleTarget, reason: str, events: Iterable[Event] = ()) -> None:
         self.erasures: list[PayloadErasure] = []
         """All of it, what an earlier erasure has destroyed included."""
         self.message_keys: set[str] = set()
@@ -72,24 +72,24 @@ class ErasureCollector:
                 self._already_erased.add((body.message, body.part))
             case RetentionErasure():
                 self._retained_from = max(self._retained_from, body.before)
-            case TurnStateChange():
+            case TurnProgressRecord():
                 self.is_turn_open = body.state != "ended"
                 self.tool_keys += [body.key] if body.key is not None else []
             case _:
                 pass
-        if named.first <= event.seq <= named.last:
+        if named.first_seq <= event.seq <= named.last_seq:
             self._seen_positions.add(event.seq)
             parts = (
                 max(1, len(body.message.parts))
                 if isinstance(body, MessageAdded | ToolResultRepair)
                 else 0
             )
-            if (named.part or 0) < parts:
-                self._add_erasure(event, named.part, self._reason)
+            if (named.part_index or 0) < parts:
+                self._add_erasure(event, named.part_index, self._reason)
         elif copies and not all(map(self._is_already_erased, self.erasures)):
             # Of what was destroyed before it was looked up an answer tells nothing.
             for part in copies:
-                self._add_erasure(event, part, f"may repeat m{named.first}; {self._reason}")
+                self._add_erasure(event, part, f"may repeat m{named.first_seq}; {self._reason}")
 
     def list_pending_erasures(
         self, *, is_evicted: Callable[[int], bool] = lambda _: False
@@ -98,15 +98,15 @@ class ErasureCollector:
         is `lost`, by its position, from here: whoever wants something destroyed must not believe
         that it was."""
         named = self._handle
-        for seq in range(max(1, named.first), min(named.last, self._last_position) + 1):
+        for seq in range(max(1, named.first_seq), min(named.last_seq, self._last_position) + 1):
             if seq not in self._seen_positions and is_evicted(seq):
                 raise LookupError(
                     f"nothing was erased: position {seq} is no longer in memory; erase it where "
                     "the log is kept"
                 )
         if not self.erasures:
-            part = "" if named.part is None else f".{named.part}"
-            raise LookupError(f"nothing was erased: nothing is called m{named.first}{part}")
+            part = "" if named.part_index is None else f".{named.part_index}"
+            raise LookupError(f"nothing was erased: nothing is called m{named.first_seq}{part}")
         return [one for one in self.erasures if not self._is_already_erased(one)]
 
     def _add_erasure(self, event: Event, part: int | None, why: str) -> None:

@@ -88,6 +88,12 @@ class Settings:
     head: Size = field(default_factory=lambda: Size(bytes=0, tokens=0))
     """Size of system prompt and tools together."""
 
+    @property
+    def rules_model(self) -> str:
+        """The name that tells what the model takes and refuses: that of the catalog model which a
+        deployment of another name is, else the model's own."""
+        return str(self.entry.get("base_model") or self.model)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageAdded:
@@ -109,7 +115,7 @@ class MessageAdded:
     """True for a reply that its provider has not finished: sent back as it is, it goes on."""
 
 
-class ListedUserPart(NamedTuple):
+class UserPartReference(NamedTuple):
     """One part of a user's message that stays in the list of the user's words, by reference."""
 
     seq: int
@@ -169,7 +175,7 @@ class Edit:
     """Positions of messages that stay though they lie within, with their groups (`summarise`)."""
     pieces: tuple[tuple[int, int], ...] = ()
     """Ranges of characters that are kept of a long result, where more than its ends stay."""
-    listed: tuple[ListedUserPart, ...] = ()
+    listed: tuple[UserPartReference, ...] = ()
     """The user's words in what is hidden, which stay in the list: one block of it."""
     relists: bool = False
     """True where `listed` is all of the list: what was listed before is in it, or left out."""
@@ -242,7 +248,7 @@ class CallOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnStateChange:
+class TurnProgressRecord:
     """Ownership of the agentic loop, and the tools it has started."""
 
     state: Literal["claimed", "tool_started", "ended"]
@@ -334,7 +340,7 @@ EventBody = (
     | ToolResultRepair
     | ModelCall
     | CallOutcome
-    | TurnStateChange
+    | TurnProgressRecord
     | Pin
     | Rewind
     | Fork
@@ -350,7 +356,7 @@ _CLASS_BY_KIND: dict[str, type[Any]] = {
     "repair": ToolResultRepair,
     "call": ModelCall,
     "outcome": CallOutcome,
-    "turn": TurnStateChange,
+    "turn": TurnProgressRecord,
     "pin": Pin,
     "rewind": Rewind,
     "fork": Fork,
@@ -374,7 +380,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelCallEvent:
+class LoggedModelCall:
     """A call event, known to be one."""
 
     seq: int
@@ -458,7 +464,7 @@ def _encode_field(value: Any) -> Any:
             return [value.bytes, value.tokens]
         case Usage():
             return asdict(value)
-        case ListedUserPart():
+        case UserPartReference():
             return _listed_part_to_json(value)
         case tuple():
             return [_encode_field(item) for item in cast("tuple[Any, ...]", value)]
@@ -479,7 +485,7 @@ def _decode_field(key: str, value: Any) -> Any:
         case "pieces", list():
             return tuple((start, end) for start, end in cast("list[list[int]]", value))
         case "listed", list():
-            return tuple(ListedUserPart(*each) for each in cast("list[list[int]]", value))
+            return tuple(UserPartReference(*each) for each in cast("list[list[int]]", value))
         case "left_out", list():
             return OmittedUserMessages(*cast("list[Any]", value))
         case "usage", Mapping():
@@ -490,7 +496,7 @@ def _decode_field(key: str, value: Any) -> Any:
             return value
 
 
-def _listed_part_to_json(listed: ListedUserPart) -> list[int]:
+def _listed_part_to_json(listed: UserPartReference) -> list[int]:
     """A long list is mostly messages that are kept whole: two numbers each."""
     out: list[int] = list(listed)
     for default in (0, 0, 0, -1):

@@ -14,8 +14,8 @@ from trimtab.observe.instrument import instrument as instrument
 from trimtab.observe.instrument import instrument_if_watched as instrument_if_watched
 
 if TYPE_CHECKING:
-    from trimtab.observe.prometheus import REGISTRY as REGISTRY
-    from trimtab.observe.prometheus import render_metrics as render_metrics
+    from trimtab.observe.turn_metrics_and_endpoint import REGISTRY as REGISTRY
+    from trimtab.observe.turn_metrics_and_endpoint import render_metrics as render_metrics
 
 __all__ = ["REGISTRY", "instrument", "instrument_if_watched", "render_metrics"]
 
@@ -24,4 +24,4 @@ def __getattr__(name: str) -> Any:
     """Import what Prometheus needs at its first use."""
     if name not in __all__:
         raise AttributeError(f"module 'trimtab.observe' has no attribute {name!r}")
-    return getattr(import_module("trimtab.observe.prometheus"), name)
+    return getattr(import_module("trimtab.observe.turn_metrics_and_endpoint"), name)

@@ -128,7 +128,7 @@ class TurnSpans:
         self._edits: list[ContextEdited] = []
 
     def __call__(self, event: TurnEvent) -> None:
-        """Hear what happens."""
+        """Record one event."""
         match event:
             case TurnStarted():
                 self._start_turn(event)
@@ -146,7 +146,7 @@ class TurnSpans:
                 self._record_summary(event)
             case ModelCallRetried() if self._turn is not None:
                 limit: SpanAttributes = {"trimtab.limit": event.limit} if event.limit else {}
-                self._turn.span.add_event("trimtab.restarted", limit)
+                self._turn.span.add_event("trimtab.model_call.retried", limit)
             case TurnFinished():
                 self._end_turn(event.reason, calls=event.calls)
             case TurnFailed():
@@ -177,10 +177,10 @@ class TurnSpans:
             "gen_ai.request.max_tokens": call.max_output,
             "trimtab.window.messages": call.messages,
             "trimtab.window.tokens": call.tokens,
-            "trimtab.window.head_tokens": call.head,
-            "trimtab.window.front_tokens": call.front,
-            "trimtab.window.room": call.room,
-            "trimtab.window.share": call.room_share,
+            "trimtab.window.system_and_tools_tokens": call.head,
+            "trimtab.window.summary_tokens": call.front,
+            "trimtab.window.budget_tokens": call.room,
+            "trimtab.window.budget_ratio": call.room_share,
             "trimtab.window.near_limit": call.near,
         }
         if self._edits:
@@ -199,7 +199,7 @@ class TurnSpans:
             for kind, count in (("input", call.usage.input), ("output", call.usage.output)):
                 self._to.token_histogram.record(count, {**self._asked, "gen_ai.token.type": kind})
         if call.cost is not None:
-            span.set_attribute("trimtab.cost", call.cost)
+            span.set_attribute("trimtab.cost.usd", call.cost)
         wrong: SpanAttributes = {"error.type": call.outcome} if failed else {}
         self._to.duration_histogram.record(call.seconds, {**self._asked, **wrong})
         self._close_span(self._call, call.outcome if failed else None, seconds=call.seconds)
@@ -228,7 +228,7 @@ class TurnSpans:
             "trimtab.summary.calls": tried.calls,
             "trimtab.summary.tokens": tried.tokens,
             "trimtab.summary.replaced_tokens": tried.replaced,
-            "trimtab.summary.patched": tried.patched,
+            "trimtab.summary.patched_items": tried.patched,
             "trimtab.window.messages": event.messages,
             "trimtab.window.tokens": event.tokens,
         }

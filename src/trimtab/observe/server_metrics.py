@@ -1,7 +1,7 @@
-"""What doors, queues and deliveries tell of themselves, for `/metrics`.
+"""Metrics of channels, queues and deliveries, for `/metrics`.
 
-Plain functions, to be called where it happens. They do nothing where `prometheus_client` is not
-installed. What is given must come from code or configuration, never from what a user wrote.
+Plain functions, to be called where something happens. They do nothing if `prometheus_client` is not
+installed. Label values must come from code or configuration, never from what a user wrote.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Literal
 
 from trimtab.observe.label_limiter import OTHER_LABEL, LabelLimiter
 
-InboundResultLabel = Literal["taken", "known", "crowded"]
-"""Kept; known already by its key; or refused, as too many wait."""
-DeliveryResultLabel = Literal["sent", "put_off", "refused", "unknown", "given_up"]
-"""Arrived; the platform asked to wait; it will never arrive; it may have arrived and is tried
-again; it is not tried again."""
+InboundResultLabel = Literal["accepted", "duplicate", "rejected"]
+"""Queued; a message with this key exists already; or refused, since too many wait."""
+DeliveryResultLabel = Literal["sent", "deferred", "rejected", "unknown", "abandoned"]
+"""Arrived; the platform asked to wait; it can never arrive; it may have arrived and is retried; it
+is not retried."""
 ScheduleResultLabel = Literal["ran", "failed"]
-"""It did as its rule for missed runs says; or it could not be posted and stays due."""
+"""It ran, or was skipped as `catch_up` says; or it could not be queued and stays due."""
 
 HTTP_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 AGENT_LABELS = LabelLimiter(100)
@@ -33,46 +33,46 @@ ERROR_LABELS = LabelLimiter(50)
 @cache
 def _load_metrics() -> ModuleType | None:
     try:
-        from trimtab.observe import prometheus
+        from trimtab.observe import prometheus_metric_definitions
     except ImportError:
         return None
-    return prometheus.metrics
+    return prometheus_metric_definitions
 
 
-def count_inbound_message(tenant: str, outcome: InboundResultLabel = "taken") -> None:
-    """A door has handed something in."""
+def count_inbound_message(tenant: str, outcome: InboundResultLabel = "accepted") -> None:
+    """A channel has passed on a message."""
     if (meters := _load_metrics()) is not None:
-        meters.letters.labels(TENANT_LABELS(tenant), outcome).inc()
+        meters.inbound_messages.labels(TENANT_LABELS(tenant), outcome).inc()
 
 
 def set_waiting_messages(count: int) -> None:
-    """So many messages wait for a turn now; best asked of the mail when `/metrics` is read."""
+    """So many messages wait for a turn now; best read from the queue when `/metrics` is read."""
     if (meters := _load_metrics()) is not None:
-        meters.letters_waiting.set(count)
+        meters.queued_messages.set(count)
 
 
 def observe_answer_delays(agent: str, delays_s: Sequence[float]) -> None:
-    """A turn is finished; of each message that it took, the seconds since it came."""
+    """A turn is finished: the seconds since each of its messages arrived."""
     if (meters := _load_metrics()) is not None:
-        # A door's clock may be ahead of ours.
+        # A channel's clock may be ahead of ours.
         for seconds in delays_s:
-            meters.letter_seconds.labels(AGENT_LABELS(agent)).observe(max(0.0, seconds))
+            meters.message_latency.labels(AGENT_LABELS(agent)).observe(max(0.0, seconds))
 
 
 def set_dead_sessions(count: int) -> None:
-    """So many sessions were given up and wait for somebody to look; best asked as above."""
+    """So many sessions have dead letters and wait for an operator; best read as above."""
     if (meters := _load_metrics()) is not None:
-        meters.sessions_dead.set(count)
+        meters.dead_letter_sessions.set(count)
 
 
 def count_turn_retry() -> None:
-    """A turn has failed and is tried again."""
+    """A turn has failed and is retried."""
     if (meters := _load_metrics()) is not None:
         meters.turn_retries.inc()
 
 
 def count_dead_letters(count: int) -> None:
-    """A turn is not tried again, and so many messages stay unanswered."""
+    """A turn is not retried, and so many messages stay unanswered."""
     if (meters := _load_metrics()) is not None:
         meters.dead_letters.inc(count)
 
@@ -84,37 +84,37 @@ def count_delivery_attempt(
     if (meters := _load_metrics()) is not None:
         meters.deliveries.labels(CHANNEL_LABELS(channel), outcome).inc()
         if duration_s is not None:
-            meters.delivery_seconds.labels(CHANNEL_LABELS(channel)).observe(duration_s)
+            meters.delivery_duration.labels(CHANNEL_LABELS(channel)).observe(duration_s)
 
 
 def count_schedule_run(outcome: ScheduleResultLabel) -> None:
     """A schedule was due."""
     if (meters := _load_metrics()) is not None:
-        meters.schedules.labels(outcome).inc()
+        meters.schedule_runs.labels(outcome).inc()
 
 
 def count_http_request(method: str, route: str, status: int, duration_s: float) -> None:
-    """A request is answered. `route` is the pattern, `/v1/sessions/{id}`, never the path; empty
-    where none was found."""
+    """A request is answered. `route` is the pattern, `/v1/sessions/{id}`, never the path; it is
+    empty if none matched."""
     if (meters := _load_metrics()) is not None:
         verb = method if method in HTTP_METHODS else OTHER_LABEL
         where = ROUTE_LABELS(route) if route else OTHER_LABEL
-        meters.http.labels(verb, where, str(status)).inc()
-        meters.http_seconds.labels(verb, where).observe(duration_s)
+        meters.http_requests.labels(verb, where, str(status)).inc()
+        meters.http_request_duration.labels(verb, where).observe(duration_s)
 
 
 @contextmanager
 def track_open_stream() -> Generator[None]:
-    """Somebody listens to a stream of events, for the length of a `with`."""
+    """A client reads a stream of events, for the length of a `with`."""
     meters: Any = _load_metrics()
     if meters is None:
         yield
         return
-    with meters.streams_open.track_inprogress():
+    with meters.event_streams_open.track_inprogress():
         yield
 
 
 def count_store_error(error: Exception) -> None:
-    """The store has raised where no turn tells of it: in a queue, a door, or the mail."""
+    """The store has raised where no turn reports it: in the queue or in a channel."""
     if (meters := _load_metrics()) is not None:
         meters.store_errors.labels(ERROR_LABELS(type(error).__name__)).inc()

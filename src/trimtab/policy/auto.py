@@ -8,41 +8,45 @@ edit is free then; a full window leaves no choice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 from trimtab.log.edits import add_quoted_identifiers, extract_editable_text, format_mask_placeholder
 from trimtab.policy.budget import Budget
-from trimtab.policy.config import Goal, PolicyConfig, SummaryMode
-from trimtab.policy.cost_model import (
-    CachePrices,
+from trimtab.policy.compaction_costs import (
     CompactionOffer,
+    RelativeCachePrices,
     count_calls_awaiting_summary,
-    estimate_summary_price,
+    estimate_summary_cost_in_tokens,
     is_summary_unlikely,
     select_groups_to_summarise,
     was_summarised_since_last_call,
 )
+from trimtab.policy.config import Goal, PolicyConfig, SummaryMode
 from trimtab.policy.guard import cut_oversized_newest_texts
-from trimtab.policy.hiding_order import hide_in_order, limit_instructions
-from trimtab.policy.passes import (
+from trimtab.policy.hiding_steps import cap_instructions_to_room_share, hide_in_order
+from trimtab.policy.planning.plan import Decision, MessageSpan, Plan, Policy, TextCap
+from trimtab.policy.planning.result_relevance import (
+    get_result_identifiers,
+    order_least_needed_first,
+)
+from trimtab.policy.preset_building_blocks import (
     apply_history_cap,
+    iterate_older_groups,
     list_maskable_results,
     list_older_groups,
-    order_keep_last_results,
+    order_kept_file_results_last,
     truncate_unsent_results,
 )
-from trimtab.policy.plan import Decision, MessageSpan, Plan, Policy, TextCap
-from trimtab.policy.relevance import order_least_needed_first
 from trimtab.policy.summary_requests import (
     build_span_to_summarise,
-    compute_summary_target,
+    compute_plan_tokens_to_reach,
     summarise_extractively_to_target,
 )
 from trimtab.summaries.format import REQUESTED_SUMMARY_TOKENS
-from trimtab.text.identifiers import format_top_identifiers as names_in
-from trimtab.window.rounds import Group, ToolResultView
+from trimtab.tokens.usage_cost_usd import resolve_prices_at
+from trimtab.window.entries_rounds_groups import Group, ToolResultView
 from trimtab.window.window import Window
 
 TARGET_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
@@ -90,8 +94,8 @@ class CompactionForecast:
     """R: tokens that leave, net of placeholders."""
     rewritten_tokens: int
     """T: tokens that survive behind the first edit and would have been read."""
-    groups_to_summarise: list[Group]
-    """Groups that would go into the summary, as far as needed; none where masks are enough."""
+    takes_groups: bool
+    """Whether groups would go into a summary; they do not where masks are enough."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +150,7 @@ def build_auto_policy(
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
-        truncate_unsent_results(plan, config, make_result_caps(plan, goal, max_names))
+        truncate_unsent_results(plan, config, make_result_cap_function(plan, goal, max_names))
         cut_oversized_newest_texts(plan, int(FORCED_SHARE_OF_ROOM * budget.room))
         apply_history_cap(plan, config)
         low = compute_target_tokens(budget, goal, plan.user_words_tokens)
@@ -154,15 +158,15 @@ def build_auto_policy(
         meter = 0.0 if manual and was_summarised_since_last_call(window) else meter
         if plan.tokens - plan.user_words_tokens <= low + MIN_GAIN_TOKENS:
             return build_auto_decision(tuning, plan, meter)
-        prices = compute_cache_prices(window, budget)
+        prices = compute_relative_cache_prices(window, budget)
         ordered = result_order(window, list_mask_candidates(plan, config, tuning.kept_results))
         look = forecast_compaction(
             plan, [r for r in ordered if r.key not in plan.keep_last_results], low
         )
         forced = plan.tokens > FORCED_SHARE_OF_ROOM * budget.room
-        if manual and look.groups_to_summarise and not forced:
+        if manual and look.takes_groups and not forced:
             if (
-                awaited := decide_while_awaiting_summary(tuning, plan, look, prices, meter)
+                awaited := decide_summary_request_or_wait(tuning, plan, look, prices, meter)
             ) is not None:
                 return awaited
             look = forecast_compaction(plan, look.ordered_results, low, include_groups=False)
@@ -170,7 +174,7 @@ def build_auto_policy(
         price = (prices.write_price - prices.read_price) * look.rewritten_tokens
         pays = prices.is_cold or meter >= payback_factor * price
         if forced or (look.removed_tokens >= MIN_GAIN_TOKENS and pays):
-            limit_instructions(plan, "instructions over a quarter of the room")
+            cap_instructions_to_room_share(plan, "instructions over a quarter of the room")
             compact_to_target(
                 tuning, plan, look.ordered_results, low, include_groups=forced or not manual
             )
@@ -178,7 +182,7 @@ def build_auto_policy(
                 compact_forcibly(
                     tuning,
                     plan,
-                    order_keep_last_results(plan, list_mask_candidates(plan, config, 1)),
+                    order_kept_file_results_last(plan, list_mask_candidates(plan, config, 1)),
                     low,
                 )
             apply_history_cap(plan, config)  # a summary of what was found since counts as history
@@ -214,12 +218,12 @@ def build_auto_decision(
     )
 
 
-def decide_while_awaiting_summary(
+def decide_summary_request_or_wait(
     tuning: AutoTuning,
     plan: Plan,
     forecast: CompactionForecast,
-    prices: CachePrices,
-    waiting_cost: float,
+    prices: RelativeCachePrices,
+    paid_waiting_cost: float,
 ) -> Decision | None:
     """What is done while somebody may summarise; None where masks are the better way."""
     window, low = (
@@ -228,12 +232,12 @@ def decide_while_awaiting_summary(
     )
     taken = select_groups_to_summarise(
         plan,
-        forecast.groups_to_summarise,
+        list_summarisable_groups(plan),
         low,
         REQUESTED_SUMMARY_TOKENS + tuning.list_tokens(low) // 2,
     )
     again = prices.write_price - prices.read_price
-    paid = estimate_summary_price(window, taken, tuning.config)
+    paid = estimate_summary_cost_in_tokens(window, taken, tuning.config)
     whole = CompactionOffer(
         removed_tokens=forecast.removed_tokens,
         rewrite_price=again * forecast.rewritten_tokens,
@@ -247,19 +251,21 @@ def decide_while_awaiting_summary(
         is_summary_unlikely(window) or masks.beats(whole, prices)
     ):
         return None
-    waiting_cost += prices.read_price * forecast.removed_tokens
+    paid_waiting_cost += prices.read_price * forecast.removed_tokens
     pays = forecast.removed_tokens >= MIN_GAIN_TOKENS and whole.is_paid_by(
-        waiting_cost, tuning.payback_factor, prices
+        paid_waiting_cost, tuning.payback_factor, prices
     )
     return build_auto_decision(
         tuning,
         plan,
-        waiting_cost,
+        paid_waiting_cost,
         span_to_summarise=build_span_to_summarise(plan, taken) if pays else None,
     )
 
 
-def make_result_caps(plan: Plan, goal: Goal, max_names: int) -> Callable[[ToolResultView], TextCap]:
+def make_result_cap_function(
+    plan: Plan, goal: Goal, max_names: int
+) -> Callable[[ToolResultView], TextCap]:
     """The cap of each result that is new. It follows what is left below the mark, so that a nearly
     empty window cuts nothing: half of the mark at first, and by the third power less as it fills,
     for what is let in is paid for at every call. The goal's own cap where that is more; in a small
@@ -298,9 +304,9 @@ def compute_target_tokens(budget: Budget, goal: Goal, user_words_tokens: int = 0
     )
 
 
-def compute_cache_prices(window: Window, budget: Budget) -> CachePrices:
+def compute_relative_cache_prices(window: Window, budget: Budget) -> RelativeCachePrices:
     """The catalog's cache prices, corrected by what was measured."""
-    entry = window.settings.entry
+    entry = resolve_prices_at(window.settings.entry, budget.now)
     write = float(entry.get("cache_write", 1.0))
     read = float(entry.get("cache_read", 1.0))
     read = (
@@ -311,7 +317,7 @@ def compute_cache_prices(window: Window, budget: Budget) -> CachePrices:
     ttl = float(entry.get("cache_ttl", 0))
     small = budget.head.tokens + window.tokens < int(entry.get("cache_minimum", 0))
     cold = last is None or window.accounting.cache_is_cold or small or idle > ttl
-    return CachePrices(read_price=read, write_price=write, is_cold=cold)
+    return RelativeCachePrices(read_price=read, write_price=write, is_cold=cold)
 
 
 def forecast_compaction(
@@ -334,24 +340,37 @@ def forecast_compaction(
         chosen.append(result)
         tokens = plan.part_size(result.entry, result.part).tokens
         removed += max(0, tokens - 24 - 5 * min(MAX_PLACEHOLDER_NAMES, tokens // 16))
-    older = list_summarisable_groups(plan) if include_groups and removed < need else []
-    if older:
+    takes_groups = False
+    if include_groups and removed < need:
         # Masked results leave their calls behind; whole groups leave nothing.
-        removed = min(need, max(removed, sum(plan.tokens_freed_by(group) for group in older)))
-    first = 0 if older else min((r.entry.round.group.index for r in chosen), default=0)
-    behind = 0
-    for group in reversed(plan.window.visible_groups.values()):
-        if group.index < first:
-            break
-        if group.first <= plan.window.accounting.sent_through_seq:
-            behind += plan.group_tokens(group)
+        freed = 0
+        for group in iterate_summarisable_groups(plan):
+            takes_groups, freed = True, freed + plan.tokens_freed_by(group)
+            if freed >= need:
+                break
+        removed = min(need, max(removed, freed)) if takes_groups else removed
+    first = 0 if takes_groups else min((r.entry.round.group.index for r in chosen), default=0)
     return CompactionForecast(
         ordered_results=ordered_results,
         chosen_results=chosen,
         removed_tokens=removed,
-        rewritten_tokens=max(0, behind - removed),
-        groups_to_summarise=older,
+        rewritten_tokens=max(0, count_sent_tokens_from(plan, first) - removed),
+        takes_groups=takes_groups,
     )
+
+
+def count_sent_tokens_from(plan: Plan, first_group: int) -> int:
+    """Tokens of the shown groups from one on that a call has sent."""
+    tokens = plan.message_tokens
+    for group in plan.window.visible_groups.values():
+        if group.index >= first_group:
+            break
+        tokens -= plan.group_tokens(group) if not plan.hides(group) else 0
+    for group in reversed(plan.window.visible_groups.values()):
+        if group.first <= plan.window.accounting.sent_through_seq:
+            break
+        tokens -= plan.group_tokens(group) if not plan.hides(group) else 0
+    return max(0, tokens)
 
 
 def compact_to_target(
@@ -389,7 +408,7 @@ def compact_forcibly(
     if plan.tokens <= hard - MIN_GAIN_TOKENS:
         return
     older = list_older_groups(plan, 0)
-    enough = compute_summary_target(plan, older, target_tokens + plan.user_words_tokens, hard)
+    enough = compute_plan_tokens_to_reach(plan, older, target_tokens + plan.user_words_tokens, hard)
     summarise_to_target(tuning, plan, older, enough - plan.user_words_tokens, why)
     if plan.tokens > enough:
         hide_in_order(plan, lambda: plan.tokens <= enough, why)
@@ -411,16 +430,20 @@ def summarise_to_target(
 
 
 def list_summarisable_groups(plan: Plan) -> list[Group]:
+    """Oldest groups that a summary may take, in the order in which they go."""
+    return plan.order_keep_last_groups(iterate_summarisable_groups(plan))
+
+
+def iterate_summarisable_groups(plan: Plan) -> Iterator[Group]:
     """Oldest groups that a summary may take: none behind the first that holds a newest result, and
     none with a result that is to be hidden last."""
     newest = islice(reversed(plan.window.results.values()), KEPT_NEWEST_RESULTS)
     first = min((result.entry.round.group.index for result in newest), default=None)
-    older = [
-        group
-        for group in list_older_groups(plan, KEPT_NEWEST_MESSAGES)
-        if not plan.holds_keep_last_result(group)
-    ]
-    return older if first is None else [group for group in older if group.index < first]
+    for group in iterate_older_groups(plan, KEPT_NEWEST_MESSAGES):
+        if first is not None and group.index >= first:
+            return
+        if not plan.holds_keep_last_result(group):
+            yield group
 
 
 def mask_result_with_names(
@@ -429,7 +452,8 @@ def mask_result_with_names(
     """Mask a result by a placeholder that still says what it named."""
     tokens = plan.part_size(result.entry, result.part).tokens
     text = extract_editable_text(result.entry.message.parts[result.part])
-    named = names_in(text, min(max_names, tokens // 16))
+    identifiers = get_result_identifiers(plan.window, result.entry, result.part, text)
+    named = identifiers.format_top(min(max_names, tokens // 16))
     plan.mask(
         result.entry,
         result.part,

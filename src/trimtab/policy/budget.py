@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from trimtab.log.event import Settings, Size
 from trimtab.tokens.counter import MAX_LEARNED_RATIO
-from trimtab.window.accounting import resolve_token_limit
+from trimtab.window.learned_from_calls import resolve_token_limit_and_source
 from trimtab.window.window import Window
 
 SAFETY_MARGIN_SHARE = 0.10
@@ -87,11 +87,11 @@ def bytes_to_tokens(byte_count: int) -> int:
     return (byte_count + 3) // 4
 
 
-def actor_message_limit(max_input_tokens: int | None) -> int:
+def compute_max_messages_in_memory(token_limit: int | None) -> int:
     """Messages that a live session keeps in memory: twice what a limit holds at 200 tokens each."""
-    if not max_input_tokens:
+    if not token_limit:
         return DEFAULT_ACTOR_MESSAGE_LIMIT
-    return min(max(max_input_tokens // 200 * 2, 100), 2_000)
+    return min(max(token_limit // 200 * 2, 100), 2_000)
 
 
 def build_budget(
@@ -105,7 +105,7 @@ def build_budget(
     now: float = 0.0,
 ) -> Budget:
     """The budget of the next call."""
-    limit, source = resolve_token_limit(settings, learned_limit)
+    limit, source = resolve_token_limit_and_source(settings, learned_limit)
     explicit: int | None = settings.limits.get("max_output_tokens")
     cap: int | None = settings.entry.get("max_output")
     thinking = read_thinking_budget(settings.params)

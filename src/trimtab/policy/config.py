@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolResultConfig:
+class PerToolResultConfig:
     max_tool_result_tokens: int | None = None
     """Tokens a result of this tool may take; None is the common cap."""
     tool_result_truncation: ResultTruncation | None = None
@@ -87,7 +87,7 @@ class SummaryConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ThresholdConfig:
+class ThresholdsPresetConfig:
     summarise: float = SUMMARISE_AT_SHARE
     """Share of the window in use above which `thresholds` summarises, more than 0 and at most 1."""
     trim: float = TRIM_AT_SHARE
@@ -129,11 +129,11 @@ class PolicyConfig:
     keep: tuple[str, ...] = ()
     """Patterns of file names, such as `README*`: a result of a call with an argument that matches
     one, whole or by its last part, is hidden after all other results."""
-    tools: Mapping[str, ToolResultConfig] = field(default_factory=dict[str, ToolResultConfig])
+    tools: Mapping[str, PerToolResultConfig] = field(default_factory=dict[str, PerToolResultConfig])
     """By tool name: what differs for that tool."""
     summary: SummaryConfig = field(default_factory=SummaryConfig)
     """When `rolling` summarises, and how long a summary may be."""
-    thresholds: ThresholdConfig = field(default_factory=ThresholdConfig)
+    thresholds: ThresholdsPresetConfig = field(default_factory=ThresholdsPresetConfig)
     """Where `thresholds` acts."""
 
     def __post_init__(self) -> None:
@@ -164,10 +164,10 @@ def parse_policy_config(context_settings: Mapping[str, Any] | None) -> PolicyCon
     given = dict(context_settings or {})
     tools = _require_mapping("tools", given.get("tools"))
     own = {
-        name: _parse_block(ToolResultConfig, f"tools.{name}.", value)
+        name: _parse_block(PerToolResultConfig, f"tools.{name}.", value)
         for name, value in tools.items()
     }
-    nested = {"summary": SummaryConfig, "thresholds": ThresholdConfig}
+    nested = {"summary": SummaryConfig, "thresholds": ThresholdsPresetConfig}
     blocks: dict[str, Any] = {
         name: _parse_block(kind, f"{name}.", given[name])
         for name, kind in nested.items()

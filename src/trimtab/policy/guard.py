@@ -8,16 +8,16 @@ from dataclasses import replace
 from trimtab.errors import TrimtabError
 from trimtab.log.event import Edit
 from trimtab.policy.budget import Budget
-from trimtab.policy.hiding_order import (
+from trimtab.policy.hiding_steps import (
     PartRef,
-    build_part_cap,
+    build_text_cap_for_part,
     compute_min_newest_text_tokens,
     hide_in_order,
     list_active_round_results,
-    list_newest_user_texts,
+    list_newest_user_text_parts,
 )
-from trimtab.policy.plan import Plan
-from trimtab.window.rounds import Entry, Group
+from trimtab.policy.planning.plan import Plan
+from trimtab.window.entries_rounds_groups import Entry, Group
 from trimtab.window.window import Window
 
 OVER_LIMIT_REASON = "guard: over the limit"
@@ -100,7 +100,7 @@ def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> t
     Before it gives up, it asks for less output, unless the user has said how much. After a refusal
     for length it does so before it hides anything.
     """
-    decided = remove_useless_edits(window, budget, tuple(edits))
+    decided = keep_edits_only_if_smaller(window, budget, tuple(edits))
     least = replace(budget, max_output=budget.least_output)
     if budget.output_first and _make_fits_check(plan := _plan_with_edits(window, least, decided))():
         return plan.to_decision().edits
@@ -115,7 +115,7 @@ def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> t
     return plan.to_decision().edits
 
 
-def remove_useless_edits(
+def keep_edits_only_if_smaller(
     window: Window, budget: Budget, edits: tuple[Edit, ...]
 ) -> tuple[Edit, ...]:
     """The edits, without those of what was sent where all of them do not make the request smaller
@@ -174,7 +174,7 @@ def _drop_unshowable(plan: Plan, fits: Callable[[], bool]) -> None:
 def cut_oversized_newest_texts(plan: Plan, room_tokens: int) -> None:
     """Where what was said and found last is larger than the room alone, cut it first: to let all
     the rest go would be in vain. What was said is cut less than what was found."""
-    said, found = list_newest_user_texts(plan), list_active_round_results(plan)
+    said, found = list_newest_user_text_parts(plan), list_active_round_results(plan)
     last = sum(plan.part_size(*place).tokens for place in (*said, *found))
     if plan.tokens <= room_tokens or last <= room_tokens:
         return
@@ -202,7 +202,9 @@ def _cut_to_shares(plan: Plan, texts: list[PartRef], total_tokens: int) -> None:
     for index, (entry, part) in enumerate(texts):
         share = total_tokens // (len(texts) - index)
         if plan.part_size(entry, part).tokens > share > 0:
-            plan.truncate(entry, part, build_part_cap(entry, part, share), OVER_ROOM_REASON)
+            plan.truncate(
+                entry, part, build_text_cap_for_part(entry, part, share), OVER_ROOM_REASON
+            )
         total_tokens -= plan.part_size(entry, part).tokens
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from trimtab.policy.budget import Budget
 from trimtab.policy.config import PolicyConfig
-from trimtab.policy.passes import list_older_groups, mask_older_results
-from trimtab.policy.plan import Decision, Plan
-from trimtab.policy.summary_requests import summarise_extractively
+from trimtab.policy.planning.plan import Decision, Plan
+from trimtab.policy.preset_building_blocks import (
+    list_older_groups,
+    shrink_older_results_to_first_lines,
+)
+from trimtab.policy.summary_requests import replace_groups_by_extractive_summary
 from trimtab.window.window import Window
 
 KEPT_MESSAGES_ON_DEMAND = 10
@@ -30,6 +33,8 @@ def decide_on_demand_compaction(
         for group in list_older_groups(plan, KEPT_MESSAGES_ON_DEMAND)
         if not plan.holds_keep_last_result(group)
     ]:
-        summarise_extractively(plan, older, ON_DEMAND_REASON)
-    mask_older_results(plan, config, KEPT_RESULTS_ON_DEMAND, ON_DEMAND_REASON, lambda: True)
+        replace_groups_by_extractive_summary(plan, older, ON_DEMAND_REASON)
+    shrink_older_results_to_first_lines(
+        plan, config, KEPT_RESULTS_ON_DEMAND, ON_DEMAND_REASON, lambda: True
+    )
     return plan.to_decision()

@@ -26,25 +26,25 @@ from trimtab.log.edits import (
     format_truncation_indicator,
 )
 from trimtab.policy.auto import build_auto_policy
-from trimtab.policy.budget import Budget, actor_message_limit, bytes_to_tokens
+from trimtab.policy.budget import Budget, bytes_to_tokens, compute_max_messages_in_memory
 from trimtab.policy.config import Goal, PolicyConfig, SummaryMode
 from trimtab.policy.guard import cut_oversized_newest_texts
-from trimtab.policy.passes import (
+from trimtab.policy.planning.plan import Decision, Plan, Policy, TextCap
+from trimtab.policy.preset_building_blocks import (
     apply_history_cap,
-    apply_result_masks,
     apply_user_config,
     drop_history_over_cap,
     drop_messages_over_limit,
     list_older_groups,
     mask_middle_results,
-    mask_older_results,
+    mask_middle_results_if_configured,
+    shrink_older_results_to_first_lines,
     truncate_unsent_results,
 )
-from trimtab.policy.plan import Decision, Plan, Policy, TextCap
 from trimtab.policy.summary_requests import (
     append_missing_groups,
     build_span_to_summarise,
-    compute_summary_target,
+    compute_plan_tokens_to_reach,
     summarise_extractively_to_target,
 )
 from trimtab.summaries.extract import MAX_EXTRACT_TOKENS
@@ -56,13 +56,13 @@ LAYERED_KEPT_FIRST_RESULTS = 2
 LAYERED_KEPT_LAST_RESULTS = 5
 
 
-def build_layered_policy(config: PolicyConfig) -> Policy:
+def build_layered_caps_policy(config: PolicyConfig) -> Policy:
     history = config.max_history_tokens
     history = LAYERED_MAX_HISTORY_TOKENS if history is None else history
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
-        drop_messages_over_limit(plan, actor_message_limit(budget.limit))
+        drop_messages_over_limit(plan, compute_max_messages_in_memory(budget.limit))
         truncate_unsent_results(
             plan, config, TextCap(amount=LAYERED_MAX_RESULT_TOKENS, unit="bytes/4")
         )
@@ -70,7 +70,8 @@ def build_layered_policy(config: PolicyConfig) -> Policy:
         mask_middle_results(plan, config, LAYERED_KEPT_FIRST_RESULTS, LAYERED_KEPT_LAST_RESULTS)
         drop_oldest_turn_rounds(plan)
         return plan.to_decision(
-            summary_tokens=config.summary.max_tokens, frontier=find_layered_frontier(plan, config)
+            summary_tokens=config.summary.max_tokens,
+            frontier=find_next_layered_mask_seq(plan, config),
         )
 
     return decide
@@ -89,7 +90,7 @@ def drop_oldest_turn_rounds(plan: Plan) -> None:
     plan.drop_oldest(lambda: plan.bound() <= most, why, after_group=start)
 
 
-def find_layered_frontier(plan: Plan, config: PolicyConfig) -> int | None:
+def find_next_layered_mask_seq(plan: Plan, config: PolicyConfig) -> int | None:
     """The first result that the next mask would take: the first one behind those always kept."""
     first = (
         LAYERED_KEPT_FIRST_RESULTS
@@ -114,7 +115,7 @@ COMPACT_BYTES_AND_KEPT_BY_GOAL: dict[Goal, tuple[int, int]] = {
 """Bytes of messages that trigger, and newest results kept whole, by goal."""
 
 
-def build_compact_policy(config: PolicyConfig, goal: Goal = "balanced") -> Policy:
+def build_mask_over_bytes_policy(config: PolicyConfig, goal: Goal = "balanced") -> Policy:
     keep = COMPACT_BYTES_AND_KEPT_BY_GOAL[goal][1]
 
     def words(strategy: TruncateStrategy, kept: int, total: int) -> str:
@@ -132,10 +133,12 @@ def build_compact_policy(config: PolicyConfig, goal: Goal = "balanced") -> Polic
         )
         truncate_unsent_results(plan, config, own)
         apply_history_cap(plan, config)
-        limit = compute_compact_max_bytes(config, goal, budget)
+        limit = compute_compact_trigger_bytes(config, goal, budget)
         if plan.bytes > limit:
             why = f"{plan.bytes} bytes over {limit}"
-            mask_older_results(plan, config, keep, why, lambda: plan.bytes <= limit)
+            shrink_older_results_to_first_lines(
+                plan, config, keep, why, lambda: plan.bytes <= limit
+            )
         return plan.to_decision(
             summary_tokens=config.summary.max_tokens, frontier=plan.oldest_maskable_seq()
         )
@@ -143,7 +146,7 @@ def build_compact_policy(config: PolicyConfig, goal: Goal = "balanced") -> Polic
     return decide
 
 
-def compute_compact_max_bytes(config: PolicyConfig, goal: Goal, budget: Budget) -> int:
+def compute_compact_trigger_bytes(config: PolicyConfig, goal: Goal, budget: Budget) -> int:
     """Bytes of messages above which `compact` acts: the user's own number, or the goal's, and no
     more than is available."""
     own = config.max_context_bytes
@@ -166,7 +169,7 @@ def build_rolling_policy(config: PolicyConfig, summary_mode: SummaryMode = "extr
         truncate_unsent_results(plan, config, TextCap(amount=ROLLING_MAX_RESULT_TOKENS))
         cut_oversized_newest_texts(plan, budget.room)
         apply_history_cap(plan, config)
-        apply_result_masks(plan, config)
+        mask_middle_results_if_configured(plan, config)
         if plan.visible_messages <= summary.window and plan.tokens <= budget.room:
             return plan.to_decision(summary_tokens=cap, list_tokens=listed)
         over, forced = plan.tokens > budget.room, plan.visible_messages >= summary.forced
@@ -183,7 +186,7 @@ def build_rolling_policy(config: PolicyConfig, summary_mode: SummaryMode = "extr
             summarise_extractively_to_target(
                 plan,
                 may_go,
-                compute_summary_target(
+                compute_plan_tokens_to_reach(
                     plan, may_go, int(ROLLING_TARGET_SHARE * budget.room), budget.room
                 ),
                 why,
@@ -220,7 +223,7 @@ def build_thresholds_policy(
             plan, config, TextCap(amount=THRESHOLDS_MAX_RESULT_CHARS, unit="chars")
         )
         apply_history_cap(plan, config)
-        apply_result_masks(plan, config)
+        mask_middle_results_if_configured(plan, config)
         soft, hard = budget.tokens_at_share(at.summarise), budget.tokens_at_share(at.trim)
         cut_oversized_newest_texts(plan, hard)
         if plan.tokens <= soft:
@@ -235,7 +238,7 @@ def build_thresholds_policy(
             summarise_extractively_to_target(
                 plan,
                 may_go,
-                compute_summary_target(plan, may_go, soft, hard),
+                compute_plan_tokens_to_reach(plan, may_go, soft, hard),
                 f"{plan.tokens} tokens over {at.summarise:.0%}",
                 min_groups=len(older),
                 max_tokens=cap,
@@ -256,7 +259,7 @@ def build_thresholds_policy(
     return decide
 
 
-def build_full_policy(config: PolicyConfig) -> Policy:
+def build_keep_everything_policy(config: PolicyConfig) -> Policy:
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
         apply_user_config(plan, config)
@@ -283,11 +286,11 @@ def build_policy(
     """The preset of that name with what the user set."""
     match name:
         case "full":
-            return build_full_policy(config)
+            return build_keep_everything_policy(config)
         case "layered":
-            return build_layered_policy(config)
+            return build_layered_caps_policy(config)
         case "compact":
-            return build_compact_policy(config, goal)
+            return build_mask_over_bytes_policy(config, goal)
         case "rolling":
             return build_rolling_policy(config, summary_mode)
         case "thresholds":

@@ -16,9 +16,9 @@ from trimtab.log.edits import add_recall_handle, apply_edit_to_part
 from trimtab.log.event import Edit
 from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
 from trimtab.policy.budget import Budget
-from trimtab.policy.plan import Decision
+from trimtab.policy.planning.plan import Decision
 from trimtab.tokens.counter import measure_part
-from trimtab.window.rounds import Entry
+from trimtab.window.entries_rounds_groups import Entry
 from trimtab.window.window import Window
 
 REJECTED_REASON = "rejected by the provider"
@@ -98,7 +98,7 @@ def list_unanswered_entries(window: Window) -> list[Entry]:
     return [entry for entry in reversed(found) if entry.message.role in ("user", "tool")]
 
 
-def find_undo_start_entry(window: Window) -> Entry | None:
+def find_first_entry_of_user_undo(window: Window) -> Entry | None:
     """The first message that goes when the user's newest is undone: it, or what was rejected right
     before it, which would be sent again without it. None where nothing was said."""
     first = window.newest_user_entry
@@ -112,7 +112,7 @@ def find_undo_start_entry(window: Window) -> Entry | None:
     return first
 
 
-def mask_rejected_parts(entry: Entry) -> Message:
+def build_message_without_rejected_parts(entry: Entry) -> Message:
     """A message as a summary may tell of it: without what a provider has rejected."""
     if not _has_rejected_parts(entry):
         return entry.message

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from trimtab.errors import SummaryRefused
+from trimtab.errors import UnusableSummary
 from trimtab.log.event import Edit
 from trimtab.log.message import Message, Text, ToolResult, extract_text_or_arguments
 from trimtab.policy.config import PolicyConfig
-from trimtab.policy.plan import Decision, MessageSpan, Plan
-from trimtab.policy.provider_rejections import mask_rejected_parts
-from trimtab.summaries.extract import extract_summary, summary_covers_message
-from trimtab.summaries.fidelity import add_verbatim_list, compute_list_room
+from trimtab.policy.planning.plan import Decision, MessageSpan, Plan
+from trimtab.policy.provider_rejections import build_message_without_rejected_parts
+from trimtab.summaries.extract import extract_summary, summary_has_message_lines
 from trimtab.summaries.format import (
     DEFAULT_LIST_TOKENS,
     MAX_SECTIONS_TOKENS,
@@ -25,9 +24,10 @@ from trimtab.summaries.format import (
     format_verbatim_list,
     split_summary,
 )
-from trimtab.summaries.validate import InvalidSummaryError, remove_instruction_lines
+from trimtab.summaries.needed_and_invented_facts import add_verbatim_list, compute_list_room
+from trimtab.summaries.validate_and_repair import InvalidSummaryError, remove_instruction_lines
 from trimtab.tokens.counter import TokenCounter, measure_summary_and_notice
-from trimtab.window.rounds import Group, ToolResultView
+from trimtab.window.entries_rounds_groups import Group, ToolResultView
 from trimtab.window.window import Window
 
 TOKENS_PER_NAME = 8
@@ -54,7 +54,7 @@ class SummaryRequest:
     """What is said behind the messages and stays: the list need not repeat it."""
 
 
-def summarise_extractively(
+def replace_groups_by_extractive_summary(
     plan: Plan,
     groups: list[Group],
     reason: str,
@@ -105,13 +105,13 @@ def append_missing_groups(groups: list[Group], others: list[Group]) -> list[Grou
     return [*groups, *(group for group in others if group.index not in known)]
 
 
-def compute_summary_target(
-    plan: Plan, groups: list[Group], target_tokens: int, max_tokens: int
+def compute_plan_tokens_to_reach(
+    plan: Plan, groups: list[Group], lowest_tokens: int, highest_tokens: int
 ) -> int:
     """Tokens down to which groups are summarised: `low`, or more where what must stay is large.
     Not all that was said goes then: half of what may is enough."""
     stays = plan.tokens - sum(map(plan.tokens_freed_by, groups))
-    return min(max_tokens, max(target_tokens, (stays + max_tokens) // 2))
+    return min(highest_tokens, max(lowest_tokens, (stays + highest_tokens) // 2))
 
 
 def write_extractive_summary(
@@ -128,7 +128,9 @@ def write_extractive_summary(
     before, they are a list as of a summary that a model made.
     """
     prior = plan.summary
-    messages = [mask_rejected_parts(entry) for group in groups for entry in group.entries()]
+    messages = [
+        build_message_without_rejected_parts(entry) for group in groups for entry in group.entries()
+    ]
     if plan.lists_all_user_words(groups):
         # What users said is not told: it stands in the list, word for word.
         messages = [message for message in map(_without_user_text, messages) if message.parts]
@@ -168,7 +170,9 @@ def _user_messages_to_retell(plan: Plan, groups: list[Group]) -> list[Message]:
     first = min([group.first for group in groups] + ([prior.first] if prior else []))
     listed = sorted(plan.window.conversation.user_words.messages.items())
     return [
-        said for seq, (said, _) in listed if seq >= first and not summary_covers_message(text, said)
+        said
+        for seq, (said, _) in listed
+        if seq >= first and not summary_has_message_lines(text, said)
     ]
 
 
@@ -225,7 +229,7 @@ def build_span_to_summarise(plan: Plan, groups: list[Group]) -> MessageSpan | No
 
 
 def build_summary_request(
-    window: Window, decision: Decision, *, forced: bool = False
+    window: Window, decision: Decision, *, take_extractive_span: bool = False
 ) -> SummaryRequest | None:
     """The messages that a policy wants summarised and are still seen, with the summary before them.
 
@@ -233,7 +237,7 @@ def build_summary_request(
     """
     edits = (edit for edit in decision.edits if edit.op == "summarise")
     spans = (MessageSpan(first=edit.first, last=edit.last, spares=edit.spares) for edit in edits)
-    span = next(spans, None) if forced else decision.span_to_summarise
+    span = next(spans, None) if take_extractive_span else decision.span_to_summarise
     if span is None:
         return None
     groups = [
@@ -247,7 +251,11 @@ def build_summary_request(
     prior, listed = window.summary.text if window.summary else "", decision.list_tokens
     tells = (window.summary.first, window.summary.last) if window.summary else None
     return SummaryRequest(
-        messages=tuple(mask_rejected_parts(entry) for group in groups for entry in group.entries()),
+        messages=tuple(
+            build_message_without_rejected_parts(entry)
+            for group in groups
+            for entry in group.entries()
+        ),
         prior_summary=prior,
         span=replace(span, log_position=window.seq, prior_summary_span=tells),
         replaced_tokens=tokens,
@@ -268,7 +276,7 @@ def build_summary_edits(
     named = f"the summary of m{span.first}-m{span.last}"
     window = plan.window
     if _was_rewritten(window, span):
-        raise SummaryRefused(
+        raise UnusableSummary(
             f"{named} was made from messages that have been undone or erased since; ask again for "
             "what should be summarised"
         )
@@ -286,16 +294,16 @@ def build_summary_edits(
     try:
         text = remove_instruction_lines(text)
     except InvalidSummaryError as why:
-        raise SummaryRefused(f"{named} was not taken: {why}; the messages stay") from why
+        raise UnusableSummary(f"{named} was not taken: {why}; the messages stay") from why
     if not text.strip():
-        raise SummaryRefused(f"{named} is empty; the messages stay")
+        raise UnusableSummary(f"{named} is empty; the messages stay")
     size = window.counter.count(text)
     smaller = size < replaced
     text = cut_summary_to_caps(text, window.counter, decision.summary_tokens, listed)
     if not smaller or not plan.summarise(groups, text, "summary"):
         if smaller and groups:
             size = plan.count_summary_tokens(groups, text)
-        raise SummaryRefused(
+        raise UnusableSummary(
             f"{named} is not smaller than what it replaces: {size} tokens, the list and the words "
             f"around it included, in place of {replaced}; the messages stay"
         )
@@ -395,7 +403,7 @@ def build_result_summary_edits(
     unsent = {each.key: each for each in plan.window.unsent_results() if each.edit is None}
     result = unsent.get((request.seq, request.part))
     if result is None or _text_only_result(result) != request.result:
-        raise SummaryRefused(
+        raise UnusableSummary(
             f"{named} came too late: the result was sent, cut, undone or erased meanwhile"
         )
     why = (
@@ -404,7 +412,7 @@ def build_result_summary_edits(
     )
     put = text.strip() and plan.summarise_part(result.entry, result.part, text, why)
     if not put or plan.part_size(result.entry, result.part).tokens > request.max_total_tokens:
-        raise SummaryRefused(f"{named} is empty or larger than the cut that it stands for")
+        raise UnusableSummary(f"{named} is empty or larger than the cut that it stands for")
     return plan.to_decision().edits
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from trimtab.log.event import Edit, JsonMapping, ModelCallEvent, Settings
+from trimtab.log.event import Edit, JsonMapping, LoggedModelCall, Settings
 from trimtab.tokens.counter import TokenCounter
-from trimtab.window.rounds import Entry, Group, ToolResultView, TurnResults
+from trimtab.window.entries_rounds_groups import Entry, Group, ToolResultView, TurnResultKeys
 
 
 class WindowView(Protocol):
@@ -72,7 +72,7 @@ class WindowView(Protocol):
         ...
 
     @property
-    def turn_results(self) -> TurnResults:
+    def turn_results(self) -> TurnResultKeys:
         """All tool results since the newest user message, hidden or not."""
         ...
 
@@ -82,7 +82,7 @@ class WindowView(Protocol):
         ...
 
     @property
-    def last_call(self) -> ModelCallEvent | None:
+    def last_call(self) -> LoggedModelCall | None:
         """The newest model call; None before the first."""
         ...
 

@@ -10,18 +10,18 @@ from typing import Any
 from trimtab.log.event import Edit, Usage
 from trimtab.log.message import ToolCall, ToolResult
 from trimtab.policy.budget import Budget
-from trimtab.policy.user_words_plan import compute_user_words_allowance
+from trimtab.policy.planning.user_words_plan import compute_user_words_allowance
 from trimtab.tokens.counter import (
     TOOLS_OVERHEAD_TOKENS,
     measure_json,
     measure_message_parts,
-    measure_request_params,
+    measure_schema_params,
     measure_summary_and_notice,
 )
-from trimtab.window.accounting import describe_silent_truncation
-from trimtab.window.costs import compute_cost_usd as compute_cost_usd
-from trimtab.window.rounds import Entry
-from trimtab.window.summary_stats import SummaryStats
+from trimtab.tokens.usage_cost_usd import compute_cost_usd as compute_cost_usd
+from trimtab.window.entries_rounds_groups import Entry
+from trimtab.window.learned_from_calls import describe_silent_truncation
+from trimtab.window.summary_attempt_stats import SummaryAttemptStats
 from trimtab.window.window import Window
 
 SHOW_ABOVE_SHARE = 0.3
@@ -82,7 +82,7 @@ class ContextReport:
     cost: float | None
     """US dollars of all reported usage at list prices, summaries not included; None where a price
     is unknown."""
-    summaries: SummaryStats = field(default_factory=SummaryStats)
+    summaries: SummaryAttemptStats = field(default_factory=SummaryAttemptStats)
     """Summaries that a model was asked for, with their usage and cost."""
     doubt: str = ""
     """Why the usage of the last call was not believed; empty where it was."""
@@ -212,10 +212,15 @@ class RequestPreview:
 
 
 def build_request_preview(
-    window: Window, request: Mapping[str, Any], report: ContextReport, edits: tuple[Edit, ...]
+    window: Window,
+    request: Mapping[str, Any],
+    report: ContextReport,
+    edits: tuple[Edit, ...],
+    *,
+    at: float,
 ) -> RequestPreview:
-    """The preview of a request that was made of the window."""
-    cost = compute_cost_usd(Usage(input=report.used), window.settings.entry)
+    """The preview of a request that was made of the window, at the prices of the day of `at`."""
+    cost = compute_cost_usd(Usage(input=report.used), window.settings.entry, at=at)
     return RequestPreview(request=request, report=report, edits=edits, cost=cost)
 
 
@@ -306,7 +311,7 @@ def _head_sections(window: Window) -> list[ReportSection]:
         )
     if settings.tools:
         sections.append(ReportSection(name="tool use", kind="system", tokens=TOOLS_OVERHEAD_TOKENS))
-    if told := measure_request_params(settings.params, counter).tokens:
+    if told := measure_schema_params(settings.params, counter).tokens:
         sections.append(ReportSection(name="request parameters", kind="system", tokens=told))
     return sections
 

@@ -25,7 +25,7 @@ from trimtab.log.message import (
     message_to_json,
 )
 from trimtab.text.utf8 import replace_lone_surrogates_in_json
-from trimtab.window.rounds import Entry, Round
+from trimtab.window.entries_rounds_groups import Entry, Round
 from trimtab.window.window import Window
 
 RENDERER_VERSION = 5
@@ -52,6 +52,8 @@ class PromptBlock:
 class Prompt:
     model: str
     """The model's name as the provider knows it."""
+    rules_model: str
+    """The name that tells what the model takes and refuses; of a deployment, the model it is."""
     system: tuple[Message, ...]
     """The system prompt."""
     tools: Sequence[Mapping[str, Any]]
@@ -133,7 +135,7 @@ class IncrementalRenderer:
         """Put the user's words, summary and notice first; gives the rounds that are to come."""
         join = self._join if window.settings.renderer > 2 else None
         listed = window.conversation.user_words.render_blocks(show_handles=window.settings.recall)
-        front = build_front_messages(window, "user" if join else self._notice_role)
+        front = build_summary_and_notice_messages(window, "user" if join else self._notice_role)
         if join is not None and (listed or front):
             text = "\n\n".join([*listed, *(message.text for message in front)])
             blocks = self._rendered_round(rounds[0])[0] if rounds else []
@@ -199,7 +201,7 @@ def hash_request_head(window: Window) -> bytes:
     return hashlib.sha256(dump_canonical_json(head).encode()).digest()
 
 
-def build_hashed_call_record(params: Mapping[str, Any], call: ModelCall) -> dict[str, Any]:
+def build_call_fields_to_hash(params: Mapping[str, Any], call: ModelCall) -> dict[str, Any]:
     """What the hash covers behind the blocks: parameters, marks and the volatile tail."""
     return {
         "params": params,
@@ -210,7 +212,7 @@ def build_hashed_call_record(params: Mapping[str, Any], call: ModelCall) -> dict
     }
 
 
-def build_front_messages(window: Window, notice_role: Role) -> list[Message]:
+def build_summary_and_notice_messages(window: Window, notice_role: Role) -> list[Message]:
     """What is told before the first kept message: the summary, then the notice in its role.
 
     A summary repeats what users and tools have said: it must not speak as the system does.

@@ -9,24 +9,36 @@ if TYPE_CHECKING:
     from trimtab.errors import MissingApiKeyError as MissingApiKeyError
     from trimtab.errors import MissingSdkError as MissingSdkError
     from trimtab.providers.anthropic import AnthropicProvider as AnthropicProvider
-    from trimtab.providers.base import Provider as Provider
-    from trimtab.providers.base import ProviderError as ProviderError
-    from trimtab.providers.base import ProviderFailure as ProviderFailure
+    from trimtab.providers.azure import AzureOpenAIProvider as AzureOpenAIProvider
+    from trimtab.providers.bedrock import BedrockClaudeProvider as BedrockClaudeProvider
+    from trimtab.providers.bedrock_converse import (
+        BedrockConverseProvider as BedrockConverseProvider,
+    )
     from trimtab.providers.error_parser import parse_error_response as parse_error_response
     from trimtab.providers.factory import create_provider as create_provider
     from trimtab.providers.openai import OpenAIChatProvider as OpenAIChatProvider
     from trimtab.providers.openai import OpenAIResponsesProvider as OpenAIResponsesProvider
+    from trimtab.providers.protocol_and_failures import Provider as Provider
+    from trimtab.providers.protocol_and_failures import ProviderError as ProviderError
+    from trimtab.providers.protocol_and_failures import (
+        ProviderFailureDetails as ProviderFailureDetails,
+    )
     from trimtab.providers.retries import with_retries as with_retries
+    from trimtab.providers.vertex import VertexClaudeProvider as VertexClaudeProvider
 
 __all__ = [
     "AnthropicProvider",
+    "AzureOpenAIProvider",
+    "BedrockClaudeProvider",
+    "BedrockConverseProvider",
     "MissingApiKeyError",
     "MissingSdkError",
     "OpenAIChatProvider",
     "OpenAIResponsesProvider",
     "Provider",
     "ProviderError",
-    "ProviderFailure",
+    "ProviderFailureDetails",
+    "VertexClaudeProvider",
     "create_provider",
     "parse_error_response",
     "with_retries",
@@ -34,13 +46,17 @@ __all__ = [
 
 _HOMES = {
     "AnthropicProvider": "providers.anthropic",
+    "AzureOpenAIProvider": "providers.azure",
+    "BedrockClaudeProvider": "providers.bedrock",
+    "BedrockConverseProvider": "providers.bedrock_converse",
     "MissingApiKeyError": "errors",
     "MissingSdkError": "errors",
     "OpenAIChatProvider": "providers.openai",
     "OpenAIResponsesProvider": "providers.openai",
-    "Provider": "providers.base",
-    "ProviderError": "providers.base",
-    "ProviderFailure": "providers.base",
+    "Provider": "providers.protocol_and_failures",
+    "ProviderError": "providers.protocol_and_failures",
+    "ProviderFailureDetails": "providers.protocol_and_failures",
+    "VertexClaudeProvider": "providers.vertex",
     "create_provider": "providers.factory",
     "parse_error_response": "providers.error_parser",
     "with_retries": "providers.retries",

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from trimtab.errors import MissingSdkError
-from trimtab.providers.sdk_transport import SdkTransport
+from trimtab.providers.sdk_transport import SdkRequestSender
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
+    from anthropic.lib.bedrock import AsyncAnthropicBedrock
+    from anthropic.lib.vertex import AsyncAnthropicVertex
 
 
 class AnthropicProvider:
@@ -23,7 +25,7 @@ class AnthropicProvider:
 
     def __init__(
         self,
-        client: AsyncAnthropic | None = None,
+        client: AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex | None = None,
         *,
         api_key: str | None = None,
         base_url: str | None = None,
@@ -44,7 +46,7 @@ class AnthropicProvider:
                 max_retries=0,
             )
         self._client = client.with_options(max_retries=0)
-        self._exchange = SdkTransport(
+        self._exchange = SdkRequestSender(
             anthropic,
             self._client.messages.create,
             dialect_name=self.dialect,
@@ -58,7 +60,9 @@ class AnthropicProvider:
 
     async def list_models(self) -> list[str]:
         """The names of the models that the server has; raises ProviderError."""
-        return await self._exchange.list_model_names(self._client.models.list(limit=1_000))
+        # The clients for Bedrock and Vertex have no list; nobody asks them for one.
+        client: Any = self._client
+        return await self._exchange.list_model_names(client.models.list(limit=1_000))
 
     async def close(self) -> None:
         """See `Provider`."""

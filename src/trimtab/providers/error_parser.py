@@ -1,5 +1,6 @@
-"""What a provider's error, stop reason or stream event means: one `ProviderFailure` for all of
-them.
+"""What a provider's error, stop reason or stream event means.
+
+All of them become one `ProviderFailureDetails`.
 
 What an error's body says, however deep it is wrapped: its texts, codes and numbers.
 
@@ -17,7 +18,6 @@ from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list, int_or_zero
-from trimtab.providers.base import FailureKind, ProviderFailure
 from trimtab.providers.error_patterns import (
     CONTENT_PARAMS,
     DECISIVE_CODES,
@@ -34,6 +34,7 @@ from trimtab.providers.error_patterns import (
     compile_error_pattern,
     parse_printed_number,
 )
+from trimtab.providers.protocol_and_failures import FailureKind, ProviderFailureDetails
 
 MIN_PLAUSIBLE_LIMIT_TOKENS = 256
 """Tokens. Nobody serves a smaller window; a version of vLLM printed what was left of it (`is 3
@@ -46,14 +47,17 @@ _MAX_TEXT_CHARS = 20_000
 
 def parse_error_response(
     status: int | None, body: Any, *, headers: Mapping[str, str] | None = None
-) -> ProviderFailure:
+) -> ProviderFailureDetails:
     """An HTTP response that is an error, or an error without one: `status` is None in a stream."""
     said = collect_error_fields(body)
+    if amazon := _read_header(headers, "x-amzn-errortype"):
+        # The kind of an error stands there alone, and behind it an address.
+        said.codes.insert(0, amazon.partition(":")[0].lower())
     # A 200 or a stream may carry the status of an error within.
     inner = status if status is not None and status >= 400 else next(iter(said.status), None)
     kind, text = _classify_error(inner, said, bare=not body)
     figures = _parse_token_figures(said) if kind == "overflow" else {}
-    return ProviderFailure(
+    return ProviderFailureDetails(
         kind=kind,
         message=_build_message(text, said, status),
         status=status,
@@ -64,7 +68,7 @@ def parse_error_response(
     )
 
 
-def parse_stop_failure(reply: Mapping[str, Any]) -> ProviderFailure | None:
+def parse_stop_failure(reply: Mapping[str, Any]) -> ProviderFailureDetails | None:
     """A whole reply whose stop reason is a failure; None where it simply stopped.
 
     A full window is an overflow although the request was accepted, and what was written until
@@ -79,7 +83,7 @@ def parse_stop_failure(reply: Mapping[str, Any]) -> ProviderFailure | None:
         if isinstance(stop, str) and stop.lower() in FULL_WINDOW_STOP_REASONS:
             given, written = _read_usage(reply)
             window = given + written if given and written else 0
-            return ProviderFailure(
+            return ProviderFailureDetails(
                 kind="overflow",
                 message=stop,
                 limit=window if window >= MIN_PLAUSIBLE_LIMIT_TOKENS else None,
@@ -88,7 +92,7 @@ def parse_stop_failure(reply: Mapping[str, Any]) -> ProviderFailure | None:
     return None
 
 
-def parse_error_event(event: Mapping[str, Any]) -> ProviderFailure | None:
+def parse_error_event(event: Mapping[str, Any]) -> ProviderFailureDetails | None:
     """A stream event, or a whole body behind a 200, that is an error; None for any other."""
     response = dict_or_none(event.get("response")) or {}
     if event.get("type") == "response.failed" or event.get("status") == "failed":
@@ -313,6 +317,10 @@ def _find_trailing_json(text: str) -> Any:
         except ValueError:
             continue
     return None
+
+
+def _read_header(headers: Mapping[str, str] | None, name: str) -> str | None:
+    return next((value for key, value in (headers or {}).items() if key.lower() == name), None)
 
 
 def parse_retry_after(headers: Mapping[str, str] | None) -> float | None:

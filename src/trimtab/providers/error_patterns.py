@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from trimtab.providers.base import FailureKind
+from trimtab.providers.protocol_and_failures import FailureKind
 
 NUMBER_PATTERN = (
     r"(?<!\d)(?:\d{1,3}(?:[,_'\u00a0\u2009\u202f]\d{3})+"
@@ -31,11 +31,15 @@ KIND_BY_CODE: dict[str, FailureKind] = {
     "throttlingexception": "rate_limit",
     "too_many_requests": "rate_limit",
     "overloaded_error": "overloaded",
+    "servicequotaexceededexception": "rate_limit",
+    "modelnotreadyexception": "overloaded",
     "serviceunavailableexception": "overloaded",
     "slow_down": "overloaded",
     "api_error": "server",
     "internal_server_error": "server",
     "internalserverexception": "server",
+    "modelerrorexception": "server",
+    "modelstreamerrorexception": "server",
     "server_error": "server",
     "deadline_exceeded": "timeout",
     "modeltimeoutexception": "timeout",
@@ -43,7 +47,10 @@ KIND_BY_CODE: dict[str, FailureKind] = {
     "accessdeniedexception": "auth",
     "authentication_error": "auth",
     "expiredtokenexception": "auth",
+    "incompletesignatureexception": "auth",
+    "invalidsignatureexception": "auth",
     "invalid_api_key": "auth",
+    "missingauthenticationtokenexception": "auth",
     "permission_error": "auth",
     "unauthenticated": "auth",
     "unrecognizedclientexception": "auth",
@@ -52,8 +59,10 @@ KIND_BY_CODE: dict[str, FailureKind] = {
     "billing_hard_limit_reached": "refused",
     "billing_not_active": "refused",
     "insufficient_quota": "refused",
+    "deploymentnotfound": "refused",
     "model_not_found": "refused",
     "not_found_error": "refused",
+    "resourcenotfoundexception": "refused",
     "unknown_parameter": "refused",
     "unsupported_parameter": "refused",
     "content_filter": "rejected",
@@ -79,7 +88,7 @@ KIND_BY_CODE: dict[str, FailureKind] = {
 GENERAL_CODES = frozenset(
     {
         *("array_above_max_length", "string_above_max_length"),
-        *("badrequesterror", "invalid_argument", "invalid_request_error"),
+        *("badrequesterror", "invalid_argument", "invalid_request_error", "validationexception"),
     }
 )
 """Codes of a request that cannot be taken: where the fault is says whether it was what was said."""
@@ -138,6 +147,10 @@ NOT_OVERFLOW_PATTERNS: tuple[tuple[FailureKind, str], ...] = (
     ("refused", r"\b(?:account|organi[sz]ation)\b.{0,40}\b(?:deactivated|suspended|not active)\b"),
     ("refused", r"(?:location|country|region) (?:is )?not supported"),
     ("refused", r"\bmodel\b.{0,80}\b(?:does not exist|not found|is not available|deprecated)\b"),
+    # Bedrock's: a name or a parameter that the model does not have, told as a bad request.
+    ("refused", r"model identifier is invalid|on-demand throughput isn.t supported"),
+    ("refused", r"api version is not supported|invalid api version|anthropic_version"),
+    ("refused", r"malformed input request|this model doesn.t support"),
     ("rejected", r"\bimages?\b[^.]{0,60}\b(?:exceeds?|too (?:large|big|many|small))\b"),
     ("rejected", r"too many images|at most \d+ images?\b|maximum of \d+ (?:images|pdf pages)"),
     ("rejected", r"string too long\. expected a string|array too long\. expected an array"),

@@ -6,12 +6,12 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Literal
+from typing import Any, Literal
 
-from trimtab.catalog import resolve_model_info
+from trimtab.catalog import ModelInfo, resolve_model_info
 from trimtab.dialects import DIALECT_NAMES
 from trimtab.errors import MissingApiKeyError, MissingBaseUrlError
-from trimtab.providers.base import Provider
+from trimtab.providers.protocol_and_failures import Provider
 
 ProviderName = Literal[
     "anthropic",
@@ -26,7 +26,12 @@ ProviderName = Literal[
     "xai",
     "vllm",
     "llama.cpp",
+    "bedrock",
+    "azure",
+    "vertex",
 ]
+CLOUD_NAMES: tuple[ProviderName, ...] = ("bedrock", "azure", "vertex")
+"""Clouds that serve the models of others: by names of their own, with credentials of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +52,20 @@ class ProviderEndpoint:
     """How the names of its own models begin."""
     aliases: tuple[str, ...] = ()
     """What else people call it."""
+    credentials: str | None = None
+    """Where credentials that are no single key are looked for."""
+    own_extra: str | None = None
+    """The extra with its packages, if it needs more than the SDK of its dialect."""
+
+    @property
+    def extra(self) -> str:
+        """The extra that brings what is needed to ask it."""
+        return self.own_extra or ("anthropic" if self.dialect == "anthropic" else "openai")
+
+    @property
+    def key_source(self) -> str | None:
+        """Where a key or credentials are looked for; None where none are asked for."""
+        return self.key_variable or self.credentials
 
 
 _OPENAI_VARIABLES = ("OPENAI_API_KEY", "OPENAI_BASE_URL")
@@ -82,7 +101,7 @@ ENDPOINT_BY_PROVIDER: dict[ProviderName, ProviderEndpoint] = {
         key_variable="GEMINI_API_KEY",
         base_url="https://generativelanguage.googleapis.com/v1beta/openai/",
         model_prefixes=("gemini",),
-        aliases=("google", "vertex"),
+        aliases=("google",),
     ),
     "groq": ProviderEndpoint(
         key_variable="GROQ_API_KEY", base_url="https://api.groq.com/openai/v1"
@@ -109,6 +128,26 @@ ENDPOINT_BY_PROVIDER: dict[ProviderName, ProviderEndpoint] = {
         example_url="http://localhost:8080/v1",
         aliases=("llamacpp", "llama_cpp", "llama"),
     ),
+    "bedrock": ProviderEndpoint(
+        dialect="anthropic",
+        url_variable="AWS_ENDPOINT_URL_BEDROCK_RUNTIME",
+        aliases=("aws", "amazon", "amazon_bedrock"),
+        credentials="AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (or AWS_PROFILE, or "
+        "AWS_BEARER_TOKEN_BEDROCK)",
+        own_extra="bedrock",
+    ),
+    "azure": ProviderEndpoint(
+        key_variable="AZURE_OPENAI_API_KEY",
+        url_variable="AZURE_OPENAI_ENDPOINT",
+        example_url="https://my-resource.openai.azure.com",
+        aliases=("azure_openai", "azureopenai"),
+    ),
+    "vertex": ProviderEndpoint(
+        dialect="anthropic",
+        aliases=("vertexai", "vertex_ai", "google_vertex"),
+        credentials="GOOGLE_APPLICATION_CREDENTIALS (or `gcloud auth application-default login`)",
+        own_extra="vertex",
+    ),
 }
 """By name. A key goes to nobody but whom it belongs to."""
 
@@ -126,9 +165,13 @@ def create_provider(
     *,
     provider: str | None = None,
     dialect: str | None = None,
+    model_info: Mapping[str, Any] | str | None = None,
     api_key: str | None = None,
     base_url: str | None = None,
     timeout: float = 600.0,
+    region: str | None = None,
+    project: str | None = None,
+    api_version: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Provider:
     """The provider that serves the model.
@@ -137,15 +180,29 @@ def create_provider(
     it is `ANTHROPIC_BASE_URL` or `OPENAI_BASE_URL` where set and theirs, else the provider's own
     address; without an `api_key` the variable that its documents name. The dialect is the
     provider's, else the catalog's; a model of unknown dialect at a server of one's own is asked in
-    Chat Completions.
+    Chat Completions. `model_info` is that of `Context`: of a deployment it says which model it is.
+    `region` is for Bedrock and Vertex, `project` for Vertex, `api_version` for Azure.
     """
+    info = resolve_model_info(model, model_info)
     server = None if provider is None else find_provider_endpoint(provider)
-    known = dialect or _choose_dialect(model, server)
+    if provider is not None and provider in CLOUD_NAMES:
+        from trimtab.providers.clouds import CloudSettings, create_cloud_provider
+
+        settings = CloudSettings(
+            api_key=api_key,
+            base_url=base_url,
+            timeout=timeout,
+            region=region,
+            project=project,
+            api_version=api_version,
+        )
+        return create_cloud_provider(provider, model, settings, environ)
+    known = dialect or _choose_dialect(info, server)
     if known not in (None, *DIALECT_NAMES):
         raise ValueError(
             f"no dialect is called {known!r}; choose one of {', '.join(DIALECT_NAMES)}"
         )
-    server = server or _guess_endpoint(model, known, base_url, environ)
+    server = server or _guess_endpoint(model, info, known, base_url, environ)
     key = api_key or (environ.get(server.key_variable) if server.key_variable else None)
     elsewhere = environ.get(server.url_variable) if server.url_variable else None
     others = _describe_other_keys(environ)
@@ -172,8 +229,8 @@ def _read_custom_headers(environ: Mapping[str, str], sdk: str) -> dict[str, str]
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _choose_dialect(model: str, endpoint: ProviderEndpoint | None) -> str | None:
-    known = resolve_model_info(model).dialect
+def _choose_dialect(info: ModelInfo, endpoint: ProviderEndpoint | None) -> str | None:
+    known = info.dialect
     # Some models of OpenAI's are served by its newer API only.
     newer = endpoint is ENDPOINT_BY_PROVIDER["openai"] and known == "openai_responses"
     return known if endpoint is None or newer else endpoint.dialect
@@ -183,36 +240,40 @@ def find_provider_endpoint(provider_name: str) -> ProviderEndpoint:
     """The provider of that name."""
     if provider_name in ENDPOINT_BY_PROVIDER:
         return ENDPOINT_BY_PROVIDER[provider_name]
-    meant = guess_provider_name(provider_name)
+    meant = suggest_provider_name(provider_name)
     guess = f"did you mean {meant}? Choose" if meant else "choose"
     raise ValueError(
         f"no provider is called {provider_name!r}; {guess} one of {', '.join(ENDPOINT_BY_PROVIDER)}"
     )
 
 
-def guess_provider_name(written: str) -> ProviderName | None:
+def suggest_provider_name(unknown_provider_name: str) -> ProviderName | None:
     """The provider that somebody who wrote this most likely meant."""
     told: dict[str, ProviderName] = {}
     for name, server in ENDPOINT_BY_PROVIDER.items():
         told |= dict.fromkeys((name, *server.aliases, *server.model_prefixes), name)
-    close = get_close_matches(written.lower(), told, n=1)
+    close = get_close_matches(unknown_provider_name.lower(), told, n=1)
     return told[close[0]] if close else None
 
 
 def _guess_endpoint(
-    model: str, dialect: str | None, base_url: str | None, environ: Mapping[str, str]
+    model: str,
+    info: ModelInfo,
+    dialect: str | None,
+    base_url: str | None,
+    environ: Mapping[str, str],
 ) -> ProviderEndpoint:
     if dialect == "anthropic":
         return ENDPOINT_BY_PROVIDER["anthropic"]
     if base_url or environ.get(_OPENAI_VARIABLES[1]):
         return ENDPOINT_BY_PROVIDER["openai"]
-    name = model.lower()
+    name = (info.base_model or model).lower()
     for server in ENDPOINT_BY_PROVIDER.values():
         # A maker who speaks another dialect cannot be asked in this one.
         if server.dialect != "anthropic" and name.startswith(server.model_prefixes):
             return server
     # `o3`, `chatgpt-…`, `ft:gpt-…`; a path (`vendor/model`) is a name at somebody else's server.
-    if "/" not in name and resolve_model_info(model).output_param == "max_completion_tokens":
+    if "/" not in name and info.output_param == "max_completion_tokens":
         return ENDPOINT_BY_PROVIDER["openai"]
     raise MissingBaseUrlError(
         f"it is not known who serves {model!r}; name the provider "

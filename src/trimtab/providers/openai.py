@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from trimtab.dialects.json_values import dicts_in_list
 from trimtab.errors import MissingSdkError
-from trimtab.providers.sdk_transport import IsFinalEvent, SdkTransport
+from trimtab.providers.sdk_transport import IsFinalEvent, SdkRequestSender
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -109,8 +109,8 @@ class _OpenAIClient:
 
     def build_transport(
         self, create: Any, dialect_name: str, is_final_event: IsFinalEvent
-    ) -> SdkTransport:
-        return SdkTransport(
+    ) -> SdkRequestSender:
+        return SdkRequestSender(
             self._sdk, create, dialect_name=dialect_name, is_final_event=is_final_event
         )
 

@@ -9,12 +9,17 @@ from contextlib import aclosing
 from typing import Any, cast
 
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list
-from trimtab.providers.base import TRANSIENT_KINDS, Provider, ProviderError, ProviderFailure
+from trimtab.providers.protocol_and_failures import (
+    TRANSIENT_KINDS,
+    Provider,
+    ProviderError,
+    ProviderFailureDetails,
+)
 
 MAX_FIRST_WAIT_S = 0.5
 """Seconds; the longest that the first wait may be, doubled with each further one."""
 
-OnRetryWait = Callable[[ProviderFailure, float], None]
+OnRetryWait = Callable[[ProviderFailureDetails, float], None]
 """Hears why a request is sent again, and in how many seconds."""
 
 _BEFORE_CONTENT = frozenset(
@@ -22,7 +27,7 @@ _BEFORE_CONTENT = frozenset(
 )
 
 
-def ignore_retry_wait(failure: ProviderFailure, wait_s: float) -> None:
+def ignore_retry_wait(failure: ProviderFailureDetails, wait_s: float) -> None:
     """Nobody wants to know."""
     del failure, wait_s
 
@@ -101,7 +106,7 @@ class _RetryingProvider:
     async def close(self) -> None:
         await self._provider.close()
 
-    def _compute_wait_s(self, failure: ProviderFailure, attempt: int) -> float:
+    def _compute_wait_s(self, failure: ProviderFailureDetails, attempt: int) -> float:
         # Full jitter: clients that failed together must not come back together. On top of what
         # the provider asks for it is the first step only, for that is no guess.
         if failure.retry_after is not None:

@@ -7,14 +7,19 @@ from json import JSONDecodeError
 from types import ModuleType
 from typing import Any
 
-from trimtab.dialects import get_dialect, to_plain_dict
-from trimtab.providers.base import STREAM_CUT_SHORT, ProviderError, ProviderFailure
+from trimtab.dialects import get_dialect
+from trimtab.dialects.caller_message_reading import to_plain_dict
 from trimtab.providers.error_parser import parse_error_event, parse_error_response
+from trimtab.providers.protocol_and_failures import (
+    STREAM_CUT_SHORT,
+    ProviderError,
+    ProviderFailureDetails,
+)
 
 IsFinalEvent = Callable[[Mapping[str, Any]], bool]
 
 
-class SdkTransport:
+class SdkRequestSender:
     """Sends requests by one method of an SDK's client and says what its errors mean.
 
     Both SDKs come from one generator: their errors have the same names and shapes.
@@ -23,13 +28,13 @@ class SdkTransport:
     def __init__(
         self,
         sdk: ModuleType,
-        create: Callable[..., Awaitable[Any]],
+        sdk_create_method: Callable[..., Awaitable[Any]],
         *,
         dialect_name: str,
         is_final_event: IsFinalEvent,
     ) -> None:
         self._sdk: Any = sdk
-        self._create = create
+        self._create = sdk_create_method
         self._dialect = get_dialect(dialect_name)
         self._ends = is_final_event
 
@@ -70,13 +75,13 @@ class SdkTransport:
         if isinstance(answer, str | bytes):
             # The SDKs hand out the bare text of a 200 that is not declared to be JSON.
             words = f"the reply is not JSON: {answer[:200]!r}"
-            raise ProviderError(ProviderFailure(kind="server", message=words))
+            raise ProviderError(ProviderFailureDetails(kind="server", message=words))
         wire = _raise_if_error(to_plain_dict(answer))
         if not self._dialect.is_reply_body(wire):
             words = (
                 f"the reply is not one of {self._dialect.name}: it has {', '.join(wire) or '{}'}"
             )
-            raise ProviderError(ProviderFailure(kind="server", message=words))
+            raise ProviderError(ProviderFailureDetails(kind="server", message=words))
         return wire
 
     def _is_connection_error(self, error: Exception) -> bool:
@@ -84,23 +89,27 @@ class SdkTransport:
 
         return isinstance(error, httpx2.HTTPError | self._sdk.APIConnectionError)
 
-    def _classify_sdk_error(self, error: Exception, *, began: bool) -> ProviderFailure | None:
+    def _classify_sdk_error(
+        self, error: Exception, *, began: bool
+    ) -> ProviderFailureDetails | None:
         """What an error of the SDK means; None for one that says it, or is a fault of ours."""
         import httpx2
 
         sdk, words = self._sdk, str(error) or type(error).__name__
         told: Any = error
         if isinstance(error, sdk.APITimeoutError | httpx2.TimeoutException):
-            return ProviderFailure(kind="timeout", message=words)
+            return ProviderFailureDetails(kind="timeout", message=words)
         if isinstance(error, sdk.APIConnectionError | httpx2.HTTPError):
             cause = f" {error.__cause__}" if error.__cause__ else ""
-            return ProviderFailure(kind="server" if began else "network", message=words + cause)
+            return ProviderFailureDetails(
+                kind="server" if began else "network", message=words + cause
+            )
         if isinstance(error, sdk.APIStatusError):
             # An error event of a stream has the stream's own 200.
             status = told.status_code if told.status_code >= 400 else None
             return parse_error_response(status, told.body, headers=told.response.headers)
         if isinstance(error, sdk.APIResponseValidationError | JSONDecodeError | UnicodeDecodeError):
-            return ProviderFailure(kind="server", message=f"an unreadable reply: {words}")
+            return ProviderFailureDetails(kind="server", message=f"an unreadable reply: {words}")
         if isinstance(error, sdk.APIError):
             return parse_error_response(None, told.body or words)
         return None

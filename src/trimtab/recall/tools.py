@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from trimtab.errors import ErasedError
-from trimtab.log.edits import Handle, parse_handle
+from trimtab.log.edits import HandleTarget, parse_handle
 from trimtab.log.erase import RECALL_TOOL, RECALL_TOOL_NAMES, SEARCH_TOOL
 from trimtab.log.event import Edit, dump_canonical_json
 from trimtab.log.message import (
@@ -17,10 +17,8 @@ from trimtab.log.message import (
     OpaqueBlock,
     Part,
     ToolCall,
-    ToolResult,
     extract_text_or_arguments,
 )
-from trimtab.recall.expand import expand_summary
 from trimtab.recall.linear_regex import compile_line_matcher
 from trimtab.recall.search_ranking import (
     get_message_search_text,
@@ -31,6 +29,7 @@ from trimtab.recall.search_ranking import (
 )
 from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES
 from trimtab.recall.snippets import format_best_snippets as passages
+from trimtab.recall.summary_expansion import expand_summary
 from trimtab.window.window import Window
 
 MAX_ANSWER_CHARS = 8_000
@@ -83,13 +82,17 @@ def recall_text(window: Window, handle: str) -> str:
 def recall_text_from_messages(window: Window, handle: str, messages: Mapping[int, Message]) -> str:
     """The same, from messages by position, which may have left the window's memory."""
     named = parse_handle(handle)
-    if named.part is not None:
-        message = messages.get(named.first)
-        if message is None or named.part >= len(message.parts):
+    if named.part_index is not None:
+        message = messages.get(named.first_seq)
+        if message is None or named.part_index >= len(message.parts):
             raise build_unknown_handle_error(handle, window.seq, window.entries, message)
-        _require_not_erased(window, named.first, [named.part])
-        return part_to_text(message.parts[named.part])
-    found = {seq: message for seq, message in messages.items() if named.first <= seq <= named.last}
+        _require_not_erased(window, named.first_seq, [named.part_index])
+        return part_to_text(message.parts[named.part_index])
+    found = {
+        seq: message
+        for seq, message in messages.items()
+        if named.first_seq <= seq <= named.last_seq
+    }
     if not found:
         raise build_unknown_handle_error(handle, window.seq, window.entries)
     if len(found) == 1:
@@ -101,14 +104,14 @@ def recall_text_from_messages(window: Window, handle: str, messages: Mapping[int
     )
 
 
-def require_known_handle(window: Window, handle: str) -> Handle:
+def require_known_handle(window: Window, handle: str) -> HandleTarget:
     """The handle, refused where it names nothing; of what has left memory nothing is known here."""
     named = parse_handle(handle)
     said = _messages_in_range(window, named)
-    message = said.get(named.first) if named.part is not None else None
-    known = message is None or (named.part or 0) < len(message.parts)
-    here = named.first <= window.base.last_evicted_seq or (said and known)
-    if not (here and 1 <= named.first <= named.last):
+    message = said.get(named.first_seq) if named.part_index is not None else None
+    known = message is None or (named.part_index or 0) < len(message.parts)
+    here = named.first_seq <= window.base.last_evicted_seq or (said and known)
+    if not (here and 1 <= named.first_seq <= named.last_seq):
         raise build_unknown_handle_error(handle, window.seq, window.entries, message)
     return named
 
@@ -121,24 +124,26 @@ def build_unknown_handle_error(
     `last` is the newest position, `known` are those of messages.
     """
     named = parse_handle(handle)
-    if named.last < named.first:
-        right = f"m{named.last}-m{named.first}"
+    if named.last_seq < named.first_seq:
+        right = f"m{named.last_seq}-m{named.first_seq}"
         return LookupError(
             f"nothing is called {handle}: a range goes from the lower to the higher, {right}"
         )
     if message is not None:
         most = len(message.parts) - 1
-        return LookupError(f"nothing is called {handle}; the last part is m{named.first}.{most}")
-    if not 0 < named.first <= last_seq:
+        return LookupError(
+            f"nothing is called {handle}; the last part is m{named.first_seq}.{most}"
+        )
+    if not 0 < named.first_seq <= last_seq:
         return LookupError(f"nothing is called {handle}; positions go up to m{last_seq}")
     # Settings, calls and edits take positions, too, and what was undone is in no window.
     near = sorted(
-        sorted(message_seqs, key=lambda seq: abs(seq - named.first))[:MAX_NEAREST_HANDLES]
+        sorted(message_seqs, key=lambda seq: abs(seq - named.first_seq))[:MAX_NEAREST_HANDLES]
     )
     told = f"; the nearest are {', '.join(f'm{seq}' for seq in near)}" if near else ""
     return LookupError(
-        f"nothing is called {handle}: position {named.first} is no message (it is settings, a call "
-        f"or an edit) or was undone{told}"
+        f"nothing is called {handle}: position {named.first_seq} is no message "
+        f"(it is settings, a call or an edit) or was undone{told}"
     )
 
 
@@ -163,9 +168,9 @@ def answer_recall_call(window: Window, call: ToolCall) -> str:
         return f"[{error}]"
 
 
-def _messages_in_range(window: Window, handle: Handle) -> dict[int, Message]:
+def _messages_in_range(window: Window, handle: HandleTarget) -> dict[int, Message]:
     entries = window.entries
-    span = range(handle.first, min(handle.last, window.seq) + 1)
+    span = range(handle.first_seq, min(handle.last_seq, window.seq) + 1)
     return {seq: entries[seq].message for seq in span if seq in entries}
 
 
@@ -234,14 +239,6 @@ def _parse_line_range(lines: str, total: int) -> range:
     low = int(match[1] or 1)
     high = int(match[3]) if match[3] else (max(low, total) if match[2] else low)
     return range(low, high + 1)
-
-
-def is_recall_answer(window: Window, message: Message) -> bool:
-    """Whether a message answers calls of the recall tools, and says nothing else."""
-    if not window.settings.recall or not message.results:
-        return False
-    own = {call.id for call in window.conversation.open_calls() if call.name in RECALL_TOOL_NAMES}
-    return all(isinstance(p, ToolResult) and p.call_id in own for p in message.parts)
 
 
 def search_window(window: Window, query: str) -> str:

@@ -143,7 +143,7 @@ DEFAULT_OUTPUT_PRICE_RATIO = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BilledProvider:
+class ProviderPricing:
     name: str
     """As tables show it."""
     model: str
@@ -170,7 +170,7 @@ def build_cache_rules(model_info: ModelInfo) -> CacheRules:
     )
 
 
-def list_billed_providers(model: str) -> tuple[BilledProvider, ...]:
+def list_billed_providers(model: str) -> tuple[ProviderPricing, ...]:
     """The model's own first, whose prices policies decide by; then the other kinds of cache."""
     entry = resolve_model_info(model)
     own = _build_provider(_provider_name(entry), entry)
@@ -191,8 +191,8 @@ def _provider_name(model_info: ModelInfo) -> str:
     return "OpenAI" if model_info.name.startswith(("gpt-", "o3", "o4")) else model_info.name
 
 
-def _build_provider(name: str, model_info: ModelInfo) -> BilledProvider:
-    return BilledProvider(
+def _build_provider(name: str, model_info: ModelInfo) -> ProviderPricing:
+    return ProviderPricing(
         name=name,
         model=model_info.name,
         rules=build_cache_rules(model_info),
@@ -200,7 +200,7 @@ def _build_provider(name: str, model_info: ModelInfo) -> BilledProvider:
     )
 
 
-def _without_cache(provider: BilledProvider) -> BilledProvider:
+def _without_cache(provider: ProviderPricing) -> ProviderPricing:
     """The same prices, and no cache."""
     rules = replace(provider.rules, style="none", read=1.0, write=1.0, ttl=0.0, minimum=0, step=1)
-    return BilledProvider(name="no cache", model=provider.model, rules=rules, price=provider.price)
+    return ProviderPricing(name="no cache", model=provider.model, rules=rules, price=provider.price)

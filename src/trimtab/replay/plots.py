@@ -22,11 +22,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from matplotlib.typing import RcKeyType
 
-from trimtab.replay.conversations import RecordedConversation
-from trimtab.replay.cost_table import compute_call_cost
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import find_earlier_references
 from trimtab.replay.runner import PROMPT_SECTIONS, ReplayedCall, ReplaySetup, replay_conversation
-from trimtab.replay.study import ReplayStudy
+from trimtab.replay.setup_costs import compute_call_cost_in_input_tokens
+from trimtab.replay.study_results import ReplayStudy
 
 COLOURS_BY_CSS_NAME = {
     "ink": "#1d2330",
@@ -218,7 +218,11 @@ def draw_cumulative_cost(study: ReplayStudy, conversation: RecordedConversation)
     own = study.providers[0]
     for index, setup in enumerate(study.setups):
         calls = _find_calls(study, conversation, setup)
-        spent = list(accumulate(compute_call_cost(call, own.name, own.rules) for call in calls))
+        spent = list(
+            accumulate(
+                compute_call_cost_in_input_tokens(call, own.name, own.rules) for call in calls
+            )
+        )
         steps = range(1, len(spent) + 1)
         axes.plot(
             steps,

@@ -5,11 +5,6 @@ from __future__ import annotations
 from html import escape
 from importlib.resources import files
 
-from trimtab.replay.cost_table import (
-    BOOTSTRAP_RESAMPLES,
-    REFETCH_OUTPUT_TOKENS,
-    SUMMARY_OUTPUT_TOKENS,
-)
 from trimtab.replay.plots import (
     build_figure_drawers,
     find_longest_conversation,
@@ -19,10 +14,15 @@ from trimtab.replay.plots import (
 )
 from trimtab.replay.references import FAR_REFERENCE_MESSAGES
 from trimtab.replay.runner import ReplaySetup
-from trimtab.replay.study import (
+from trimtab.replay.setup_costs import (
+    BOOTSTRAP_RESAMPLES,
+    REFETCH_OUTPUT_TOKENS,
+    SUMMARY_OUTPUT_TOKENS,
+)
+from trimtab.replay.study_results import (
     ReplayStudy,
     build_cost_columns,
-    build_recall_columns,
+    build_visibility_and_cache_columns,
     find_best_setup,
     format_noun_count,
 )
@@ -85,7 +85,7 @@ def _describe_sources(study: ReplayStudy) -> str:
 
 
 def _render_table(study: ReplayStudy) -> str:
-    columns = [*build_cost_columns(study), *build_recall_columns(study)]
+    columns = [*build_cost_columns(study), *build_visibility_and_cache_columns(study)]
     heads = "".join(
         f"<th>{escape(column.name)}<small>{escape(column.unit)}</small></th>" for column in columns
     )

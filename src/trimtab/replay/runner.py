@@ -20,23 +20,23 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from trimtab.context import Context
-from trimtab.errors import SummaryRefused
+from trimtab.errors import UnusableSummary
 from trimtab.log.edits import apply_edit_to_part
 from trimtab.log.event import CallOutcome, Edit, ModelCall, Usage
 from trimtab.log.message import Message, ToolResult
-from trimtab.policy.cost_model import SUMMARY_PROMPT_TOKENS
+from trimtab.policy.compaction_costs import SUMMARY_PROMPT_TOKENS
 from trimtab.policy.guard import CannotFit
 from trimtab.prompt.render import hash_request_head
 from trimtab.recall.tools import part_to_text
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
-from trimtab.replay.conversations import RecordedConversation
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import EarlierReference, find_earlier_references
 from trimtab.summaries.extract import extract_summary
-from trimtab.summaries.fidelity import add_verbatim_list, compute_list_room
 from trimtab.summaries.format import REQUESTED_SUMMARY_TOKENS, split_summary
+from trimtab.summaries.needed_and_invented_facts import add_verbatim_list, compute_list_room
 from trimtab.summaries.transcript import transcribe_messages
 from trimtab.tokens.counter import measure_message_parts
-from trimtab.window.rounds import Entry
+from trimtab.window.entries_rounds_groups import Entry
 from trimtab.window.window import Window
 
 PROMPT_SECTIONS = ("system", "user", "assistant", "tool results", "placeholders", "summary")
@@ -85,7 +85,7 @@ def add_simulated_summary(context: Context, *, forced: bool) -> tuple[int, int]:
     shown = [wanted.prior_summary, *transcribe_messages(wanted.messages)]
     try:
         context.add_summary(text, span=wanted.span)
-    except SummaryRefused:
+    except UnusableSummary:
         return 0, 0
     return SUMMARY_PROMPT_TOKENS + sum(map(counter.count, shown)), counter.count(body)
 

@@ -69,7 +69,7 @@ async def send_control_request(root: Path, request: ControlRequest) -> Mapping[s
                     else f"has not done it in {CONTROL_TIMEOUT_S:g} seconds"
                 )
                 raise StoreUnavailable(
-                    f"the process that serves {root} {told}, and is asked no more; try again"
+                    f"the process that serves {root} {told}, so the request was withdrawn; retry"
                 )
             await asyncio.sleep(ANSWER_POLL_S)
         told = json.loads(await asyncio.to_thread(answer.read_bytes))
@@ -92,7 +92,7 @@ async def serve_control_requests(root: Path, service: AgentService) -> None:
                 await asyncio.to_thread(_write_answer, path, answer)
         except OSError as error:
             # Whoever asks is told that nobody has answered; what is served must not stop for it.
-            log.warning("what is asked for in %s was not answered: %s", folder, error)
+            log.warning("requests in %s were not handled: %s", folder, error)
         await asyncio.sleep(CONTROL_POLL_S)
 
 
@@ -106,8 +106,8 @@ async def _execute_request(service: AgentService, path: Path) -> Mapping[str, An
     except (LookupError, StoreError, ValueError, TypeError, OSError) as error:
         return {"error": str(error)}
     except Exception:
-        log.exception("what %s asks for could not be done", path)
-        return {"error": "the server made a mistake; see its log"}
+        log.exception("the request %s failed", path)
+        return {"error": "the server failed; see its log"}
     return {"handles": done.handles, "forks": done.forks}
 
 

@@ -9,19 +9,23 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from trimtab.errors import StoreError
 from trimtab.observe.server_metrics import count_delivery_attempt, count_store_error
-from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.backoff import compute_backoff_s
+from trimtab.server.bounded_dict import BoundedDict
+from trimtab.server.queue.inbound_outbound import OutboundMessage
 from trimtab.server.queue.protocol import MessageQueue
 
 DeliverReply = Callable[[OutboundMessage], Awaitable[None]]
-"""Sends one reply. Raises `RetryDelivery` or `Undeliverable`; whatever else is raised leaves it
-unknown whether it arrived, and the next attempt sees `attempts` raised."""
+"""Sends one reply. Raises `RetryDelivery`, `ReplyInterrupted` or `Undeliverable`; whatever else is
+raised leaves it unknown whether it arrived, and the next attempt sees `attempts` raised."""
 
 DELIVERY_LEASE_S = 60.0
 """Seconds that a delivery may take before another process begins it again."""
 MAX_CONCURRENT_DELIVERIES = 16
 """Replies that are sent side by side through one door, each of another session."""
 MAX_DELIVERY_ATTEMPTS = 8
-"""Attempts of unknown outcome before a reply is given up."""
+"""Attempts of unknown outcome, none of which got any further, before a reply is given up."""
+MAX_TRACKED_REPLIES = 10_000
+"""Replies of which it is remembered that some of them has arrived."""
 FIRST_DELIVERY_RETRY_S, MAX_DELIVERY_RETRY_S = 1.0, 300.0
 """Seconds before the second attempt, and at most before any."""
 DELIVERY_SHUTDOWN_GRACE_S = 5.0
@@ -39,13 +43,27 @@ class RetryDelivery(Exception):
         super().__init__(why)
 
 
+class ReplyInterrupted(Exception):
+    """Pieces of a long reply have arrived in this attempt, and others have not.
+
+    However often that happens, the reply is not given up: it gets further each time.
+    """
+
+    def __init__(self, why: str, *, delay_s: float | None = None) -> None:
+        self.delay_s = delay_s
+        """How long the platform asks to wait; None if it did not say."""
+        super().__init__(why)
+
+
 class Undeliverable(Exception):
     """It will not arrive however often it is sent: the chat is gone, the bot was blocked."""
 
 
 def compute_delivery_retry_delay(attempts_before: int) -> float:
     """Seconds before the next attempt where so many were made before this one."""
-    return min(MAX_DELIVERY_RETRY_S, FIRST_DELIVERY_RETRY_S * 2**attempts_before)
+    return compute_backoff_s(
+        attempts_before + 1, first_s=FIRST_DELIVERY_RETRY_S, max_s=MAX_DELIVERY_RETRY_S
+    )
 
 
 class ReplyDelivery:
@@ -56,6 +74,7 @@ class ReplyDelivery:
         self._queue = queue
         self._senders = senders
         self._wake_events = {door: asyncio.Event() for door in senders}
+        self._attempts_at_progress = BoundedDict[str, int](MAX_TRACKED_REPLIES)
 
     def wake(self) -> None:
         """Something new may be outgoing."""
@@ -108,7 +127,7 @@ class ReplyDelivery:
             return await self._queue.lease_replies([channel], limit=limit, lease_s=DELIVERY_LEASE_S)
         except StoreError as error:
             count_store_error(error)
-            log.warning("replies for %s wait: %s", channel, error)
+            log.warning("replies for channel %s wait; the store failed: %s", channel, error)
             return []
 
     async def _deliver_reply(self, reply: OutboundMessage) -> None:
@@ -117,37 +136,71 @@ class ReplyDelivery:
         except StoreError as error:
             # It stays lent, and is sent again when that ends, marked as an attempt of unknown end.
             count_store_error(error)
-            log.warning("what became of a reply of %s was not kept: %s", reply.session, error)
+            log.warning(
+                "the outcome of a reply of session %s was not stored: %s", reply.session, error
+            )
 
     async def _attempt_delivery(self, reply: OutboundMessage) -> None:
-        door, since = reply.route.channel, time.perf_counter()
+        channel, since = reply.route.channel, time.perf_counter()
         try:
             async with asyncio.timeout(DELIVERY_LEASE_S / 2):
-                await self._senders[door](reply)
+                await self._senders[channel](reply)
         except RetryDelivery as later:
-            count_delivery_attempt(door, "put_off")
+            count_delivery_attempt(channel, "deferred")
             why, wait = str(later), max(0.0, later.delay_s)
             await self._queue.postpone_reply(reply.number, delay_s=wait, why=why, maybe_sent=False)
+        except ReplyInterrupted as interrupted:
+            await self._handle_interruption(reply, interrupted)
         except Undeliverable as never:
-            count_delivery_attempt(door, "refused")
-            log.warning("a reply of %s will not arrive: %s", reply.session, never)
+            count_delivery_attempt(channel, "rejected")
+            log.warning("a reply of session %s cannot be delivered: %s", reply.session, never)
             await self._queue.mark_undeliverable(reply.number, str(never))
         except Exception as error:  # noqa: BLE001 - whatever it is, the reply must not be lost
             await self._handle_unknown_outcome(reply, error)
         else:
-            count_delivery_attempt(door, "sent", time.perf_counter() - since)
+            count_delivery_attempt(channel, "sent", time.perf_counter() - since)
             await self._queue.mark_delivered(reply.number)
+
+    async def _handle_interruption(
+        self, reply: OutboundMessage, interrupted: ReplyInterrupted
+    ) -> None:
+        """Let the rest of a reply follow.
+
+        The first interruption alone counts as an attempt: if this process ends, the next one must
+        know that some of the reply is there.
+        """
+        count_delivery_attempt(reply.route.channel, "deferred")
+        self._attempts_at_progress[reply.key] = max(1, reply.attempts)
+        wait = interrupted.delay_s
+        if wait is None:
+            wait = compute_delivery_retry_delay(0)
+        log.info("the rest of a reply of %s follows in %g s: %s", reply.session, wait, interrupted)
+        await self._queue.postpone_reply(
+            reply.number,
+            delay_s=max(0.0, wait),
+            why=str(interrupted),
+            maybe_sent=reply.attempts == 0,
+        )
 
     async def _handle_unknown_outcome(self, reply: OutboundMessage, error: Exception) -> None:
         why = f"{type(error).__name__}: {error}"
-        given_up = reply.attempts + 1 >= MAX_DELIVERY_ATTEMPTS
-        count_delivery_attempt(reply.route.channel, "given_up" if given_up else "unknown")
-        if given_up:
-            log.error("a reply of %s is given up: %s", reply.session, why)
+        in_vain = reply.attempts - self._attempts_at_progress.get(reply.key, 0)
+        abandoned = in_vain + 1 >= MAX_DELIVERY_ATTEMPTS
+        count_delivery_attempt(reply.route.channel, "abandoned" if abandoned else "unknown")
+        if abandoned:
+            log.error(
+                "delivery of a reply of session %s abandoned after %d attempts: %s",
+                reply.session,
+                reply.attempts + 1,
+                why,
+            )
             await self._queue.mark_undeliverable(reply.number, why)
             return
         wait = compute_delivery_retry_delay(reply.attempts)
         log.warning(
-            "a reply of %s may not have arrived, again in %g s: %s", reply.session, wait, why
+            "a reply of session %s may not have arrived; retrying in %g s: %s",
+            reply.session,
+            wait,
+            why,
         )
         await self._queue.postpone_reply(reply.number, delay_s=wait, why=why, maybe_sent=True)

@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict, deque
 from trimtab.errors import StoreError
 from trimtab.observe.server_metrics import count_turn_retry
 from trimtab.server.retries import TurnRetries
-from trimtab.server.served_turn import MAX_DEBOUNCE_PAUSES, TurnProgress
+from trimtab.server.served_turn import MAX_DEBOUNCE_PAUSES, TurnRunReport
 from trimtab.server.service import AgentNotServed, AgentService
 
 log = logging.getLogger("trimtab.server")
@@ -145,7 +145,7 @@ class LocalTurnRunner:
         return None
 
     async def _run_turn(self, session: str) -> None:
-        attempt = TurnProgress()
+        attempt = TurnRunReport()
         try:
             await self._service.run_turn(session, debounce=False, progress=attempt)
             await self._rerun_if_pending(session)
@@ -166,7 +166,7 @@ class LocalTurnRunner:
             self._rerun.add(session)
 
     async def _retry_or_give_up(
-        self, session: str, error: Exception, progress: TurnProgress
+        self, session: str, error: Exception, progress: TurnRunReport
     ) -> None:
         mail, retries = self._service.queue, self._retries.setdefault(session, TurnRetries())
         wait = retries.delay_after(error)
@@ -181,7 +181,7 @@ class LocalTurnRunner:
                 return
         wait = wait or 0.0
         count_turn_retry()
-        log.warning("turn of %s failed, again in %.1f s: %r", session, wait, error)
+        log.warning("turn of session %s failed; retrying in %.1f s: %r", session, wait, error)
         if self._accepting:
             self._queue_after(session, wait)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from trimtab.log.erase import ErasureCollector
+from trimtab.log.erase import ErasurePlanner
 from trimtab.server.queue.protocol import ErasableQueue
 from trimtab.session import Session
-from trimtab.session.tools import parse_tool_call_key
+from trimtab.session.tools import parse_call_position_from_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SessionErasure:
+class ErasedMessagesRecord:
     """What is destroyed."""
 
     session: str
@@ -31,22 +31,22 @@ class SessionErasure:
     """Sessions that were forked from this one: their copies are not reached."""
 
 
-EraseHook = Callable[[SessionErasure], Awaitable[None]]
+EraseHook = Callable[[ErasedMessagesRecord], Awaitable[None]]
 """Destroys what is kept of erased messages beside the log; the same again does no harm."""
 
 
 async def erase_message_and_copies(
     session: Session, handle: str, *, why: str = "", hooks: Sequence[EraseHook] = ()
-) -> SessionErasure:
+) -> ErasedMessagesRecord:
     """Destroy a message or a part of it; the same again does no harm. Raises `LookupError`.
 
     What is beside the log is first: whoever is ended in between has acknowledged nothing, and the
     message is whole in the log. It is also last, for a turn of another process may have ended in
     between; from the log's change on that one can write no more.
     """
-    gone: list[SessionErasure] = []
+    gone: list[ErasedMessagesRecord] = []
 
-    async def clear(erasing: ErasureCollector) -> None:
+    async def clear(erasing: ErasurePlanner) -> None:
         gone.append(_describe_erasure(session.id, erasing))
         for each in hooks:
             await each(gone[-1])
@@ -60,17 +60,17 @@ async def erase_message_and_copies(
 def build_queue_erase_hook(queue: ErasableQueue) -> EraseHook:
     """What of them is in a mail."""
 
-    async def clear(gone: SessionErasure) -> None:
+    async def clear(gone: ErasedMessagesRecord) -> None:
         await queue.erase_messages(gone.session, gone.positions, gone.keys)
 
     return clear
 
 
-def _describe_erasure(session: str, erasing: ErasureCollector) -> SessionErasure:
+def _describe_erasure(session: str, erasing: ErasurePlanner) -> ErasedMessagesRecord:
     parts = [(one.message, "" if one.part is None else f".{one.part}") for one in erasing.erasures]
     positions = frozenset(message for message, _ in parts)
-    called = [(key, parse_tool_call_key(key)) for key in erasing.tool_keys]
-    return SessionErasure(
+    called = [(key, parse_call_position_from_key(key)) for key in erasing.tool_keys]
+    return ErasedMessagesRecord(
         session=session,
         handles=tuple(f"m{message}{part}" for message, part in parts),
         positions=positions,

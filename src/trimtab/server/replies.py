@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from trimtab.log.event import Edit, Event, MessageAdded
 from trimtab.log.message import Message, Text
-from trimtab.policy.overflow import OVERFLOW_REASON
-from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.policy.hiding_after_provider_error import OVERFLOW_REASON
+from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab.session import Session
 from trimtab.session.events import COMPACTED_NOTICE, TurnFinished
 
@@ -70,8 +70,8 @@ async def build_turn_replies(
     ]
 
 
-def build_rejection_replies(
-    session: Session, answered: Sequence[InboundMessage], *, rejected_before: bool
+def build_provider_rejection_replies(
+    session: Session, answered: Sequence[InboundMessage], *, previous_message_rejected: bool
 ) -> list[OutboundMessage]:
     """What is sent where the provider has not taken what was said; `again` where it had not taken
     the message before either."""
@@ -85,7 +85,9 @@ def build_rejection_replies(
         ]
         or "no reason is given"
     )
-    text = REJECTION_TEXT.format(words=words) + (REPEATED_REJECTION_TEXT if rejected_before else "")
+    text = REJECTION_TEXT.format(words=words) + (
+        REPEATED_REJECTION_TEXT if previous_message_rejected else ""
+    )
     key = f"{session.id}/rejected/m{window.seq}"
     return [OutboundMessage(session=session.id, seq=0, text=text, route=routes[-1], key=key)]
 

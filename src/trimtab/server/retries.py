@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import random
 
-from trimtab.errors import SessionBusy, StaleOwner, StoreUnavailable
+from trimtab.errors import SessionLockedByOtherProcess, StaleOwner, StoreUnavailable
 from trimtab.observe.server_metrics import count_dead_letters
 from trimtab.policy.guard import CannotFit
-from trimtab.providers.base import TRANSIENT_KINDS, ProviderError
+from trimtab.providers.protocol_and_failures import TRANSIENT_KINDS, ProviderError
+from trimtab.server.backoff import compute_backoff_s
 from trimtab.server.queue.protocol import MessageQueue
 from trimtab.server.replies import build_apology_reply
 from trimtab.server.service import AgentNotServed
@@ -37,7 +38,7 @@ class TurnRetries:
 
     def delay_after(self, error: Exception) -> float | None:
         """Seconds until the next attempt; None where there should be none."""
-        if isinstance(error, StoreUnavailable | SessionBusy | StaleOwner):
+        if isinstance(error, StoreUnavailable | SessionLockedByOtherProcess | StaleOwner):
             # Nothing is wrong with the turn: it waits for the disk, the database or its owner.
             self._blocked_attempts += 1
             return _backoff_with_jitter(self._blocked_attempts)
@@ -52,7 +53,12 @@ class TurnRetries:
         self, queue: MessageQueue, session: str, error: Exception, epoch: int | None
     ) -> bool:
         """Give up a turn that knew of this claim, as `give_up` does."""
-        log.error("turn of %s is given up at attempt %d: %r", session, self._attempts, error)
+        log.error(
+            "turn of session %s failed for good at attempt %d; its messages are dead letters: %r",
+            session,
+            self._attempts,
+            error,
+        )
         return await dead_letter_with_apology(
             queue, session, f"{type(error).__name__}: {error}", epoch=epoch
         )
@@ -76,7 +82,9 @@ async def dead_letter_with_apology(
     if given:
         count_dead_letters(len(pending))
     else:
-        log.info("turn of %s is not given up: another one has taken it over", session)
+        log.info(
+            "turn of session %s is not a dead letter: another process has taken it over", session
+        )
     return given
 
 
@@ -88,5 +96,5 @@ def is_permanent_failure(error: Exception) -> bool:
 
 
 def _backoff_with_jitter(attempt: int) -> float:
-    wait = min(MAX_TURN_RETRY_S, FIRST_TURN_RETRY_S * 2 ** min(attempt - 1, 16))
+    wait = compute_backoff_s(attempt, first_s=FIRST_TURN_RETRY_S, max_s=MAX_TURN_RETRY_S)
     return wait * random.uniform(0.5, 1.0)  # noqa: S311 - jitter, nothing secret

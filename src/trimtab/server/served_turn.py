@@ -14,13 +14,13 @@ from dataclasses import dataclass
 
 from trimtab.agent.agent import Agent
 from trimtab.dialects.media_validation import replace_unsupported_media
-from trimtab.log.event import TurnStateChange
+from trimtab.log.event import TurnProgressRecord
 from trimtab.observe.server_metrics import observe_answer_delays
-from trimtab.providers.base import ProviderError
-from trimtab.server.queue.messages import InboundMessage
+from trimtab.providers.protocol_and_failures import ProviderError
+from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.queue.protocol import MessageQueue
 from trimtab.server.replies import build_apology_reply as build_apology_reply
-from trimtab.server.replies import build_rejection_replies, build_turn_replies
+from trimtab.server.replies import build_provider_rejection_replies, build_turn_replies
 from trimtab.server.replies import extract_assistant_text as extract_assistant_text
 from trimtab.session import Session
 from trimtab.session.events import TurnEvent, TurnFinished, UserNotice
@@ -36,7 +36,7 @@ MAX_DEBOUNCE_PAUSES = 10
 
 
 @dataclass(slots=True, kw_only=True)
-class TurnProgress:
+class TurnRunReport:
     """What there is to know of a turn, for whoever ran it."""
 
     epoch: int | None = None
@@ -105,8 +105,8 @@ class ServedTurn:
                 finished=ended,
             )
             if ended.reason == "rejected":
-                replies += build_rejection_replies(
-                    self._session, self._messages, rejected_before=self._rejected_before
+                replies += build_provider_rejection_replies(
+                    self._session, self._messages, previous_message_rejected=self._rejected_before
                 )
             await self._queue.finish_turn(self._session.id, self._epoch, numbers, replies)
             now = time.time()
@@ -126,7 +126,9 @@ class ServedTurn:
             if error.failure.kind != "rejected":
                 raise
             words = self._session.window.accounting.rejection.provider_message
-            log.warning("turn of %s: what was said was rejected: %s", self._session.id, words)
+            log.warning(
+                "turn of session %s: the provider rejected the content: %s", self._session.id, words
+            )
             return TurnFinished(reason="rejected", calls=0)
 
     async def _debounce_messages(
@@ -183,7 +185,7 @@ class ServedTurn:
         ended, window = False, self._session.window
         since = window.newest_user_entry.seq if window.newest_user_entry is not None else 1
         async for event in self._session.store.events(self._session.id, [(since, None)]):
-            if isinstance(event.body, TurnStateChange):
+            if isinstance(event.body, TurnProgressRecord):
                 ended = event.body.state == "ended"
         return ended
 

@@ -19,17 +19,17 @@ from trimtab.log.message import Message
 from trimtab.observe.server_metrics import count_inbound_message
 from trimtab.server.events.bus import EventBus
 from trimtab.server.message_erasure import (
+    ErasedMessagesRecord,
     EraseHook,
-    SessionErasure,
     build_queue_erase_hook,
     erase_message_and_copies,
 )
-from trimtab.server.queue.backlog import BacklogCounter
-from trimtab.server.queue.messages import InboundMessage
+from trimtab.server.queue.backlog_estimate_per_tenant import BacklogEstimator
+from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.queue.protocol import MessageQueue
-from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN, ServedTurn, TurnProgress
+from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN, ServedTurn, TurnRunReport
 from trimtab.server.session_cache import MAX_OPEN_SESSIONS, SessionCache
-from trimtab.server.session_ids import parse_session_id
+from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
 from trimtab.stores.base import Store
@@ -67,7 +67,7 @@ class AgentService:
     """What has come in and what must go out."""
     event_bus: EventBus
     """Who hears what happens."""
-    max_waiting: int = 10_000
+    max_queued_messages: int = 10_000
     """Letters of one tenant that may wait; beyond that new ones are refused."""
     max_open_sessions: int = MAX_OPEN_SESSIONS
     """Sessions that stay open while nobody uses them."""
@@ -79,12 +79,12 @@ class AgentService:
     """Told of messages that are erased, before and after they are: for the same."""
     sessions: SessionCache = field(init=False)
     """Those that are open."""
-    _backlog: BacklogCounter = field(init=False)
+    _backlog: BacklogEstimator = field(init=False)
     _running: dict[str, _RunningTurn] = field(init=False, default_factory=dict[str, "_RunningTurn"])
 
     def __post_init__(self) -> None:
         self.sessions = SessionCache(self._open_agent_session, max_sessions=self.max_open_sessions)
-        self._backlog = BacklogCounter(self.queue.depth)
+        self._backlog = BacklogEstimator(self.queue.depth)
 
     async def post(self, inbound: InboundMessage) -> bool:
         """Take something in: when this returns it is kept, and a turn will follow.
@@ -94,14 +94,14 @@ class AgentService:
         """
         self.agent_for(inbound.session)
         tenant = inbound.session.partition("/")[0]
-        waiting = await self._backlog.estimate(f"{tenant}/", self.max_waiting)
-        if waiting >= self.max_waiting:
-            count_inbound_message(tenant, "crowded")
-            raise QueueFull(waiting, self.max_waiting)
+        waiting = await self._backlog.estimate(f"{tenant}/", self.max_queued_messages)
+        if waiting >= self.max_queued_messages:
+            count_inbound_message(tenant, "rejected")
+            raise QueueFull(waiting, self.max_queued_messages)
         kept = await self.queue.post(inbound)
         if kept:
             self._backlog.note_arrival(f"{tenant}/")
-        count_inbound_message(tenant, "taken" if kept else "known")
+        count_inbound_message(tenant, "accepted" if kept else "duplicate")
         return kept
 
     async def find_message_by_key(
@@ -121,7 +121,7 @@ class AgentService:
 
     def agent_for(self, session: str) -> Agent:
         """Who answers in a session."""
-        address = parse_session_id(session)
+        address = parse_session_address(session)
         if address is None or address.agent not in self.agents:
             raise AgentNotServed(address.agent if address is not None else session, self.agents)
         return self.agents[address.agent]
@@ -131,7 +131,7 @@ class AgentService:
         return self.sessions.open_session(session)
 
     async def run_turn(
-        self, session: str, *, debounce: bool = True, progress: TurnProgress | None = None
+        self, session: str, *, debounce: bool = True, progress: TurnRunReport | None = None
     ) -> TurnFinished:
         """Run one turn: what a runner does when one is due.
 
@@ -210,7 +210,9 @@ class AgentService:
             if found is not None:
                 found.released.set()
 
-    async def erase_message(self, session: str, handle: str, *, why: str = "") -> SessionErasure:
+    async def erase_message(
+        self, session: str, handle: str, *, why: str = ""
+    ) -> ErasedMessagesRecord:
         """Destroy a message or a part of it, and all that was made from it.
 
         A turn that runs is broken off, for it may hold the text in memory, and begun again from
@@ -229,7 +231,12 @@ class AgentService:
             if found is not None:
                 found.released.set()
         if done.forks:
-            log.warning("%s of %s is erased; forks keep copies: %s", handle, session, done.forks)
+            log.warning(
+                "%s of session %s is erased, but these forks have copies: %s",
+                handle,
+                session,
+                done.forks,
+            )
         return done
 
     async def close(self) -> None:
@@ -243,7 +250,7 @@ class AgentService:
     @asynccontextmanager
     async def _open_existing_session(self, session: str) -> AsyncGenerator[Session]:
         """A session that is there, whoever answers in it and whether that one is served."""
-        address = parse_session_id(session)
+        address = parse_session_address(session)
         if address is not None and address.agent in self.agents:
             async with self.open_session(session) as opened:
                 yield opened

@@ -1,4 +1,4 @@
-"""What a turn tells whoever watches it, as it happens."""
+"""The events of a turn, for `on_event`."""
 
 from __future__ import annotations
 
@@ -201,40 +201,46 @@ TurnEvent = (
 )
 
 _JSON_TYPES: Mapping[type, str] = {
-    TurnStarted: "turn",
-    ContextEdited: "edit",
-    ModelCallStarted: "call",
-    ModelCallFinished: "called",
+    TurnStarted: "turn.started",
+    ContextEdited: "context.edited",
+    ModelCallStarted: "model_call.started",
+    ModelCallFinished: "model_call.finished",
 }
-"""What is told as it is, by the name that it is told under."""
+"""The `type` of events whose fields are all written."""
 
 
 def turn_event_to_json(event: TurnEvent) -> dict[str, Any]:
-    """A happening as plain values, for those who stream turns on."""
+    """Convert an event to plain JSON values, named as in the HTTP API's streams."""
     match event:
         case TextDelta():
-            return {"type": event.kind, "text": event.text}
+            return {"type": "message.delta", "kind": event.kind, "text": event.text}
         case ModelCallRetried():
-            return {"type": "restarted", "why": event.reason, "limit": event.limit}
+            return {"type": "model_call.retried", "reason": event.reason, "limit": event.limit}
         case AssistantReplied():
             texts = "".join(getattr(part, "text", "") for part in event.message.parts)
-            return {"type": "reply", "text": texts}
+            return {"type": "message", "text": texts}
         case ToolStarted():
             call = event.call
-            return {"type": "tool", "id": call.id, "name": call.name, "arguments": call.arguments}
+            data = {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+            return {"type": "tool.started", **data}
         case ToolFinished():
             call = event.call
-            told = {"id": call.id, "name": call.name, "text": event.text}
-            return {"type": "result", **told, "error": event.is_error}
+            data = {"call_id": call.id, "name": call.name, "text": event.text}
+            return {"type": "tool.result", **data, "is_error": event.is_error}
         case UserNotice():
             return {"type": "notice", "text": event.text}
         case SummaryFinished():
             tried = event.attempt
             sizes = {"tokens": tried.tokens, "replaced": tried.replaced, "patched": tried.patched}
-            return {"type": "summary", "outcome": tried.outcome, "why": tried.why, **sizes}
+            return {
+                "type": "summary.finished",
+                "outcome": tried.outcome,
+                "reason": tried.why,
+                **sizes,
+            }
         case TurnFinished():
-            return {"type": "end", "why": event.reason, "calls": event.calls}
+            return {"type": "turn.finished", "reason": event.reason, "calls": event.calls}
         case TurnFailed():
-            return {"type": "broke_off", "why": event.reason, "error": event.error}
+            return {"type": "turn.failed", "reason": event.reason, "error": event.error}
         case TurnStarted() | ContextEdited() | ModelCallStarted() | ModelCallFinished():
             return {"type": _JSON_TYPES[type(event)], **asdict(event)}

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from trimtab.context import Context
-from trimtab.errors import EvictedError
+from trimtab.errors import HistoryNotInMemory
 from trimtab.log.event import Event
-from trimtab.policy.budget import actor_message_limit
+from trimtab.policy.budget import compute_max_messages_in_memory
 from trimtab.stores.base import PositionSpan, Store
-from trimtab.window.accounting import resolve_token_limit
 from trimtab.window.checkpoint import Snapshot
+from trimtab.window.learned_from_calls import resolve_token_limit_and_source
 from trimtab.window.window import Window
 
 MAX_FOLD_CHUNK_EVENTS = 2_000
@@ -45,7 +45,7 @@ async def load_context(
                 context.apply(events)
             if not keep_hidden and is_checkpoint_due(context.window):
                 context.checkpoint()
-    except EvictedError as error:
+    except HistoryNotInMemory as error:
         return await load_context(
             store, session_id, max_snapshot_seq=error.position, keep_hidden=True, **load_kwargs
         )
@@ -71,7 +71,7 @@ async def load_window_at(
             ):
                 window = window or Window(None, snapshot, events)
                 window.apply(*(event for event in events if event.seq > start))
-        except EvictedError as error:
+        except HistoryNotInMemory as error:
             upto = error.position
         else:
             assert window is not None  # noqa: S101 - a session without events does not exist
@@ -94,8 +94,8 @@ def is_checkpoint_due(window: Window) -> bool:
     since = window.seq - window.base.snapshot.seq
     if since >= max(MIN_CHECKPOINT_EVENTS, len(window.entries)):
         return True
-    limit = actor_message_limit(
-        resolve_token_limit(window.settings, window.accounting.learned_limit)[0]
+    limit = compute_max_messages_in_memory(
+        resolve_token_limit_and_source(window.settings, window.accounting.learned_limit)[0]
     )
     hidden = len(window.entries) - window.visible_messages
     return len(window.entries) > limit and hidden >= limit // 10

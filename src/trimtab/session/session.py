@@ -22,22 +22,24 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Unpack, cast
 
-from trimtab.context import Context, UndoneMessages
-from trimtab.dialects import get_dialect, parse_any_tool_call, to_plain_dict
+from trimtab.context import Context, UndoOutcome
+from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
+from trimtab.dialects.caller_message_reading import parse_any_tool_call, to_plain_dict
 from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
-from trimtab.dialects.reply_recording import read_finished_reply
+from trimtab.dialects.reply_recording import read_finished_reply_body
 from trimtab.errors import (
-    EvictedError,
-    IdempotencyKeyTaken,
+    DuplicateIdempotencyKey,
+    HistoryNotInMemory,
     PositionTaken,
     SessionExists,
     SessionNotFound,
     StaleOwner,
     StoreError,
 )
+from trimtab.log.call_failure import build_error_outcome
 from trimtab.log.edits import parse_handle
-from trimtab.log.erase import ErasureCollector, make_event_eraser
+from trimtab.log.erase import ErasurePlanner, make_event_eraser
 from trimtab.log.event import (
     Edit,
     Event,
@@ -45,21 +47,31 @@ from trimtab.log.event import (
     PayloadErasure,
     Settings,
     SummaryAttempt,
-    TurnStateChange,
+    TurnProgressRecord,
 )
-from trimtab.log.fork import build_fork_bodies
+from trimtab.log.fork_position_and_closing_events import (
+    build_events_closing_fork_copy,
+    resolve_fork_position,
+)
 from trimtab.log.message import Message, Text, ToolCall, ToolResult
-from trimtab.options import OptionChanges, Options, SessionOptions, Tokenizer, adopt_logged_settings
+from trimtab.options import (
+    OptionChanges,
+    Options,
+    SessionOptions,
+    Tokenizer,
+    rebuild_options_from_changed_settings,
+)
 from trimtab.policy.budget import Budget
 from trimtab.policy.config import parse_policy_config
-from trimtab.policy.plan import MessageSpan, Policy
+from trimtab.policy.hiding_after_provider_error import choose_policy_after_error
+from trimtab.policy.planning.plan import MessageSpan, Policy
 from trimtab.policy.summary_requests import ResultSummaryRequest, SummaryRequest
 from trimtab.prompt.context_report import ContextReport, RequestPreview
+from trimtab.recall.visibility import VisibilityReason
 from trimtab.redaction import Redact
-from trimtab.request import build_error_outcome, choose_policy_after_error, find_rejected_content
-from trimtab.session import audit, store_recall
-from trimtab.session.audit import HiddenTotals, VisibilityReason
+from trimtab.session import store_recall, visibility_and_past_requests
 from trimtab.session.loading import is_checkpoint_due, load_context
+from trimtab.session.visibility_and_past_requests import HiddenTotals
 from trimtab.stores.base import Store
 from trimtab.window.window import Window
 
@@ -183,7 +195,8 @@ class Session:
     @property
     def media_support(self) -> AcceptedMedia:
         """Which pictures and files its model can be given."""
-        return find_accepted_media(self.window.settings.dialect, self.window.settings.model)
+        settings = self.window.settings
+        return find_accepted_media(settings.dialect, settings.rules_model)
 
     async def add(self, item: Any, *, key: str | None = None, in_turn: bool = True) -> str:
         """Append what was said; a key that the session knows is not added again.
@@ -194,7 +207,7 @@ class Session:
             return await self._draft_and_store(
                 lambda: self._context.add(item, key=key), check_epoch=in_turn
             )
-        except IdempotencyKeyTaken as known:
+        except DuplicateIdempotencyKey as known:
             if known.position > self.window.seq:
                 await self.refresh()  # somebody else added it: the next request must hold it
             return f"m{known.position}"
@@ -231,7 +244,7 @@ class Session:
         It is as in a `Context`: after an `overflow` the next request is smaller, or CannotFit says
         why it cannot be; what was `rejected`, with the provider's `message`, is left out.
         """
-        named, numbers = self.find_rejected_content(message), {"limit": limit, "input": input}
+        named, numbers = self.find_rejected_texts(message), {"limit": limit, "input": input}
         await self.record_failure(kind, message=message, requested=requested, **numbers)
         knobs = parse_policy_config(self.options.limits)
         return (
@@ -244,21 +257,24 @@ class Session:
     ) -> None:
         """Only record an error, for those who see to the next request themselves."""
         more: dict[str, Any] = {"message": message, "redact": self.options.redact, **token_counts}
-        await self._draft_and_store(
-            lambda: self._context.append(build_error_outcome(self.window, kind, **more))
-        )
 
-    def find_rejected_content(self, provider_message: str) -> frozenset[str]:
+        def record() -> None:
+            call = self.window.accounting.open_call_seq
+            self._context.append(build_error_outcome(call, kind, **more))
+
+        await self._draft_and_store(record)
+
+    def find_rejected_texts(self, provider_message: str) -> frozenset[str]:
         """What stands where a provider's words say that the last request is at fault."""
-        return find_rejected_content(self.window, lambda: self._context.rendering, provider_message)
+        return self._context.find_rejected_texts(provider_message)
 
     async def watch(self, stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
         """Pass a stream on and add its reply, with usage, when it ends."""
-        gathering = get_dialect(self.window.settings.dialect).create_stream_accumulator()
+        gathering = get_dialect(self.window.settings.dialect).create_reply_accumulator()
         async for event in stream:
             gathering.feed(to_plain_dict(event))
             yield event
-        if (reply := read_finished_reply(gathering)) is not None:
+        if (reply := read_finished_reply_body(gathering)) is not None:
             await self.add(reply)
 
     def preview(self, *, stream: bool = False, volatile: str | None = None) -> RequestPreview:
@@ -330,11 +346,19 @@ class Session:
 
     async def why(self, handle: str) -> VisibilityReason:
         """Why something is not in the context, since when, and by which edit."""
-        return await audit.explain_visibility(self.store, self.id, handle)
+        return await visibility_and_past_requests.explain_visibility(self.store, self.id, handle)
+
+    async def why_by_part(self, handle: str) -> list[VisibilityReason]:
+        """The same; of a message with parts that differ, one for each part."""
+        return await visibility_and_past_requests.explain_visibility_by_part(
+            self.store, self.id, handle
+        )
 
     async def rebuild_request(self, call_seq: int) -> dict[str, Any]:
         """The exact request of a past call, checked against its hash."""
-        return await audit.rebuild_request_from_store(self.store, self.id, call_seq)
+        return await visibility_and_past_requests.rebuild_request_from_store(
+            self.store, self.id, call_seq
+        )
 
     async def configure(self, **changes: Unpack[OptionChanges]) -> None:
         """Change the model, the system prompt, the tools or any other option from now on.
@@ -359,14 +383,14 @@ class Session:
         before, position = self.report().used, self.window.seq
         covered = self.window.summary.last if self.window.summary is not None else 0
         await self._draft_and_store(self._context.compact)
-        hidden = await audit.list_hidden_since(
-            self.store, self.id, self.window, position, summarised_until=covered
+        hidden = await visibility_and_past_requests.total_hidden_since_by_edit_kind(
+            self.store, self.id, self.window, position, already_summarised_until=covered
         )
         return Compaction(
             tokens_before=before, tokens_after=self.report().used, hidden=tuple(hidden)
         )
 
-    async def undo(self) -> UndoneMessages | None:
+    async def undo(self) -> UndoOutcome | None:
         """Take back the user's newest message and everything after it; None if there is none."""
         before = self.window.conversation.total_messages
         undone = await self._draft_and_store(self._context.undo)
@@ -378,20 +402,18 @@ class Session:
         await self._draft_and_store(lambda: self._context.rewind(to))
 
     async def fork(self, new_session_id: str, *, at: int | None = None) -> Session:
-        """A new session that shares the past up to a position, and nothing after."""
+        """A new session that shares the past up to a position, and nothing after.
+
+        Raises SessionExists if the store knows the new id.
+        """
         at = self.window.seq if at is None else at
-        events = [event async for event in self.store.events(self.id)]
-        if not 0 < at <= len(events):
-            raise ValueError(f"cannot fork at {at}; positions go from 1 to {len(events)}")
-        past = events[:at]
+        clock = self._context.clock
+        past = await fork_stored_session(self.store, self.id, new_session_id, at=at, clock=clock)
         settings = next(e.body for e in reversed(past) if isinstance(e.body, Settings))
-        earlier = adopt_logged_settings(
+        earlier = rebuild_options_from_changed_settings(
             settings, self._context.options, past_counters=self.window.counters_by_name
         )
         own = self._context.load_kwargs(earlier)
-        for body in build_fork_bodies(events[at:], parent_session=self.id, position=at):
-            past.append(replace(self._context.build_event(body), seq=len(past) + 1))
-        await self.store.append(new_session_id, past)
         context = await load_context(self.store, new_session_id, **own)
         return Session(self.store, new_session_id, context)
 
@@ -400,7 +422,7 @@ class Session:
         handle: str,
         *,
         reason: str = "",
-        before_rewrite: Callable[[ErasureCollector], Awaitable[None]] | None = None,
+        before_rewrite: Callable[[ErasurePlanner], Awaitable[None]] | None = None,
         fence_open_turn: bool = False,
     ) -> list[str]:
         """Destroy the payload of a message or a part, in the store and in all made from it.
@@ -413,7 +435,7 @@ class Session:
         async with self._lock:
             while True:
                 await self._catch_up_if_unsure()
-                erasing = ErasureCollector(named, reason)
+                erasing = ErasurePlanner(named, reason)
                 async for event in self.store.events(self.id):
                     erasing.add_event(event)
                 erases = erasing.list_pending_erasures()
@@ -458,18 +480,18 @@ class Session:
             if self.epoch == epoch:
                 self.epoch = None
 
-    def _build_claim(self) -> TurnStateChange:
-        return TurnStateChange(state="claimed", epoch=self.window.accounting.epoch + 1)
+    def _build_claim(self) -> TurnProgressRecord:
+        return TurnProgressRecord(state="claimed", epoch=self.window.accounting.epoch + 1)
 
     async def record_tool_start(self, key: str) -> None:
         """Record that a tool was started, by its idempotency key."""
         await self._append_body(
-            TurnStateChange(state="tool_started", epoch=self.epoch or 0, key=key)
+            TurnProgressRecord(state="tool_started", epoch=self.epoch or 0, key=key)
         )
 
     async def end_turn(self) -> None:
         """End the turn."""
-        await self._append_body(TurnStateChange(state="ended", epoch=self.epoch or 0))
+        await self._append_body(TurnProgressRecord(state="ended", epoch=self.epoch or 0))
         self.epoch = None
 
     async def refresh(self) -> None:
@@ -513,7 +535,7 @@ class Session:
         self._unsure = True
         try:
             await self.store.append(self.id, events, epoch=self.epoch if check_epoch else None)
-        except (PositionTaken, StaleOwner, IdempotencyKeyTaken):
+        except (PositionTaken, StaleOwner, DuplicateIdempotencyKey):
             self._unsure = False
             raise
         await self._fold_stored(events)
@@ -527,7 +549,7 @@ class Session:
             return
         try:
             self._context.apply(events)
-        except EvictedError as error:
+        except HistoryNotInMemory as error:
             own = self._context.load_kwargs()
             if own["policy"] == self.window.settings.policy:
                 own["policy"] = None  # the log names it, and what follows may name another
@@ -560,6 +582,35 @@ class Session:
         except StoreError as error:
             # The log has everything: without this snapshot the next opening only reads more.
             log.warning("session %s: no snapshot at %d: %s", self.id, snapshot.seq, error)
+
+
+async def fork_stored_session(
+    store: Store,
+    session_id: str,
+    new_session_id: str,
+    *,
+    at: int | None = None,
+    clock: Callable[[], float] = time.time,
+) -> list[Event]:
+    """Copy a session's past up to a position, the last one for None, into a new session.
+
+    For sessions that are not open: whoever opens one must have its policy, where that is a
+    function. Returns the new log. Raises SessionExists if the store knows the new id.
+    """
+    if taken := await store.position(new_session_id):
+        raise SessionExists(new_session_id, taken)
+    events = [event async for event in store.events(session_id)]
+    at = resolve_fork_position(at, 0, len(events))
+    past = events[:at]
+    for body in build_events_closing_fork_copy(
+        events[at:], parent_session=session_id, fork_position=at
+    ):
+        past.append(Event(seq=len(past) + 1, at=clock(), body=body))
+    try:
+        await store.append(new_session_id, past)
+    except PositionTaken as error:
+        raise SessionExists(new_session_id, error.position) from None
+    return past
 
 
 def _last_folded_event(context: Context) -> Event | None:

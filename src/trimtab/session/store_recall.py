@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from trimtab.log.edits import parse_handle
 from trimtab.log.erase import SEARCH_TOOL
 from trimtab.log.event import Edit, MessageAdded, ToolResultRepair
+from trimtab.log.events_undone_by_rewinds import is_event_in_force
 from trimtab.log.message import Message, ToolCall
-from trimtab.log.rewind import is_event_in_force
-from trimtab.recall.expand import MAX_SUMMARY_DEPTH, expand_summary, is_summary_handle
 from trimtab.recall.search_ranking import split_query_words
 from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES
 from trimtab.recall.snippets import format_best_snippets as passages
+from trimtab.recall.summary_expansion import MAX_SUMMARY_DEPTH, expand_summary, is_summary_handle
 from trimtab.recall.tools import (
     MAX_ANSWER_CHARS,
     NOTHING_FOUND_TEXT,
@@ -33,14 +33,15 @@ MAX_RECALL_POSITIONS = 2_000
 async def recall_from_store(store: Store, session_id: str, window: Window, handle: str) -> str:
     """The text a handle names, exactly as it was said, however long ago."""
     named = parse_handle(handle)
-    if named.first > window.base.last_evicted_seq:
+    if named.first_seq > window.base.last_evicted_seq:
         return recall_in(window, handle)
-    last = min(named.last, named.first + MAX_RECALL_POSITIONS - 1)
+    last = min(named.last_seq, named.first_seq + MAX_RECALL_POSITIONS - 1)
     text = recall_text_from_messages(
-        window, handle, await _read_messages(store, session_id, window, [(named.first, last)])
+        window, handle, await _read_messages(store, session_id, window, [(named.first_seq, last)])
     )
-    if last < named.last:
-        return f"{text}\n[{named.last - last} more positions; ask for m{last + 1}-m{named.last}]"
+    if last < named.last_seq:
+        rest, end = named.last_seq - last, named.last_seq
+        return f"{text}\n[{rest} more positions; ask for m{last + 1}-m{end}]"
     return text
 
 
@@ -87,18 +88,18 @@ async def _expand_summary_level(
     """A summary opened by one level; None where the handle names none."""
     named = parse_handle(handle)
     chain: list[Edit] = []
-    edit = window.summary if named.first < named.last else None
+    edit = window.summary if named.first_seq < named.last_seq else None
     # One further than it is named by: the summary inside it is shown with it.
     while edit is not None and len(chain) < MAX_SUMMARY_DEPTH:
         chain.append(edit)
         span = (edit.prior, edit.prior)
         bodies = [e.body async for e in store.events(session_id, [span])] if edit.prior else []
-        inside = edit.last < named.last
+        inside = edit.last < named.last_seq
         edit = next((body for body in bodies if isinstance(body, Edit) and not inside), None)
     if not any(is_summary_handle(named, edit) for edit in chain):
         return None
-    last = min(named.last, named.first + MAX_RECALL_POSITIONS - 1)
-    said = await _read_messages(store, session_id, window, [(named.first, last)])
+    last = min(named.last_seq, named.first_seq + MAX_RECALL_POSITIONS - 1)
+    said = await _read_messages(store, session_id, window, [(named.first_seq, last)])
     return expand_summary(named, chain, said, max_chars=MAX_ANSWER_CHARS)
 
 

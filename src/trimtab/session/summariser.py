@@ -16,7 +16,7 @@ from trimtab.context import Context
 from trimtab.dialects import get_dialect
 from trimtab.log.event import SummaryAttempt, Usage, add_usage
 from trimtab.log.message import Message, make_text_message
-from trimtab.providers.base import Provider, ProviderError
+from trimtab.providers.protocol_and_failures import Provider, ProviderError
 from trimtab.summaries.format import (
     DEFAULT_LIST_TOKENS,
     MAX_SECTIONS_TOKENS,
@@ -25,9 +25,13 @@ from trimtab.summaries.format import (
     split_summary,
 )
 from trimtab.summaries.transcript import join_into_chunks, transcribe_messages
-from trimtab.summaries.validate import InvalidSummaryError, ValidatedSummary, validate_summary
+from trimtab.summaries.validate_and_repair import (
+    InvalidSummaryError,
+    ValidatedSummary,
+    validate_summary,
+)
 from trimtab.tokens.counter import TokenCounter, make_piecewise_counter
-from trimtab.window.costs import CATALOG_PRICE_KEYS
+from trimtab.tokens.usage_cost_usd import CATALOG_PRICE_KEYS
 
 SUMMARY_TIMEOUT_S = 60.0
 """Seconds that one summary may take, however many calls it needs."""
@@ -59,8 +63,9 @@ class Summariser:
     """Tokens of output that each call asks for."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further request parameters, passed on as they are."""
-    model_info: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Values of one's own for the model's catalog entry."""
+    model_info: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
+    """Values of one's own for the model's catalog entry, or the name of the catalog model that a
+    deployment of another name is."""
     only_results: bool = False
     """True where it is asked about single tool results alone, and never about the history."""
     prompt: str | None = None
@@ -109,9 +114,13 @@ class _SummaryJob:
     usage: Usage | None = None
 
 
-def build_summary_prompt(instructions: str | None = None) -> str:
+def build_summary_prompt(replacement_instructions: str | None = None) -> str:
     """What the model is told about a history; `words` say what to write of it instead of ours."""
-    told = read_prompt_file("summary_words.txt") if instructions is None else instructions.strip()
+    told = (
+        read_prompt_file("summary_words.txt")
+        if replacement_instructions is None
+        else replacement_instructions.strip()
+    )
     return read_prompt_file("summary.txt").replace("WORDS", told, 1)
 
 
@@ -198,10 +207,13 @@ async def summarise_texts(
 
 
 def build_summary_attempt(
-    summariser: Summariser, result: SummaryResult, counter: TokenCounter
+    summariser: Summariser, result: SummaryResult, counter: TokenCounter, *, at: float | None = None
 ) -> SummaryAttempt:
-    """The record of a summary that was asked for; what it was to stand for is put in later."""
-    entry = resolve_model_info(summariser.model, summariser.model_info).to_json()
+    """The record of a summary that was asked for; what it was to stand for is put in later.
+
+    It holds the prices of the day of `at`, in seconds since the epoch; None is now.
+    """
+    entry = resolve_model_info(summariser.model, summariser.model_info, at=at).to_json()
     return SummaryAttempt(
         first=0,
         last=0,

@@ -133,9 +133,9 @@ async def run_open_tool_calls(
         raise failed.exceptions[0] from None
 
 
-def parse_tool_call_key(key: str) -> tuple[int, int, str] | None:
+def parse_call_position_from_key(tool_idempotency_key: str) -> tuple[int, int, str] | None:
     """Which call a tool was started for, by its key: the message, the part and the call's id."""
-    found = _TOOL_CALL_KEY.search(key)
+    found = _TOOL_CALL_KEY.search(tool_idempotency_key)
     return None if found is None else (int(found[1]), int(found[2]), found[3])
 
 
@@ -245,7 +245,7 @@ STOPPED_TEXT = "[stopped by the user while it ran; what it has done until then i
 """What stands for the result of a tool that was running."""
 
 
-async def close_open_tool_calls(session: Session) -> int:
+async def close_tool_calls_of_stopped_turn(session: Session) -> int:
     """Give every call without a result one that says why there is none; returns how many.
 
     Else the next message would first have them run: a crash must not lose them, but a person who

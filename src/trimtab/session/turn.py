@@ -21,14 +21,17 @@ from typing import Any, cast
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
-from trimtab.dialects.reply_recording import read_visible_delta
-from trimtab.providers.base import STREAM_CUT_SHORT, Provider, ProviderError
+from trimtab.dialects.reply_recording import read_text_or_thinking_delta
 from trimtab.providers.error_parser import parse_error_event
+from trimtab.providers.protocol_and_failures import STREAM_CUT_SHORT, Provider, ProviderError
 from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished
-from trimtab.session.next_request import ModelCallOptions, prepare_next_request
-from trimtab.session.recovery import ModelCallRecovery
+from trimtab.session.model_call_recovery import ModelCallRecovery
+from trimtab.session.model_summaries import (
+    configure_policy_for_summariser,
+    summarise_session_logging_errors,
+)
 from trimtab.session.session import Session
-from trimtab.session.session_summaries import enable_model_summaries, summarise_in_background
+from trimtab.session.summarise_before_request import TurnCallSettings, summarise_then_build_request
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import (
     ConfirmRerun,
@@ -37,7 +40,7 @@ from trimtab.session.tools import (
     run_open_tool_calls,
     set_session_tools,
 )
-from trimtab.session.turn_reporting import ModelCallTimer, emit_turn_start_and_failure
+from trimtab.session.turn_event_builders import ModelCallMeter, emit_turn_start_and_failure
 from trimtab.window.window import Window
 
 MAX_TOOL_ITERATIONS = 25
@@ -95,7 +98,7 @@ async def run_turn(
     ):
         await set_session_tools(session, named, chosen)
         if summariser is not None:
-            await enable_model_summaries(session, summariser)
+            await configure_policy_for_summariser(session, summariser)
         calls = rounds = 0
         stopped = False
         while True:
@@ -109,7 +112,7 @@ async def run_turn(
                 break
             if not is_model_reply_due(session.window) or rounds >= max_tool_iterations:
                 break
-            how = ModelCallOptions(stream=stream, summariser=summariser, on_event=on_event)
+            how = TurnCallSettings(stream=stream, summariser=summariser, on_event=on_event)
             await _request_reply(session, provider, how, volatile)
             calls += 1
     why = (
@@ -150,7 +153,7 @@ async def _summarise_after_turn(
 ) -> None:
     """Let a summary be made behind a turn, here or elsewhere."""
     if schedule_summary is None:
-        session.run_in_background(summarise_in_background(session, summariser, on_event))
+        session.run_in_background(summarise_session_logging_errors(session, summariser, on_event))
     elif not summariser.only_results and session.pending_summary() is not None:
         await schedule_summary(session)
 
@@ -182,7 +185,7 @@ def user_wrote_during_reply(window: Window) -> bool:
 
 
 async def _request_reply(
-    session: Session, provider: Provider, call_options: ModelCallOptions, volatile: str | None
+    session: Session, provider: Provider, call_options: TurnCallSettings, volatile: str | None
 ) -> None:
     """One reply of the model, recorded; what fails on the way is recovered from, if it can be."""
     recovery, tell = ModelCallRecovery(unstreamed=not call_options.stream), call_options.on_event
@@ -194,8 +197,8 @@ async def _request_reply(
         )
     while True:
         call_options = replace(call_options, stream=not recovery.unstreamed)
-        request = await prepare_next_request(session, call_options, volatile)
-        clock = ModelCallTimer(session)
+        request = await summarise_then_build_request(session, call_options, volatile)
+        clock = ModelCallMeter(session)
         try:
             reply = await _send_request(provider, request, tell, recovery)
             failure = recovery.find_failure(session, reply)
@@ -222,7 +225,7 @@ async def _send_request(
     provider: Provider, request: Mapping[str, Any], on_event: OnEvent, recovery: ModelCallRecovery
 ) -> WireObject:
     """The whole reply, its pieces told as they come."""
-    gathering = get_dialect(provider.dialect).create_stream_accumulator()
+    gathering = get_dialect(provider.dialect).create_reply_accumulator()
     recovery.reply_started = False
     async with _closing_stream(provider.send(request)) as events:
         async for event in events:
@@ -232,7 +235,7 @@ async def _send_request(
                 raise ProviderError(failure)
             recovery.reply_started = True
             gathering.feed(event)
-            if (piece := read_visible_delta(event)) is not None:
+            if (piece := read_text_or_thinking_delta(event)) is not None:
                 on_event(TextDelta(kind=piece[0], text=piece[1]))
     reply = gathering.reply_body()
     if reply is None:

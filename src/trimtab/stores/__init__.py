@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trimtab.errors import DatabaseNotMigrated as DatabaseNotMigrated
     from trimtab.errors import DatabaseSchemaTooNew as DatabaseSchemaTooNew
-    from trimtab.errors import IdempotencyKeyTaken as IdempotencyKeyTaken
+    from trimtab.errors import DuplicateIdempotencyKey as DuplicateIdempotencyKey
     from trimtab.errors import LogDamaged as LogDamaged
     from trimtab.errors import PositionTaken as PositionTaken
-    from trimtab.errors import SessionBusy as SessionBusy
     from trimtab.errors import SessionExists as SessionExists
     from trimtab.errors import SessionImportError as SessionImportError
+    from trimtab.errors import SessionLockedByOtherProcess as SessionLockedByOtherProcess
     from trimtab.errors import SessionNotFound as SessionNotFound
     from trimtab.errors import StaleOwner as StaleOwner
     from trimtab.errors import StoreError as StoreError
     from trimtab.errors import StoreFull as StoreFull
-    from trimtab.errors import StoreReadOnly as StoreReadOnly
+    from trimtab.errors import StoreNotWritable as StoreNotWritable
     from trimtab.errors import StoreUnavailable as StoreUnavailable
+    from trimtab.stores.base import SessionListEntry as SessionListEntry
     from trimtab.stores.base import Store as Store
-    from trimtab.stores.base import StoredSession as StoredSession
     from trimtab.stores.export import export_session as export_session
     from trimtab.stores.export import import_session as import_session
     from trimtab.stores.factory import open_store as open_store
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 __all__ = [
     "DatabaseNotMigrated",
     "DatabaseSchemaTooNew",
+    "DuplicateIdempotencyKey",
     "FileStore",
-    "IdempotencyKeyTaken",
     "LogDamaged",
     "PositionTaken",
     "PostgresStore",
-    "SessionBusy",
     "SessionExists",
     "SessionImportError",
+    "SessionListEntry",
+    "SessionLockedByOtherProcess",
     "SessionNotFound",
     "StaleOwner",
     "Store",
     "StoreError",
     "StoreFull",
-    "StoreReadOnly",
+    "StoreNotWritable",
     "StoreUnavailable",
-    "StoredSession",
     "export_session",
     "import_session",
     "open_store",
@@ -56,11 +56,11 @@ _HOMES = {
     "DatabaseNotMigrated": "errors",
     "DatabaseSchemaTooNew": "errors",
     "FileStore": "stores.files.store",
-    "IdempotencyKeyTaken": "errors",
+    "DuplicateIdempotencyKey": "errors",
     "LogDamaged": "errors",
     "PositionTaken": "errors",
     "PostgresStore": "stores.postgres.store",
-    "SessionBusy": "errors",
+    "SessionLockedByOtherProcess": "errors",
     "SessionExists": "errors",
     "SessionImportError": "errors",
     "SessionNotFound": "errors",
@@ -68,9 +68,9 @@ _HOMES = {
     "Store": "stores.base",
     "StoreError": "errors",
     "StoreFull": "errors",
-    "StoreReadOnly": "errors",
+    "StoreNotWritable": "errors",
     "StoreUnavailable": "errors",
-    "StoredSession": "stores.base",
+    "SessionListEntry": "stores.base",
     "export_session": "stores.export",
     "import_session": "stores.export",
     "open_store": "stores.factory",

@@ -21,7 +21,7 @@ WHOLE_LOG: tuple[PositionSpan, ...] = ((1, None),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSession:
+class SessionListEntry:
     """What a list of sessions says of one."""
 
     session: str
@@ -47,8 +47,8 @@ class Store(Protocol):
         An `epoch` older than the newest claimed turn's is refused with `StaleOwner`. The first must
         stand right behind the log's last, else `PositionTaken`: somebody else has written, and
         whoever decided from an older window decides again. A message's key that the session knows
-        is refused with `IdempotencyKeyTaken`. The first of these that holds is raised. Position 1
-        begins a session; a gap within the events is a `ValueError`.
+        is refused with `DuplicateIdempotencyKey`. The first of these that holds is raised.
+        Position 1 begins a session; a gap within the events is a `ValueError`.
         """
         ...
 
@@ -102,7 +102,7 @@ class Store(Protocol):
         """Sessions that were forked from it, by id."""
         ...
 
-    async def sessions(self, *, after: str = "", limit: int = 100) -> list[StoredSession]:
+    async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
         """Sessions in the order of their ids, from behind one of them."""
         ...
 

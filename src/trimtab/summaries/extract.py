@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from trimtab.log.message import Message, Text, ToolCall, ToolResult, extract_text_or_arguments
-from trimtab.text.identifiers import format_top_identifiers, join_string_values
+from trimtab.text.identifiers import RankedIdentifiers, count_identifiers, join_string_values
 from trimtab.tokens.counter import TokenCounter
 
 MAX_EXTRACT_TOKENS = 500
@@ -55,14 +55,15 @@ def extract_summary(
     kept = _best_lines(lines, counter, max_tokens)
     if max_names:
         said.extend(_message_text(message) for message in messages)
-        if found := format_top_identifiers("\n".join(said), max_names, kept):
+        named = RankedIdentifiers("\n".join(said))
+        if found := named.format_top(max_names, count_identifiers(kept)):
             kept = f"{kept}\n{NAMES_LINE_PREFIX}{found}".lstrip("\n")
     return kept
 
 
-def summary_covers_message(summary: str, message: Message) -> bool:
+def summary_has_message_lines(summary_text: str, message: Message) -> bool:
     """Whether each line that a message would add is in a summary, whole or its beginning."""
-    told = summary.splitlines()
+    told = summary_text.splitlines()
     cut = tuple(line.removesuffix("…") for line in told if line.endswith("…"))
     return all(line in told or line.startswith(cut) for line in _message_lines(message))
 

@@ -120,7 +120,7 @@ def format_verbatim_list(verbatim_list: VerbatimList) -> str:
     return "\n".join(lines)
 
 
-def clean_list_item(item: str) -> str:
+def sanitise_verbatim_item(item: str) -> str:
     """An item that can stand in the list: of one line, without what separates items."""
     text = " ".join(item.replace("|", "¦").split())
     return text if len(text) <= MAX_ITEM_CHARS else f"{text[: MAX_ITEM_CHARS - 1]}…"
@@ -152,14 +152,14 @@ def format_sections(sections: Mapping[str, list[str]]) -> str:
 
 
 def cut_summary_to_caps(
-    text: str, counter: TokenCounter, max_tokens: int | None, list_tokens: int | None
+    text: str, counter: TokenCounter, max_sections_tokens: int | None, max_list_tokens: int | None
 ) -> str:
     """A summary within its caps: the sections within theirs, the list within its own."""
     body, listed = split_summary(text)
-    if max_tokens is not None:
-        body = cut_sections(body, counter, max_tokens)
-    if list_tokens is not None:
-        listed = cut_verbatim_list(listed, counter, list_tokens)
+    if max_sections_tokens is not None:
+        body = cut_sections(body, counter, max_sections_tokens)
+    if max_list_tokens is not None:
+        listed = cut_verbatim_list(listed, counter, max_list_tokens)
     return join_summary(body, listed)
 
 
@@ -217,12 +217,12 @@ def find_largest_fitting(limit: int, fits: Callable[[int], bool]) -> int:
     return low
 
 
-def list_unsectioned_lines(text: str) -> list[str]:
+def format_lines_as_bullets(unsectioned_text: str) -> list[str]:
     """The lines of a text that has no sections, each as it stands under a heading."""
-    return [format_bullet(line) for line in text.splitlines() if line.strip()]
+    return [format_bullet(line) for line in unsectioned_text.splitlines() if line.strip()]
 
 
-def iter_section_lines(sections: Mapping[str, list[str]]) -> Iterable[str]:
+def iter_lines_of_all_sections(sections: Mapping[str, list[str]]) -> Iterable[str]:
     for told in sections.values():
         yield from told
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from trimtab.testing.replies import ScriptedCall as ScriptedCall
     from trimtab.testing.replies import ScriptedReply as ScriptedReply
     from trimtab.testing.scripted_provider import BrokenReply as BrokenReply
-    from trimtab.testing.scripted_provider import RequestRefused as RequestRefused
+    from trimtab.testing.scripted_provider import InvalidRequestSent as InvalidRequestSent
     from trimtab.testing.scripted_provider import ScriptedProvider as ScriptedProvider
     from trimtab.testing.scripted_provider import ScriptExhausted as ScriptExhausted
     from trimtab.testing.server.local_server import ServedSimulator as ServedSimulator
@@ -39,11 +39,11 @@ __all__ = [
     "BrokenReply",
     "DiscordSimulator",
     "DiscordSimulatorOptions",
+    "InvalidRequestSent",
     "MemoryStore",
     "ProviderSimulator",
     "ProviderSimulatorOptions",
     "RecordedRequest",
-    "RequestRefused",
     "ScriptExhausted",
     "ScriptedCall",
     "ScriptedProvider",
@@ -64,7 +64,7 @@ _HOMES = {
     "ProviderSimulator": "testing.server.simulator",
     "ProviderSimulatorOptions": "testing.server.options",
     "RecordedRequest": "testing.server.request_log",
-    "RequestRefused": "testing.scripted_provider",
+    "InvalidRequestSent": "testing.scripted_provider",
     "ScriptExhausted": "testing.scripted_provider",
     "ScriptedCall": "testing.replies",
     "ScriptedProvider": "testing.scripted_provider",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trimtab.dialects.json_values import dict_or_none
-from trimtab.testing.request_counter import list_json_objects
+from trimtab.testing.request_counter import list_array_objects
 
 JsonObject = Mapping[str, Any]
 IMAGE_MEDIA_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -63,12 +63,12 @@ def _anthropic(request: JsonObject) -> Iterator[str]:
 
 
 def _blocks(request: JsonObject) -> Iterator[tuple[str, JsonObject]]:
-    for index, message in enumerate(list_json_objects(request.get("messages"))):
-        for number, block in enumerate(list_json_objects(message.get("content"))):
+    for index, message in enumerate(list_array_objects(request.get("messages"))):
+        for number, block in enumerate(list_array_objects(message.get("content"))):
             place = f"messages.{index}.content.{number}"
             if block.get("type") in ("image", "document"):
                 yield place, block
-            for inside, inner in enumerate(list_json_objects(block.get("content"))):
+            for inside, inner in enumerate(list_array_objects(block.get("content"))):
                 if inner.get("type") in ("image", "document"):
                     yield f"{place}.tool_result.content.{inside}", inner
 
@@ -114,9 +114,9 @@ def _picture(place: str, source: JsonObject, *, many: bool) -> Iterator[str]:
 
 
 def _openai(request: JsonObject, key: str) -> Iterator[MediaRefusal]:
-    for index, holder in enumerate(list_json_objects(request.get(key))):
+    for index, holder in enumerate(list_array_objects(request.get(key))):
         inner = "output" if "output" in holder else "content"
-        for number, part in enumerate(list_json_objects(holder.get(inner))):
+        for number, part in enumerate(list_array_objects(holder.get(inner))):
             place = f"{key}[{index}].{inner}[{number}]"
             yield from _openai_part(part, place)
 

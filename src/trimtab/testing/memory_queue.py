@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from trimtab.errors import SessionNotFound, StaleOwner
-from trimtab.log.event import TurnStateChange
-from trimtab.server.queue.messages import (
+from trimtab.log.event import TurnProgressRecord
+from trimtab.server.queue.inbound_outbound import (
     InboundMessage,
     OutboundMessage,
     QueueRecord,
@@ -152,7 +152,7 @@ class MemoryQueue:
         newest = 0
         try:
             async for event in self._store.events(session):
-                if isinstance(event.body, TurnStateChange):
+                if isinstance(event.body, TurnProgressRecord):
                     newest = max(newest, event.body.epoch)
         except SessionNotFound:
             return 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
-from trimtab.errors import IdempotencyKeyTaken, PositionTaken, SessionNotFound, StaleOwner
+from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, SessionNotFound, StaleOwner
 from trimtab.log.event import (
     Event,
     Fork,
     MessageAdded,
-    TurnStateChange,
+    TurnProgressRecord,
     dump_event_line,
     load_event_line,
 )
@@ -21,7 +21,7 @@ from trimtab.recall.search_ranking import (
     split_index_words,
     split_query_words,
 )
-from trimtab.stores.base import WHOLE_LOG, PositionSpan, StoredSession
+from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.window.checkpoint import Snapshot
 
 
@@ -43,7 +43,7 @@ class _Log:
         match event.body:
             case MessageAdded(key=str(key)):
                 self.keys[key] = event.seq
-            case TurnStateChange(state="claimed", epoch=epoch):
+            case TurnProgressRecord(state="claimed", epoch=epoch):
                 self.epoch = max(self.epoch, epoch)
             case Fork(parent=parent):
                 self.parent = parent or None
@@ -129,7 +129,7 @@ class MemoryStore:
             return []
         return sorted(name for name, log in self._logs.items() if log.parent == session)
 
-    async def sessions(self, *, after: str = "", limit: int = 100) -> list[StoredSession]:
+    async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
         names = sorted(name for name in self._logs if name > after)[:limit]
         return [_describe_session(name, self._logs[name]) for name in names]
 
@@ -156,14 +156,14 @@ def _check_appendable(session: str, log: _Log, events: Sequence[Event]) -> list[
             raise ValueError(f"event {event.seq} of a batch stands where {seq} belongs")
         if isinstance(event.body, MessageAdded) and event.body.key is not None:
             if event.body.key in keys:
-                raise IdempotencyKeyTaken(session, event.body.key, keys[event.body.key])
+                raise DuplicateIdempotencyKey(session, event.body.key, keys[event.body.key])
             keys[event.body.key] = seq
     return [dump_event_line(event) for event in events]
 
 
-def _describe_session(name: str, log: _Log) -> StoredSession:
+def _describe_session(name: str, log: _Log) -> SessionListEntry:
     events = [load_event_line(line) for line in log.lines]
-    return StoredSession(
+    return SessionListEntry(
         session=name,
         position=len(events),
         messages=sum(1 for event in events if isinstance(event.body, MessageAdded)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trimtab.testing.request_counter import list_json_objects
+from trimtab.testing.request_counter import list_array_objects
 
 JsonObject = Mapping[str, Any]
 PairEvent = tuple[str, tuple[str, ...]]
@@ -42,12 +42,12 @@ def find_pairing_error(request: JsonObject, dialect: str) -> str | None:
 def _anthropic_pairs(request: JsonObject) -> Iterator[PairEvent]:
     """Neighbours of one role are one message to the API."""
     role, run = None, list[Any]()
-    for message in [*list_json_objects(request["messages"]), {"role": None, "content": ()}]:
+    for message in [*list_array_objects(request["messages"]), {"role": None, "content": ()}]:
         if message.get("role") != role:
             yield from _block_pairs(run)
             role, run = message.get("role"), []
         content = message.get("content")
-        run += list_json_objects(content) if isinstance(content, list) else [{"type": "text"}]
+        run += list_array_objects(content) if isinstance(content, list) else [{"type": "text"}]
 
 
 def _block_pairs(blocks: list[Any]) -> Iterator[PairEvent]:
@@ -60,18 +60,18 @@ def _block_pairs(blocks: list[Any]) -> Iterator[PairEvent]:
 
 
 def _chat_pairs(request: JsonObject) -> Iterator[PairEvent]:
-    for message in list_json_objects(request["messages"]):
+    for message in list_array_objects(request["messages"]):
         if message.get("role") == "tool":
             yield "result", (str(message.get("tool_call_id")),)
         else:
             calls = tuple(
-                str(call.get("id")) for call in list_json_objects(message.get("tool_calls"))
+                str(call.get("id")) for call in list_array_objects(message.get("tool_calls"))
             )
             yield "call" if calls else "other", calls
 
 
 def _responses_pairs(request: JsonObject) -> Iterator[PairEvent]:
-    for item in list_json_objects(request.get("input")):
+    for item in list_array_objects(request.get("input")):
         kind, call_id = str(item.get("type")), str(item.get("call_id"))
         if kind.endswith("_call_output"):
             yield "result", (call_id,)

@@ -82,21 +82,21 @@ class RequestCounter:
         match dialect:
             case "anthropic":
                 found += self._system(request.get("system"))
-                for message in list_json_objects(request.get("messages")):
+                for message in list_array_objects(request.get("messages")):
                     found += self._anthropic_message(message)
                 return _mark_last_block(found, request.get("cache_control"))
             case "openai_chat":
-                return found + [self._chat(m) for m in list_json_objects(request.get("messages"))]
+                return found + [self._chat(m) for m in list_array_objects(request.get("messages"))]
             case _:
                 if instructions := request.get("instructions"):
                     found += self._system(instructions)
                 given = request.get("input")
                 items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-                return found + [self._item(item) for item in list_json_objects(items)]
+                return found + [self._item(item) for item in list_array_objects(items)]
 
     def _tools(self, request: JsonObject, dialect: str) -> list[RequestBlock]:
         found: list[RequestBlock] = []
-        for index, tool in enumerate(list_json_objects(request.get("tools"))):
+        for index, tool in enumerate(list_array_objects(request.get("tools"))):
             text = dump_compact_json(
                 {key: value for key, value in tool.items() if key not in _CACHE_MARK_KEYS}
             )
@@ -111,7 +111,7 @@ class RequestCounter:
 
     def _system(self, system: Any) -> list[RequestBlock]:
         blocks = (
-            [{"text": system}] if isinstance(system, str) and system else list_json_objects(system)
+            [{"text": system}] if isinstance(system, str) and system else list_array_objects(system)
         )
         return [
             RequestBlock(
@@ -126,9 +126,9 @@ class RequestCounter:
     def _anthropic_message(self, message: JsonObject) -> Iterator[RequestBlock]:
         content = message.get("content")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-        for index, block in enumerate(list_json_objects(blocks)):
+        for index, block in enumerate(list_array_objects(blocks)):
             text, tokens = self._block(block)
-            inner = (read_cache_ttl(each) for each in list_json_objects(block.get("content")))
+            inner = (read_cache_ttl(each) for each in list_array_objects(block.get("content")))
             yield RequestBlock(
                 section="messages",
                 text=f"{message.get('role')}\0{text}",
@@ -164,13 +164,13 @@ class RequestCounter:
         if reasoning := message.get("reasoning_content"):
             told.append(str(reasoning))
             tokens += self.count_text(told[-1])
-        for call in list_json_objects(message.get("tool_calls")):
+        for call in list_array_objects(message.get("tool_calls")):
             body: JsonObject = call.get("function") or call.get("custom") or {}
             made = str(body.get("arguments", body.get("input", "")))
             said = (str(call.get("id")), str(body.get("name")), made)
             told += said
             tokens += CALL_TOKENS + sum(map(self.count_text, said))
-        parts = list_json_objects(message.get("content"))
+        parts = list_array_objects(message.get("content"))
         mark = next((mark for part in parts if (mark := read_cache_ttl(part))), None)
         return RequestBlock(section="messages", text="\0".join(told), tokens=tokens, cache_ttl=mark)
 
@@ -192,7 +192,7 @@ class RequestCounter:
                 told.append(str(item.get("call_id")))
                 tokens += RESULT_TOKENS + self.count_text(told[-1])
             mark = next(
-                (m for part in list_json_objects(item.get(key)) if (m := read_cache_ttl(part))),
+                (m for part in list_array_objects(item.get(key)) if (m := read_cache_ttl(part))),
                 None,
             )
         elif kind == "reasoning":
@@ -207,7 +207,7 @@ class RequestCounter:
     def _content(self, content: Any) -> tuple[str, int]:
         if content is None or isinstance(content, str):
             return content or "", self.count_text(content or "")
-        parts = [self._part(part) for part in list_json_objects(content)]
+        parts = [self._part(part) for part in list_array_objects(content)]
         return "\0".join(text for text, _ in parts), sum(tokens for _, tokens in parts)
 
     def _part(self, part: JsonObject) -> tuple[str, int]:
@@ -248,11 +248,13 @@ def _mark_last_block(blocks: list[RequestBlock], control: Any) -> list[RequestBl
     return blocks
 
 
-def list_json_objects(value: Any) -> list[dict[str, Any]]:
+def list_array_objects(json_array: Any) -> list[dict[str, Any]]:
     """The objects of a JSON array; empty for anything else."""
-    if not isinstance(value, list):
+    if not isinstance(json_array, list):
         return []
-    return [cast("dict[str, Any]", each) for each in cast("list[Any]", value) if _is_object(each)]
+    return [
+        cast("dict[str, Any]", each) for each in cast("list[Any]", json_array) if _is_object(each)
+    ]
 
 
 def _is_object(value: Any) -> bool:

@@ -11,7 +11,7 @@ from trimtab.catalog import resolve_model_info
 from trimtab.dialects import get_dialect as dialect_of
 from trimtab.errors import TrimtabError
 from trimtab.log.event import Usage
-from trimtab.providers.base import ProviderError, ProviderFailure
+from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 from trimtab.testing.media_check import find_media_error
 from trimtab.testing.pair_check import find_pairing_error
 from trimtab.testing.replies import ReplyMetadata, ScriptedCall, ScriptedReply, SeededIds
@@ -27,20 +27,20 @@ class BrokenReply:
 
     reply: ScriptedReply
     """What would have been said."""
-    failure: ProviderFailure
+    failure: ProviderFailureDetails
     """What is raised instead of the rest."""
     events_before_failure: int = 3
     """How many of a stream's events come before; without a stream none do."""
 
 
-ScriptedFailure: TypeAlias = "ProviderFailure | BrokenReply | Exception"
+ScriptedFailure: TypeAlias = "ProviderFailureDetails | BrokenReply | Exception"
 ReplyLike: TypeAlias = (
     "str | ScriptedCall | Sequence[ScriptedCall] | ScriptedReply | ScriptedFailure"
 )
 ReplySource: TypeAlias = "ReplyLike | Callable[[Mapping[str, Any]], ReplyLike]"
 
 
-class RequestRefused(TrimtabError, AssertionError):
+class InvalidRequestSent(TrimtabError, AssertionError):
     """A request that the real API would refuse."""
 
     def __init__(self, request_number: int, violations: Sequence[str]) -> None:
@@ -65,11 +65,11 @@ class ScriptExhausted(TrimtabError, AssertionError):
 class ScriptedProvider:
     """A `Provider` for tests. Each request takes the next of the replies:
 
-    a text, a `ScriptedCall` or several, an `ScriptedReply` with all of it, a `ProviderFailure` or
-    an exception to be
-    raised, a `BrokenReply` stream, or a function of the request that returns one of these.
+    a text, a `ScriptedCall` or several, an `ScriptedReply` with all of it, a
+    `ProviderFailureDetails` or an exception to be raised, a `BrokenReply` stream, or a function
+    of the request that returns one of these.
     Requests are
-    checked as the API would check them; one that it would refuse raises `RequestRefused`.
+    checked as the API would check them; one that it would refuse raises `InvalidRequestSent`.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class ScriptedProvider:
         if not wrong and (media := find_media_error(request, self.dialect)) is not None:
             wrong = [media.message]
         if wrong:
-            raise RequestRefused(number, wrong)
+            raise InvalidRequestSent(number, wrong)
 
     def _frame(self, answer: ScriptedReply, request: Mapping[str, Any]) -> ReplyMetadata:
         model = str(request.get("model", ""))
@@ -162,7 +162,7 @@ def _to_scripted_reply(reply: ReplyLike) -> ScriptedReply | BrokenReply:
             return ScriptedReply(calls=(reply,))
         case ScriptedReply() | BrokenReply():
             return reply
-        case ProviderFailure():
+        case ProviderFailureDetails():
             raise ProviderError(reply)
         case Exception():
             raise reply

@@ -85,7 +85,7 @@ _SOURCE_CODE_PATTERN = re.compile(
 """What code looks like: that it deals with errors does not mean that one happened."""
 
 
-def find_candidate_error_lines(text: str) -> list[int]:
+def find_possible_error_line_starts(text: str) -> list[int]:
     """Where the lines begin that may name an error, ascending.
 
     The text is gone through once for each hint: a line that holds none costs nothing of its own.

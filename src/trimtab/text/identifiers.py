@@ -9,58 +9,65 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Container, Iterator
 from typing import Any, cast
 
 _IDENTIFIER_CANDIDATE = re.compile(r"[A-Za-z0-9_$]+(?:[./:\\-]+[A-Za-z0-9_$]+)*")
 _IDENTIFIER_MARK = re.compile(r"[0-9_./:\\-]|[a-z][A-Z]")
 _IDENTIFIER_CHARACTER = re.compile(r"[A-Za-z0-9_$./:\\-]")
-_LETTER = re.compile(r"[A-Za-z]")
 _HANDLE_OR_RECALL_TOOL = re.compile(r"(?i)\bm\d+(?:\.\d+|-m\d+)?\b|recall|search_history")
 """What asks for something hidden: in a placeholder only our own may stand."""
 _RECALL_OFFER = re.compile(r"(?i)\brecall\s+m\d+(?:\.\d+|-m\d+)?|\bm\d+(?:\.\d+|-m\d+)\b")
 
 
 def count_identifiers(text: str) -> dict[str, int]:
-    """The words of a text in order of appearance, each with how often it occurs."""
-    counts: dict[str, int] = {}
-    for word in _IDENTIFIER_CANDIDATE.findall(text):
-        counts[word] = counts.get(word, 0) + 1
-    return {
-        word: count
-        for word, count in counts.items()
-        if len(word) >= 5 and _IDENTIFIER_MARK.search(word) and _LETTER.search(word)
-    }
+    """The identifiers of a text in order of appearance, each with how often it occurs."""
+    counts = Counter(_IDENTIFIER_CANDIDATE.findall(text))
+    return {word: count for word, count in counts.items() if len(word) >= 5 and _is_marked(word)}
 
 
-def format_top_identifiers(text: str, limit: int, excluded_text: str = "") -> str:
-    """The words that a text names most often, as a list; without those that `kept` has too.
-
-    At most `limit` words, and 20 characters for each of them on the whole.
-    """
-    if limit <= 0:
-        return ""
-    known = count_identifiers(excluded_text) if excluded_text else {}
-    found = count_identifiers(text)
-    named = [
-        word for word in found if word not in known and not _HANDLE_OR_RECALL_TOOL.search(word)
-    ]
-    ranked = sorted(named, key=lambda word: -found[word])
-    chosen: list[str] = []
-    room = 20 * limit
-    for word in ranked:
-        if len(chosen) == limit:
-            break
-        if len(word) + 2 > room:
-            continue  # one endless word must not hide all the others
-        room -= len(word) + 2
-        chosen.append(word)
-    return ", ".join(chosen)
+def _is_marked(word: str) -> bool:
+    """Whether a run of such characters is no plain word and no plain number."""
+    if word.isalpha():
+        return not (word.islower() or word.isupper()) and _IDENTIFIER_MARK.search(word) is not None
+    return word.lower() != word.upper() and _IDENTIFIER_MARK.search(word) is not None
 
 
-def strip_recall_handles(text: str) -> str:
+class RankedIdentifiers:
+    """The identifiers of one text, most frequent first: read once, asked often."""
+
+    __slots__ = ("_ranked", "counts")
+
+    def __init__(self, text: str) -> None:
+        self.counts = count_identifiers(text)
+        """In order of appearance: how often each occurs."""
+        self._ranked: list[str] | None = None
+
+    def format_top(self, limit: int, excluded: Container[str] = ()) -> str:
+        """Those that occur most often, as a list, without the excluded ones: at most `limit`, and
+        20 characters for each of them on the whole."""
+        if limit <= 0:
+            return ""
+        if self._ranked is None:
+            self._ranked = sorted(self.counts, key=self.counts.__getitem__, reverse=True)
+        chosen: list[str] = []
+        room = 20 * limit
+        for word in self._ranked:
+            if len(chosen) == limit:
+                break
+            if word in excluded or _HANDLE_OR_RECALL_TOOL.search(word):
+                continue
+            if len(word) + 2 > room:
+                continue  # one endless word must not hide all the others
+            room -= len(word) + 2
+            chosen.append(word)
+        return ", ".join(chosen)
+
+
+def replace_recall_offers(quoted_line: str) -> str:
     """A line that is quoted, without what looks like our offer to show something hidden."""
-    return _RECALL_OFFER.sub("…", text)
+    return _RECALL_OFFER.sub("…", quoted_line)
 
 
 def slice_without_splitting_identifiers(text: str, start: int, end: int) -> str:

@@ -27,6 +27,7 @@ from trimtab.log.message import (
     make_text_message,
 )
 from trimtab.text.utf8 import replace_lone_surrogates
+from trimtab.tokens.byte_class_weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
 from trimtab.tokens.media import estimate_media_tokens
 from trimtab.tokens.odd_text import (
     SLICE_BYTES,
@@ -35,8 +36,9 @@ from trimtab.tokens.odd_text import (
     sum_bytes,
 )
 from trimtab.tokens.pictures import remove_picture_detail
-from trimtab.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
 
+CHARS_OF_OTHER_PARTS = 4_000
+"""Characters that a picture, a file or an opaque block counts for where only a guess is needed."""
 MESSAGE_OVERHEAD_TOKENS = 4
 """Tokens around one message: OpenAI documents 3 and 1 for a name; ChatML templates take 4 to 5."""
 
@@ -136,7 +138,7 @@ def make_piecewise_counter(tokenizer_family: str | None, picture_rule: str = "")
 
     def count(text: str) -> int:
         raw = encode_utf8_as_sent(text)
-        codes = pair_byte_classes(raw)
+        codes = encode_byte_class_pairs(raw)
         if len(raw) <= SLICE_BYTES:
             tokens = raise_estimate_for_odd_text(
                 raw, codes, sum_bytes(codes.translate(weights)) / WEIGHT_UNITS_PER_TOKEN, kind
@@ -208,7 +210,7 @@ def encode_utf8_as_sent(text: str) -> bytes:
         return replace_lone_surrogates(text).encode()
 
 
-def pair_byte_classes(utf8_bytes: bytes) -> bytes:
+def encode_byte_class_pairs(utf8_bytes: bytes) -> bytes:
     """For each byte, the class of the byte before it times 16 plus its own.
 
     A token rarely ends within a run of one class and often between two, so neighbours say most of
@@ -246,6 +248,20 @@ def measure_part(part: Part, counter: TokenCounter) -> Size:
     return size if part.extra is None else add_sizes(size, _measure_extra(part.extra, counter))
 
 
+def estimate_message_tokens(message: Message) -> int:
+    """About how many tokens a message takes, by its characters alone."""
+    chars = 0
+    for part in message.parts:
+        match part:
+            case Text() | ToolResult():
+                chars += len(part.text)
+            case ToolCall():
+                chars += len(part.arguments)
+            case _:
+                chars += CHARS_OF_OTHER_PARTS
+    return chars // 4
+
+
 def measure_message_parts(message: Message, counter: TokenCounter) -> tuple[Size, ...]:
     """One size for each part, or one for none; the message's own extra keys are in the first."""
     sizes = tuple(measure_part(part, counter) for part in message.parts) or (EMPTY_MESSAGE_SIZE,)
@@ -279,10 +295,10 @@ def measure_json(value: Any, counter: TokenCounter) -> Size:
     return Size(bytes=_count_utf8_bytes(text), tokens=counter.count(text) + MESSAGE_OVERHEAD_TOKENS)
 
 
-def measure_request_params(params: Mapping[str, Any], counter: TokenCounter) -> Size:
+def measure_schema_params(extra_request_params: Mapping[str, Any], counter: TokenCounter) -> Size:
     """Size of the parameters that a provider reads: a schema that the reply must have."""
     size = Size(bytes=0, tokens=0)
-    for value in params.values():
+    for value in extra_request_params.values():
         if isinstance(value, Mapping | list | tuple):
             size = add_sizes(size, measure_json(value, counter))
     return size
@@ -302,7 +318,7 @@ def measure_request_head(
             size = add_sizes(size, each)
     for tool in tools:
         size = add_sizes(size, measure_json(tool, counter))
-    return add_sizes(size, measure_request_params(params or {}, counter))
+    return add_sizes(size, measure_schema_params(params or {}, counter))
 
 
 def compute_input_upper_bound(

@@ -9,7 +9,7 @@ import base64
 import binascii
 from collections.abc import Callable
 
-from trimtab.log.media_formats import read_image_dimensions
+from trimtab.log.media_type_dimensions_and_defects import read_image_dimensions
 from trimtab.log.message import Media
 from trimtab.tokens.pictures import estimate_picture_tokens, read_picture_detail
 

@@ -17,9 +17,13 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any, NamedTuple
 from zlib import adler32
 
-from trimtab.tokens.run_costs import FIRST_RUN_CHARACTER, RUN_COSTS_BY_FAMILY
-from trimtab.tokens.vocabulary import BLOCK_COSTS_BY_FAMILY, SINGLE_PIECE_SIGNS, USUAL_TRIGRAMS
-from trimtab.tokens.weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
+from trimtab.tokens.byte_class_weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
+from trimtab.tokens.repeated_character_costs import FIRST_RUN_CHARACTER, RUN_COSTS_BY_FAMILY
+from trimtab.tokens.trigrams_and_block_costs import (
+    BLOCK_COSTS_BY_FAMILY,
+    SINGLE_PIECE_SIGNS,
+    USUAL_TRIGRAMS,
+)
 
 SLICE_BYTES = 4_096
 """Bytes that are judged together."""
@@ -73,7 +77,7 @@ _MAX_PATTERN_TRIGRAMS = 48
 """Different trigrams in a slice; fewer are a pattern that repeats."""
 
 
-def is_informative_trigram(folded_trigram: str) -> bool:
+def trigram_has_adjacent_letters(folded_trigram: str) -> bool:
     """Whether a folded trigram says something: it has two letters side by side in ASCII text."""
     one, two, three = (each in ascii_lowercase for each in folded_trigram)
     return two and (one or three) and "~" not in folded_trigram and "\x01" not in folded_trigram

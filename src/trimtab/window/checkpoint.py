@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from trimtab.errors import EvictedError, NewerSnapshotError
+from trimtab.errors import HistoryNotInMemory, NewerSnapshotError
 from trimtab.log.event import (
     Edit,
     Event,
@@ -30,8 +31,8 @@ from trimtab.log.event import (
     Rewind,
     dump_canonical_json,
 )
-from trimtab.log.rewind import select_events_in_force
-from trimtab.window.rounds import Entry, Group
+from trimtab.log.events_undone_by_rewinds import select_events_in_force
+from trimtab.window.entries_rounds_groups import Entry, Group
 
 SNAPSHOT_VERSION = 5
 """Of the stored shape. Unlike an event's, an old one is not upgraded: it is left unused."""
@@ -101,6 +102,16 @@ class Base:
         self.last_evicted_seq = 0
         """The last position that left memory."""
 
+    def copy(self) -> Base:
+        """The same, to be recorded into without this one."""
+        twin = copy(self)
+        twin.snapshot_events = dict(self.snapshot_events)
+        twin.events_since_snapshot = [*self.events_since_snapshot]
+        twin.erased_ranges = [*self.erased_ranges]
+        twin.rewinds = [*self.rewinds]
+        twin.seq_by_idempotency_key = dict(self.seq_by_idempotency_key)
+        return twin
+
     def record(self, event: Event) -> None:
         """Keep a message, an edit, a pin or a rewind, so that it can be folded again."""
         self.events_since_snapshot.append(event)
@@ -147,17 +158,17 @@ class Base:
     def require_targets_in_memory(
         self, body: EventBody, entries: Mapping[int, Entry], groups: Sequence[Group]
     ) -> None:
-        """Raise EvictedError for an event that cannot be folded: some name what left memory."""
+        """Raise HistoryNotInMemory for an event that names what left memory."""
         match body:
             case Rewind() if body.to < self.snapshot.seq:
-                raise EvictedError(body.to)
+                raise HistoryNotInMemory(body.to)
             case Pin() if body.first == body.last and body.first in entries:
                 pass
             case Edit(part=None, op="reveal") | Pin() if 0 < body.first <= self.last_evicted_seq:
-                raise EvictedError(body.first - 1)
+                raise HistoryNotInMemory(body.first - 1)
             case Edit(part=int()) if body.first not in entries:
                 if 0 < body.first <= self.last_evicted_seq:
-                    raise EvictedError(body.first - 1)
+                    raise HistoryNotInMemory(body.first - 1)
             case PayloadErasure():
                 self._require_groups_in_memory(groups, body.message, body.message)
             case RetentionErasure():
@@ -173,7 +184,7 @@ class Base:
             if group.first > min(last_seq, self.snapshot.seq):
                 return
             if len(group.rounds) > 1 and group.last >= first_seq:
-                raise EvictedError(group.first - 1)
+                raise HistoryNotInMemory(group.first - 1)
 
     def collect_refold_source(
         self, events_since_base: Iterable[Event]

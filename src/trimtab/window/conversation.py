@@ -7,6 +7,7 @@ from the window's base on, whenever one of these is undone or destroyed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,13 +21,13 @@ from trimtab.log.edits import (
 from trimtab.log.event import (
     Edit,
     Event,
-    ListedUserPart,
     MessageAdded,
     OmittedUserMessages,
     Pin,
     Settings,
     Size,
     ToolResultRepair,
+    UserPartReference,
 )
 from trimtab.log.message import Message
 from trimtab.tokens.counter import (
@@ -38,27 +39,28 @@ from trimtab.tokens.counter import (
     measure_text_message,
     with_recomputed_size,
 )
-from trimtab.window.rounds import (
+from trimtab.window.entries_rounds_groups import (
     CallResultPair,
     DroppedGroups,
     Entry,
     Group,
     Round,
     ToolResultView,
-    TurnResults,
+    TurnResultKeys,
+    copy_group,
     find_groups_overlapping,
     find_groups_within,
     has_signed_thinking,
     pair_calls_with_results,
 )
-from trimtab.window.user_words import UserWordsBlock, UserWordsList, may_be_written_by_person
+from trimtab.window.user_words import CompactionUserWords, UserWordsList, may_be_written_by_person
 
 SPLIT_LOOPS_RENDERER = 4
 """The renderer from which on a loop with signed thinking may lose its early rounds, and a turn does
 not begin with what a client program says."""
 
 
-class FrontTokens(NamedTuple):
+class SummaryNoticeUserWordsTokens(NamedTuple):
     """Tokens of what stands before the messages."""
 
     summary: int
@@ -69,7 +71,7 @@ class FrontTokens(NamedTuple):
     """Of the user's earlier words."""
 
 
-class FrontState(NamedTuple):
+class SummaryNoticeUserWordsState(NamedTuple):
     """Which summary, notice and list of the user's words stand before the messages."""
 
     summary_seq: int
@@ -113,7 +115,7 @@ class Conversation:
         """Index of the group that holds the newest user message; -1 before the first."""
         self.turn_bytes = 0
         self.turn_tokens = 0
-        self.turn_results = TurnResults([], [], 0)
+        self.turn_results = TurnResultKeys([], [], 0)
         """All results since the newest user message, hidden or not."""
         self.last_reply_id: str | None = None
         """The provider's id of the newest reply."""
@@ -196,24 +198,43 @@ class Conversation:
             )
         return total
 
-    def front_state(self) -> FrontState:
+    def front_state(self) -> SummaryNoticeUserWordsState:
         """What stands before the messages, to be compared with later."""
-        return FrontState(
+        return SummaryNoticeUserWordsState(
             self.summary_seq, self.dropped_groups.message_count, len(self.user_words.blocks)
         )
 
-    def new_front_tokens(self, before: FrontState) -> FrontTokens:
+    def new_front_tokens(self, before: SummaryNoticeUserWordsState) -> SummaryNoticeUserWordsTokens:
         """Tokens of what stands before the messages now and did not before something was hidden."""
         sizes = self.user_words.measure_blocks(self.counter, show_handles=self.settings.recall)
         notice = measure_text_message(self.dropped_notice(), self.counter).tokens
         summary = self.summary_and_notice_size.tokens - notice
-        return FrontTokens(
+        return SummaryNoticeUserWordsTokens(
             summary if self.summary_seq != before.summary_seq else 0,
             notice if self.dropped_groups.message_count != before.dropped_messages else 0,
             sum(size.tokens for size in sizes[before.user_word_blocks :]),
         )
 
     # Changing
+
+    def copy(self) -> Conversation:
+        """The same conversation, to be changed without this one."""
+        twin = copy(self)
+        twin.derived_cache = {}
+        twin.groups = [copy_group(group) for group in self.groups]
+        twin.rounds = [round for group in twin.groups for round in group.rounds]
+        twin.entries = {entry.seq: entry for round in twin.rounds for entry in round.entries}
+        twin.visible_groups = {index: twin.groups[index] for index in self.visible_groups}
+        results = {result.key: result for group in twin.groups for result in group.results()}
+        twin.results = {key: results[key] for key in self.results}
+        if self.newest_user_entry is not None:
+            twin.newest_user_entry = twin.entries[self.newest_user_entry.seq]
+        twin.turn_results = self.turn_results.copy()
+        twin.user_words = self.user_words.copy()
+        twin.dropped_groups = self.dropped_groups.copy(twin.groups)
+        twin.media_tokens_by_part = dict(self.media_tokens_by_part)
+        twin.visible_wire_ids = set(self.visible_wire_ids)
+        return twin
 
     def fold(self, event: Event) -> None:
         """Take a message, an edit or a pin once more: a fold anew learns nothing about calls."""
@@ -430,7 +451,7 @@ class Conversation:
             self.summary, self.summary_seq = _edit_body(events[state["summary"]]), state["summary"]
         self._restore_wire_ids({(seq, index): wire for seq, index, wire in state["wire"]})
         firsts, lasts, count = state["turn"]
-        self.turn_results = TurnResults(_to_result_keys(firsts), _to_result_keys(lasts), count)
+        self.turn_results = TurnResultKeys(_to_result_keys(firsts), _to_result_keys(lasts), count)
         self.last_reply_id, self.last_reply_seq = state["last_reply"]
         self.last_assistant_seq = state["replied"]
         self.evicted_message_count = sum(count for count, _ in state["gone"].values())
@@ -571,10 +592,10 @@ class Conversation:
             self.turn_tokens += tokens
 
 
-def changes_grouping(previous: Settings, current: Settings) -> bool:
+def settings_change_grouping(previous_settings: Settings, current_settings: Settings) -> bool:
     """Whether messages hold together otherwise from now on."""
-    return (previous.renderer < SPLIT_LOOPS_RENDERER) is not (
-        current.renderer < SPLIT_LOOPS_RENDERER
+    return (previous_settings.renderer < SPLIT_LOOPS_RENDERER) is not (
+        current_settings.renderer < SPLIT_LOOPS_RENDERER
     )
 
 
@@ -593,12 +614,12 @@ def _restore_user_words(blocks: list[Any], events: Mapping[int, Event]) -> UserW
     """The list of the user's words from its blocks: places, and what is left out."""
     words = UserWordsList()
     for places, left_out in blocks:
-        listed = [ListedUserPart(*place) for place in places]
+        listed = [UserPartReference(*place) for place in places]
         for place in listed:
             event = events[place.seq]
             words.messages[place.seq] = (_message_body(event).message, event.at)
         words.blocks.append(
-            UserWordsBlock(
+            CompactionUserWords(
                 listed_parts=listed,
                 left_out=None if left_out is None else OmittedUserMessages(*left_out),
             )

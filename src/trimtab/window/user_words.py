@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from trimtab.log.edits import ERASED_PLACEHOLDER, add_recall_handle
-from trimtab.log.event import Edit, ListedUserPart, OmittedUserMessages, Size
+from trimtab.log.event import Edit, OmittedUserMessages, Size, UserPartReference
 from trimtab.log.message import Media, Message, Part, Text
 from trimtab.text.client_text import is_wholly_client_generated
 from trimtab.tokens.counter import (
@@ -21,7 +21,7 @@ from trimtab.tokens.counter import (
     add_sizes,
     measure_text_message,
 )
-from trimtab.window.rounds import Entry
+from trimtab.window.entries_rounds_groups import Entry
 
 USER_WORDS_ROOM_DIVISOR = 4
 """Of the room for messages one part in so many is for the user's words, and as much for
@@ -41,7 +41,7 @@ USER_WORDS_HEADER = "[The user's earlier messages, word for word]"
 class UserWordsUpdate:
     """What an edit does to the list."""
 
-    listed_parts: tuple[ListedUserPart, ...]
+    listed_parts: tuple[UserPartReference, ...]
     """What it adds; all that is listed, where it replaces the list."""
     relists: bool
     """Whether it replaces the list."""
@@ -51,7 +51,7 @@ class UserWordsUpdate:
     """Of the whole list after it."""
 
 
-class UserWordsAllowance(NamedTuple):
+class UserAndClientAllowance(NamedTuple):
     """Tokens that the list may take."""
 
     user_tokens: int
@@ -66,7 +66,7 @@ class UserWordsAllowance(NamedTuple):
 class UserWordsItem:
     """One part of a user's message, as the list would hold it."""
 
-    listed_part: ListedUserPart
+    listed_part: UserPartReference
     """Where it stands in the log, and how much of it is kept."""
     text: str = ""
     """What was said, whole; empty for a picture and for what only refers to another."""
@@ -86,7 +86,7 @@ class UserWordsItem:
     """When it was said, in seconds since the epoch."""
 
 
-class UserWordsTotals(NamedTuple):
+class UserAndClientTokenTotals(NamedTuple):
     """Sayings added up."""
 
     user_tokens: int = 0
@@ -100,19 +100,21 @@ class UserWordsTotals(NamedTuple):
     listed_bytes: int = 0
     """Bytes that all of them take there, at most."""
 
-    def __add__(self, other: object) -> UserWordsTotals:
+    def __add__(self, other: object) -> UserAndClientTokenTotals:
         """Both together."""
-        assert isinstance(other, UserWordsTotals)  # noqa: S101 - nothing else is added to one
-        return UserWordsTotals(*(one + more for one, more in zip(self, other, strict=True)))
+        assert isinstance(other, UserAndClientTokenTotals)  # noqa: S101 - nothing else is added to one
+        return UserAndClientTokenTotals(
+            *(one + more for one, more in zip(self, other, strict=True))
+        )
 
-    def fits(self, allowance: UserWordsAllowance) -> bool:
+    def fits(self, allowance: UserAndClientAllowance) -> bool:
         """Whether all of it may stay as it was said."""
         return (
             self.user_tokens <= allowance.user_tokens
             and self.client_tokens <= allowance.client_tokens
         )
 
-    def estimate_capped_size(self, allowance: UserWordsAllowance) -> Size:
+    def estimate_capped_size(self, allowance: UserAndClientAllowance) -> Size:
         """The size of a list of them, at most, once it is cut down to the allowance."""
         most = 0
         for said, cost, limit in (
@@ -125,10 +127,10 @@ class UserWordsTotals(NamedTuple):
 
 
 @dataclass(slots=True)
-class UserWordsBlock:
+class CompactionUserWords:
     """What one compaction has added to the list."""
 
-    listed_parts: list[ListedUserPart]
+    listed_parts: list[UserPartReference]
     """In the order in which it was said."""
     left_out: OmittedUserMessages | None = None
     """User messages before these for which there was no room."""
@@ -142,14 +144,19 @@ class UserWordsBlock:
 class UserWordsList:
     """The list as it is sent now."""
 
-    blocks: list[UserWordsBlock] = field(default_factory=list[UserWordsBlock])
+    blocks: list[CompactionUserWords] = field(default_factory=list[CompactionUserWords])
     """Oldest first."""
     messages: dict[int, tuple[Message, float]] = field(
         default_factory=dict[int, tuple[Message, float]]
     )
     """By position: each message that is listed, and when it was said."""
-    _cached_totals: tuple[UserWordsTotals, dict[str, tuple[int, int]]] | None = None
+    _cached_totals: tuple[UserAndClientTokenTotals, dict[str, tuple[int, int]]] | None = None
     """The same added up, as long as it holds."""
+
+    def copy(self) -> UserWordsList:
+        """The same list, to be changed without this one."""
+        blocks = [replace(block, listed_parts=[*block.listed_parts]) for block in self.blocks]
+        return replace(self, blocks=blocks, messages=dict(self.messages))
 
     @property
     def left_out(self) -> OmittedUserMessages | None:
@@ -164,7 +171,7 @@ class UserWordsList:
             self.messages[seq] = (entries[seq].message, entries[seq].at)
         places = [place for place in edit.listed if place.seq in self.messages]
         if places or edit.left_out is not None:
-            self.blocks.append(UserWordsBlock(listed_parts=places, left_out=edit.left_out))
+            self.blocks.append(CompactionUserWords(listed_parts=places, left_out=edit.left_out))
         self._drop_unlisted_messages()
 
     def find_partly_listed(self) -> set[int]:
@@ -176,7 +183,7 @@ class UserWordsList:
             for seq, (message, _) in self.messages.items()
             if left is not None and left.first <= seq <= left.last
             for index, part in enumerate(message.parts)
-            if (seq, index) not in named and has_user_content(part)
+            if (seq, index) not in named and is_nonblank_part(part)
         }
 
     def discard_messages(self, seqs: Iterable[int]) -> None:
@@ -246,10 +253,10 @@ class UserWordsList:
 
     def compute_totals(
         self, counter: TokenCounter, *, show_handles: bool
-    ) -> tuple[UserWordsTotals, dict[str, tuple[int, int]]]:
+    ) -> tuple[UserAndClientTokenTotals, dict[str, tuple[int, int]]]:
         """What is listed, added up; and by text of a client program, where it is said first."""
         if self._cached_totals is None:
-            total, first = UserWordsTotals(), dict[str, tuple[int, int]]()
+            total, first = UserAndClientTokenTotals(), dict[str, tuple[int, int]]()
             for place in [place for block in self.blocks for place in block.listed_parts]:
                 message, at = self.messages[place.seq]
                 saying = make_user_words_item(
@@ -260,7 +267,7 @@ class UserWordsList:
                     total += compute_item_totals(make_reference_item(saying, place[4:], counter))
                 elif saying is not None:
                     total += compute_item_totals(
-                        replace_repeat_by_reference(saying, first, counter)
+                        replace_repeated_client_text(saying, first, counter)
                     )
             self._cached_totals = total, first
         return self._cached_totals
@@ -289,10 +296,10 @@ def iter_user_words_of_entry(
 
 def has_user_words(entry: Entry) -> bool:
     """Whether a user says something in a message."""
-    return entry.message.role == "user" and any(map(has_user_content, entry.message.parts))
+    return entry.message.role == "user" and any(map(is_nonblank_part, entry.message.parts))
 
 
-def has_user_content(part: Part) -> bool:
+def is_nonblank_part(part: Part) -> bool:
     """Whether something is said in a part of a user's message."""
     return isinstance(part, Media) or (isinstance(part, Text) and bool(part.text.strip()))
 
@@ -317,7 +324,7 @@ def make_user_words_item(
 ) -> UserWordsItem | None:
     """A part of a user's message for the list; None for what says nothing."""
     content = message.parts[part_index] if part_index < len(message.parts) else None
-    place = ListedUserPart(seq, part_index)
+    place = UserPartReference(seq, part_index)
     if isinstance(content, Media):
         shown = _format_media_label(content.kind, place, show_handles=show_handles)
         text, media = "", content.kind
@@ -362,37 +369,37 @@ def make_reference_item(
     )
 
 
-def compute_item_totals(item: UserWordsItem) -> UserWordsTotals:
+def compute_item_totals(item: UserWordsItem) -> UserAndClientTokenTotals:
     """One saying, to be added to others."""
     if item.is_from_client:
-        return UserWordsTotals(
+        return UserAndClientTokenTotals(
             client_tokens=item.said_tokens,
             client_listed_tokens=item.listed_tokens,
             listed_bytes=item.listed_bytes,
         )
-    return UserWordsTotals(
+    return UserAndClientTokenTotals(
         user_tokens=item.said_tokens,
         user_listed_tokens=item.listed_tokens,
         listed_bytes=item.listed_bytes,
     )
 
 
-def replace_repeat_by_reference(
-    item: UserWordsItem, first_seen: dict[str, tuple[int, int]], counter: TokenCounter
+def replace_repeated_client_text(
+    item: UserWordsItem, first_place_by_text: dict[str, tuple[int, int]], counter: TokenCounter
 ) -> UserWordsItem:
     """Of what client programs say again and again the first stays, and the others refer to it."""
     if not item.is_from_client:
         return item
-    place = first_seen.setdefault(item.text, item.listed_part[:2])
+    place = first_place_by_text.setdefault(item.text, item.listed_part[:2])
     return item if place == item.listed_part[:2] else make_reference_item(item, place, counter)
 
 
-def fit_items_to_allowance(
+def shorten_items_to_allowance(
     items: Sequence[UserWordsItem],
-    allowance: UserWordsAllowance,
+    allowance: UserAndClientAllowance,
     earlier_omitted: OmittedUserMessages | None,
     counter: TokenCounter,
-    already_omitted: Collection[int] = (),
+    seqs_already_counted: Collection[int] = (),
 ) -> tuple[list[UserWordsItem], OmittedUserMessages | None]:
     """What is kept of all that is listed, where it is more than the allowance: the longest are cut
     to both ends, then the oldest are cut further, then the oldest become one line. Messages of
@@ -403,14 +410,14 @@ def fit_items_to_allowance(
         over = sum(saying.said_tokens for saying in own) > most
         kept += _cut_items_down(own, int(REFILL_SHARE * most), counter) if over else own
     kept.sort(key=lambda saying: saying.listed_part[:2])
-    return kept, _merge_omitted(items, kept, earlier_omitted, already_omitted)
+    return kept, _merge_omitted(items, kept, earlier_omitted, seqs_already_counted)
 
 
 def compute_user_words_update(
     user_words: UserWordsList,
     new_items: Sequence[UserWordsItem],
     messages_by_seq: Mapping[int, tuple[Message, float]],
-    allowance: UserWordsAllowance,
+    allowance: UserAndClientAllowance,
     counter: TokenCounter,
     *,
     show_handles: bool,
@@ -419,7 +426,7 @@ def compute_user_words_update(
     total, first = user_words.compute_totals(counter, show_handles=show_handles)
     known = dict(first)
     new_items = sorted(new_items, key=lambda saying: saying.listed_part[:2])
-    added = [replace_repeat_by_reference(saying, known, counter) for saying in new_items]
+    added = [replace_repeated_client_text(saying, known, counter) for saying in new_items]
     for saying in added:
         total += compute_item_totals(saying)
     before, relists = user_words.left_out, not total.fits(allowance)
@@ -429,15 +436,15 @@ def compute_user_words_update(
             key=lambda saying: saying.listed_part[:2],
         )
         known = dict[str, tuple[int, int]]()
-        added, before = fit_items_to_allowance(
-            [replace_repeat_by_reference(saying, known, counter) for saying in every],
+        added, before = shorten_items_to_allowance(
+            [replace_repeated_client_text(saying, known, counter) for saying in every],
             allowance,
             before,
             counter,
             user_words.find_partly_listed(),
         )
     places = tuple(saying.listed_part for saying in added)
-    block = UserWordsBlock(listed_parts=list(places), left_out=before if relists else None)
+    block = CompactionUserWords(listed_parts=list(places), left_out=before if relists else None)
     size = measure_text_message(
         render_user_words_block(block, messages_by_seq, show_handles=show_handles), counter
     )
@@ -537,7 +544,7 @@ def _merge_omitted(
 
 
 def render_user_words_block(
-    block: UserWordsBlock,
+    block: CompactionUserWords,
     messages_by_seq: Mapping[int, tuple[Message, float]],
     *,
     show_handles: bool,
@@ -573,7 +580,7 @@ def _is_erased(message: Message, part: int) -> bool:
 
 
 def _render_listed_part(
-    place: ListedUserPart, message: Message, *, show_handles: bool
+    place: UserPartReference, message: Message, *, show_handles: bool
 ) -> str | None:
     content = message.parts[place.part] if place.part < len(message.parts) else None
     if isinstance(content, Media):
@@ -593,16 +600,18 @@ def _format_message_label(seq: int, *, show_handles: bool) -> str:
     return f"[m{seq}]" if show_handles else "[user]"
 
 
-def _format_media_label(kind: str, place: ListedUserPart, *, show_handles: bool) -> str:
+def _format_media_label(kind: str, place: UserPartReference, *, show_handles: bool) -> str:
     handle = f"m{place.seq}.{place.part}"
     return add_recall_handle(f"[{kind}]", handle) if show_handles else f"[{kind}]"
 
 
-def _format_repeat_label(place: ListedUserPart, *, show_handles: bool) -> str:
+def _format_repeat_label(place: UserPartReference, *, show_handles: bool) -> str:
     return f"[the same as in m{place.same_seq}]" if show_handles else "[the same as before]"
 
 
-def _format_cut_label(kept: int, total: int, place: ListedUserPart, *, show_handles: bool) -> str:
+def _format_cut_label(
+    kept: int, total: int, place: UserPartReference, *, show_handles: bool
+) -> str:
     sign = f"[… cut: {kept:,} of {total:,} characters are kept …]"
     return add_recall_handle(sign, f"m{place.seq}.{place.part}") if show_handles else sign
 

@@ -12,6 +12,7 @@ them and keeps them in step.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy, deepcopy
 
 from trimtab.log.erase import erase_event_payload, make_event_eraser
 from trimtab.log.event import (
@@ -20,9 +21,9 @@ from trimtab.log.event import (
     Event,
     Fork,
     JsonMapping,
+    LoggedModelCall,
     MessageAdded,
     ModelCall,
-    ModelCallEvent,
     PayloadErasure,
     Pin,
     RetentionErasure,
@@ -30,17 +31,17 @@ from trimtab.log.event import (
     Settings,
     SummaryAttempt,
     ToolResultRepair,
-    TurnStateChange,
+    TurnProgressRecord,
 )
 from trimtab.tokens.counter import (
     TokenCounter,
     count_tokens_inserted_by_edit,
     make_counter_from_name,
 )
-from trimtab.window.accounting import Accounting
 from trimtab.window.checkpoint import MAX_REMEMBERED_REWINDS, Base, Snapshot, build_snapshot
-from trimtab.window.conversation import Conversation, changes_grouping
-from trimtab.window.rounds import Entry, Group, ToolResultView, TurnResults
+from trimtab.window.conversation import Conversation, settings_change_grouping
+from trimtab.window.entries_rounds_groups import Entry, Group, ToolResultView, TurnResultKeys
+from trimtab.window.learned_from_calls import Accounting
 
 
 class Window:
@@ -71,6 +72,7 @@ class Window:
         """What the fold starts from."""
         self.conversation = Conversation(self.settings, self.counter)
         """The messages, and what of them is seen."""
+        self._shares_conversation = False
         if snapshot is not None:
             self._restore(snapshot, snapshot_events)
 
@@ -115,7 +117,7 @@ class Window:
         return self.conversation.turn_start_group
 
     @property
-    def turn_results(self) -> TurnResults:
+    def turn_results(self) -> TurnResultKeys:
         """All tool results since the newest user message, hidden or not."""
         return self.conversation.turn_results
 
@@ -125,7 +127,7 @@ class Window:
         return self.conversation.summary
 
     @property
-    def last_call(self) -> ModelCallEvent | None:
+    def last_call(self) -> LoggedModelCall | None:
         """The newest model call; None before the first."""
         return self.accounting.last_call
 
@@ -151,7 +153,7 @@ class Window:
         return self.conversation.is_protected(group)
 
     def apply(self, *events: Event) -> None:
-        """Fold further events. Raises EvictedError before the first that takes what left memory."""
+        """Fold further events. Raises HistoryNotInMemory before the first that needs it."""
         erasing: list[Event] = []
         try:
             for event in events:
@@ -166,11 +168,26 @@ class Window:
                 self.seq = event.seq
                 if isinstance(event.body, PayloadErasure):
                     erasing.append(event)
-                else:
-                    self._fold(event)
+                    continue
+                if not isinstance(event.body, ModelCall):
+                    self._stop_sharing()
+                self._fold(event)
         finally:
             if erasing:
                 self._fold_erases(erasing)
+
+    def copy(self) -> Window:
+        """The same window, to be changed without this one.
+
+        Nothing is folded again. The conversation is shared until the first event that changes it:
+        that a call was made does not.
+        """
+        twin = copy(self)
+        twin.counters_by_name = dict(self.counters_by_name)
+        twin.accounting = deepcopy(self.accounting)
+        twin.base = self.base.copy()
+        twin._shares_conversation = True  # noqa: SLF001 - its own class
+        return twin
 
     def checkpoint(self) -> Snapshot:
         """Let go of what is hidden, and start from here from now on."""
@@ -234,6 +251,11 @@ class Window:
         self.settings, self.settings_seq = settings, seq
         self.counter = self._counter_named(settings.counter)
 
+    def _stop_sharing(self) -> None:
+        """Let a copy have a conversation of its own, before that is changed."""
+        if self._shares_conversation:
+            self.conversation, self._shares_conversation = self.conversation.copy(), False
+
     def _fold(self, event: Event) -> None:
         match event.body:
             case MessageAdded() | ToolResultRepair() as body:
@@ -254,7 +276,7 @@ class Window:
                 self.accounting.record_call(event, body, self.settings, self.conversation.tokens)
             case CallOutcome() as body:
                 self.accounting.record_outcome(body, self.settings, self.counter)
-            case TurnStateChange() as body:
+            case TurnProgressRecord() as body:
                 self.accounting.record_turn_state(body)
             case Fork():
                 self.accounting.policy_note = None
@@ -272,7 +294,7 @@ class Window:
             base.sizes_are_recounted = bool(base.events_since_snapshot or base.snapshot_events)
             self.accounting.reset_calibration()
             self._refold()
-        elif changes_grouping(before, body):
+        elif settings_change_grouping(before, body):
             self._refold()
         else:
             self.conversation.use_settings(body, self.counter)

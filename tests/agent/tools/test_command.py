@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests.agent.tools.asking import Person, block, box, call, failure, invocation
-from trimtab.agent.tools.errors import UnusableToolError
+from tests.agent.tools.toolboxes import Person, block, box, call, failure, invocation
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 
 pytestmark = pytest.mark.anyio
 SHOW = (sys.executable, "-c", "import sys, json; print(json.dumps(sys.argv[1:]))")

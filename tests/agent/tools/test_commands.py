@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trimtab.agent.tools.permissions.possible_commands import list_possible_commands
+from trimtab.agent.tools.permissions.possible_commands import iterate_all_conceivable_commands
 from trimtab.agent.tools.permissions.rules import PermissionRules, decide_permission
 from trimtab.agent.tools.permissions.shell_parser import AmbiguousShellLine, parse_shell_line
 
@@ -147,7 +147,7 @@ def test_what_is_denied_is_found_in_any_part_of_a_line(line):
     for default in ("ask", "allow"):
         rules = PermissionRules(default=default, allow=("*",), deny=("rm *",), is_shell=True)
         assert decide_permission(rules, line).permission == "deny", list(
-            list_possible_commands(line)
+            iterate_all_conceivable_commands(line)
         )
 
 
@@ -286,7 +286,7 @@ WORD = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8
 
 @given(line=WORD | LINES, rest=WORD)
 def test_reading_a_line_never_fails_and_finds_the_line_itself(line, rest):
-    found = list(list_possible_commands(line + rest))
+    found = list(iterate_all_conceivable_commands(line + rest))
     assert found[0] == line + rest
 
 

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from tests.agent.tools.asking import Person, block, box, call, failure, invocation
-from trimtab.agent.tools.errors import UnusableToolError
+from tests.agent.tools.toolboxes import Person, block, box, call, failure, invocation
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.log.message import Media, Text
 
 pytestmark = pytest.mark.anyio

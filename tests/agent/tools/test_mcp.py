@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tests.agent.tools.asking import Person, block, box, call, failure, invocation, text
-from tests.agent.tools.serving import STDIO, Http
+from tests.agent.tools.mcp_servers import STDIO, Http
 from tests.agent.tools.test_process import alive, until
-from trimtab.agent.tools.errors import UnusableToolError
+from tests.agent.tools.toolboxes import Person, block, box, call, failure, invocation, text
 from trimtab.agent.tools.permissions.rules import USER_REFUSED_TEXT
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.log.message import Media, Text
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
@@ -284,7 +284,7 @@ def test_names_are_allowed_everywhere_and_unique():
 def test_without_the_package_the_way_to_get_it_is_said():
     code = (
         "import sys, asyncio, pathlib; sys.modules['mcp_types'] = None\n"
-        "from trimtab.agent.tools.toolbox import open_tools\n"
+        "from trimtab.agent.tools.tools_from_config import open_tools\n"
         "from trimtab.agent.tools.permissions.rules import decline_unattended\n"
         "from trimtab.agent.config.spec import McpToolSpec\n"
         "async def main():\n"
@@ -305,7 +305,7 @@ async def test_a_program_that_is_given_no_grace_is_fetched_all_the_same(tmp_path
         raise OSError("cut off")
 
     monkeypatch.setattr(mcp_transport, "_end", cut_off)
-    life = mcp_transport.McpServerState()
+    life = mcp_transport.McpServerExitDetails()
 
     async def connect():
         command = ("sleep", "1000")

@@ -13,7 +13,7 @@ from trimtab.agent.tools.command import CHECKED_SCHEMA_KEYWORDS
 from trimtab.agent.tools.permissions.read_only_programs import READ_ONLY_USAGES
 from trimtab.agent.tools.permissions.rules import PermissionRules, decide_permission
 from trimtab.agent.tools.process import MAX_OUTPUT_FACTOR, TERMINATION_GRACE_S
-from trimtab.cli.doctor.tool_checks import explain_broad_pattern
+from trimtab.cli.doctor.tool_and_secret_checks import explain_misleading_allow_pattern
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def test_every_example_of_a_shell_allows_just_what_it_seems_to():
         for pattern in block.get("allow", [])
     ]
     assert len(found) > 10
-    assert [pattern for pattern in found if explain_broad_pattern(pattern)] == []
+    assert [pattern for pattern in found if explain_misleading_allow_pattern(pattern)] == []
 
 
 ROW = re.compile(r"^\| `([^`]+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)

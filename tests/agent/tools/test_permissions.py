@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.agent.tools.asking import Person, invocation
+from tests.agent.tools.toolboxes import Person, invocation
 from trimtab.agent.tools.permissions.rules import (
     USER_REFUSED_TEXT,
     PermissionGate,
@@ -176,7 +176,7 @@ async def test_a_call_that_nobody_could_allow_is_logged_by_its_tool_alone(caplog
             PermissionGate(approve=decline_unattended), PermissionRules(default="ask"), "rm secret"
         )
     (record,) = caplog.records
-    told = "tool was not run: it asks first, and nobody can be asked here"
+    told = "tool was not run: the call needs approval, and nobody can approve it here"
     assert (record.getMessage(), record.tool) == (told, "tool")
     assert "secret" not in str(vars(record))
 

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from tests.agent.tools.asking import Person, block, box, call, failure, invocation
+from tests.agent.tools.toolboxes import Person, block, box, call, failure, invocation
 from trimtab.agent.environment import FIXED_TOOL_VARIABLES, INHERITED_VARIABLES
-from trimtab.agent.tools.errors import UnusableToolError
 from trimtab.agent.tools.permissions.rules import USER_REFUSED_TEXT
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 
 pytestmark = pytest.mark.anyio
 SECRETS = {

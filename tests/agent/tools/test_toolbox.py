@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from tests.agent.tools.asking import Person, block, box
-from trimtab.agent.tools.errors import UnusableToolError
+from tests.agent.tools.toolboxes import Person, block, box
 from trimtab.agent.tools.permissions.rules import USER_REFUSED_TEXT
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.session import Session
 from trimtab.session.events import ToolFinished, ToolStarted
 from trimtab.session.turn import run_turn
@@ -94,11 +94,11 @@ async def test_the_time_limit_of_the_turn_leaves_room_for_the_tools_own(tmp_path
 
 
 async def test_two_tools_of_one_name_are_refused(tmp_path):
-    from trimtab.agent.tools import toolbox
+    from trimtab.agent.tools import tools_from_config
 
     async with box(tmp_path, shell=block("shell")) as (shell,):
         with pytest.raises(UnusableToolError, match=r"tools\.shell: two tools have this name"):
-            toolbox._refuse_duplicate_names([shell, shell])
+            tools_from_config._refuse_duplicate_names([shell, shell])
 
 
 async def test_the_first_block_that_cannot_be_used_is_the_one_that_is_told(tmp_path):

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from tests.serve.processes import Serving, serving
+from tests.cli.serve.processes import Serving, serving
 from trimtab.testing.server.local_server import ServedSimulator
 from trimtab.testing.server.simulator import ProviderSimulator
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, cast
 
-from trimtab.agent.config.agent_file import ConfigProblem
+from trimtab.agent.config.agent_file_reading_and_errors import ConfigProblem
 from trimtab.agent.config.yaml_document import (
     ConfigPath,
     YamlDocument,
@@ -18,7 +18,7 @@ from trimtab.agent.config.yaml_document import (
 _ENV_REFERENCE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}|\$\{")
 
 
-class EnvironmentText(str):
+class TextFromEnvironment(str):
     """A text that came from the environment, at least in part; it may be a secret."""
 
     __slots__ = ()
@@ -38,21 +38,21 @@ def resolve_env_references(document: YamlDocument, environ: Mapping[str, str]) -
     return _resolve_value(document.data, (), document, environ)
 
 
-def convert_env_text(value: Any) -> Any:
+def parse_env_text_as_scalar(value: Any) -> Any:
     """What a text from the environment stands for where a number or a yes or no is wanted."""
-    return parse_yaml_scalar(str(value)) if isinstance(value, EnvironmentText) else value
+    return parse_yaml_scalar(str(value)) if isinstance(value, TextFromEnvironment) else value
 
 
-def convert_env_texts_within(value: Any) -> Any:
+def parse_nested_env_texts_as_scalars(value: Any) -> Any:
     """The same for all that a value holds, where anything may stand."""
     if isinstance(value, dict):
         return {
-            name: convert_env_texts_within(one)
+            name: parse_nested_env_texts_as_scalars(one)
             for name, one in cast("dict[str, Any]", value).items()
         }
     if isinstance(value, list):
-        return [convert_env_texts_within(one) for one in cast("list[Any]", value)]
-    return convert_env_text(value)
+        return [parse_nested_env_texts_as_scalars(one) for one in cast("list[Any]", value)]
+    return parse_env_text_as_scalar(value)
 
 
 def _resolve_value(
@@ -79,7 +79,7 @@ def _resolve_value(
         return None
     if has_env_reference(value):
         # `${NAME:-}` with nothing in it sets nothing.
-        return EnvironmentText(text) if text else None
+        return TextFromEnvironment(text) if text else None
     return text
 
 

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 from pydantic import ValidationError
 
-from trimtab.agent.config.agent_file import (
+from trimtab.agent.config.agent_file_reading_and_errors import (
     MAX_AGENT_FILE_BYTES,
     AgentFileError,
     ConfigProblem,
-    read_agent_file,
+    read_agent_file_text,
 )
-from trimtab.agent.config.channel_checks import check_channels_and_schedules
+from trimtab.agent.config.channel_and_schedule_checks import check_channels_and_schedules
 from trimtab.agent.config.env_refs import has_env_reference, resolve_env_references
 from trimtab.agent.config.schema import (
     SchemaNode,
@@ -24,16 +24,21 @@ from trimtab.agent.config.schema import (
     is_settings_block,
     resolve_schema,
 )
-from trimtab.agent.config.spec import AgentSpec, ContextSpec, McpToolSpec
+from trimtab.agent.config.spec import AgentSpec, ContextLimitsSpec, McpToolSpec
 from trimtab.agent.config.store_location import resolve_store_location
 from trimtab.agent.config.validation_errors import explain_validation_errors
 from trimtab.agent.config.yaml_document import ConfigPath as At
-from trimtab.agent.config.yaml_document import YamlDocument, format_config_path, parse_yaml_document
+from trimtab.agent.config.yaml_document import (
+    YamlDocument,
+    format_config_path,
+    parse_yaml_collecting_problems,
+)
 from trimtab.agent.environment import ENVIRON
-from trimtab.policy.config import SummaryConfig, ThresholdConfig
+from trimtab.catalog import parse_model_info, resolve_model_info
+from trimtab.option_validation import RESERVED_PARAMS
+from trimtab.policy.config import SummaryConfig, ThresholdsPresetConfig
 from trimtab.redaction import REDACTION_PATTERNS
 from trimtab.stores.factory import contains_database_password
-from trimtab.validation import RESERVED_PARAMS
 
 _SECRET_PATHS = (
     ("model", "api_key"),
@@ -57,7 +62,7 @@ _FILE_EQUIVALENTS = {
 
 def load_agent_spec(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> AgentSpec:
     """The agent that the file describes; raises `AgentFileError` with every problem of it."""
-    found = parse_yaml_document(read_agent_file(agent_file))
+    found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
     if found.problems or not isinstance(found.data, dict):
         raise AgentFileError(agent_file, found.problems or [_explain_not_a_block(found.data)])
     data = resolve_env_references(found, environ)
@@ -112,13 +117,13 @@ def locate_agent_store(spec: AgentSpec, folder: Path) -> str:
 
 def list_config_warnings(agent_file: Path) -> list[str]:
     """What works but is hardly meant: a key in the file itself, settings without an effect."""
-    found = parse_yaml_document(read_agent_file(agent_file))
+    found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
     if found.problems or not isinstance(found.data, dict):
         return []
     return [*_warn_about_secrets(found), *_warn_about_unused_settings(found)]
 
 
-def build_mask_settings_warning(spec: AgentSpec) -> str:
+def describe_keep_results_without_policy(spec: AgentSpec) -> str:
     """A word on a file that was written for masks at every call and runs under `auto`; else
     nothing."""
     context = spec.session.context
@@ -192,9 +197,15 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
             yield _problem_at(
                 f"{format_config_path(path)} cannot stand here; {instead}", path, document
             )
+    try:
+        resolve_model_info(spec.model.name, parse_model_info(spec.model.model_info))
+    except (TypeError, ValueError) as error:
+        why = str(error)
+        told = f"model.{why}" if why.startswith("model_info ") else f"model.model_info: {why}"
+        yield _problem_at(told, ("model", "model_info"), document)
     for name, kind, block in (
         ("summary", SummaryConfig, session.summary),
-        ("thresholds", ThresholdConfig, session.thresholds),
+        ("thresholds", ThresholdsPresetConfig, session.thresholds),
     ):
         try:
             kind(**block.policy_settings())
@@ -271,7 +282,7 @@ def _warn_about_unused_settings(document: YamlDocument) -> Iterator[str]:
         return
     session = cast("dict[str, Any]", session)
     policy = session.get("policy") or "auto"
-    context = {*ContextSpec.model_fields} - {"max_context_bytes"}
+    context = {*ContextLimitsSpec.model_fields} - {"max_context_bytes"}
     for block, owner, everywhere in (
         ("context", "compact", context),
         ("summary", "rolling", ("by", "model", "prompt", "max_tokens", "list_tokens")),

@@ -49,9 +49,9 @@ def resolve_schema(schema: SchemaNode, value: Any) -> SchemaNode:
             }
         elif "discriminator" in schema:
             kind = _child_value(value, "kind")
-            if not isinstance(kind, str) or kind not in list_tool_kinds(schema):
+            if not isinstance(kind, str) or kind not in map_tool_kinds_to_refs(schema):
                 return schema
-            schema = {"$ref": list_tool_kinds(schema)[kind]}
+            schema = {"$ref": map_tool_kinds_to_refs(schema)[kind]}
         elif "anyOf" in schema:
             fitting = _fitting_alternatives(schema, value)
             if len(fitting) != 1:
@@ -62,14 +62,14 @@ def resolve_schema(schema: SchemaNode, value: Any) -> SchemaNode:
             return schema
 
 
-def list_tool_kinds(schema: SchemaNode) -> dict[str, str]:
+def map_tool_kinds_to_refs(tool_schema: SchemaNode) -> dict[str, str]:
     """The alternatives of a tool by what its `kind` says."""
-    return dict(schema.get("discriminator", {}).get("mapping", {}))
+    return dict(tool_schema.get("discriminator", {}).get("mapping", {}))
 
 
-def list_setting_names(schema: SchemaNode) -> list[str]:
+def list_settings_of_block(block_schema: SchemaNode) -> list[str]:
     """The names that a block knows."""
-    return list(schema.get("properties", {}))
+    return list(block_schema.get("properties", {}))
 
 
 @cache
@@ -77,7 +77,7 @@ def index_blocks_by_setting() -> Mapping[str, tuple[str, ...]]:
     """By a setting's name: the blocks that know it, as paths; the file itself is empty."""
     found: dict[str, list[str]] = {}
     for block, shape in iterate_config_blocks():
-        for name in list_setting_names(shape):
+        for name in list_settings_of_block(shape):
             if block not in (at := found.setdefault(name, [])):
                 at.append(block)
     return {name: tuple(at) for name, at in found.items()}
@@ -93,13 +93,14 @@ def find_tool_kinds_with(setting: str) -> list[str]:
     return [
         str(shape["properties"]["kind"]["const"])
         for _, shape in iterate_config_blocks()
-        if setting in list_setting_names(shape) and "const" in shape["properties"].get("kind", {})
+        if setting in list_settings_of_block(shape)
+        and "const" in shape["properties"].get("kind", {})
     ]
 
 
 def _iterate_blocks_below(path: str, shape: SchemaNode) -> Iterator[tuple[str, SchemaNode]]:
     shape = resolve_schema(shape, {})
-    for ref in list_tool_kinds(shape).values():
+    for ref in map_tool_kinds_to_refs(shape).values():
         yield from _iterate_blocks_below(path, {"$ref": ref})
     if "properties" in shape:
         yield path, shape

@@ -13,8 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from trimtab.agent.config.env_refs import convert_env_text, convert_env_texts_within
-from trimtab.catalog import CacheMarks
+from trimtab.agent.config.env_refs import (
+    parse_env_text_as_scalar,
+    parse_nested_env_texts_as_scalars,
+)
+from trimtab.catalog import CacheMarks, parse_model_info
 from trimtab.policy.config import (
     DEFAULT_KEPT_MESSAGES,
     ROLLING_FORCED_MESSAGES,
@@ -30,13 +33,15 @@ from trimtab.session.tools import OnInterrupt
 from trimtab.session.turn import MAX_TOOL_ITERATIONS
 
 # Strict: "25" in quotes is a text; one from the environment stands for what it would unquoted.
-Fraction = Annotated[float, Field(gt=0, le=1, strict=True), BeforeValidator(convert_env_text)]
-PositiveInt = Annotated[int, Field(gt=0, strict=True), BeforeValidator(convert_env_text)]
-NonNegativeInt = Annotated[int, Field(ge=0, strict=True), BeforeValidator(convert_env_text)]
-PositiveSeconds = Annotated[
-    float, Field(gt=0, strict=True, allow_inf_nan=False), BeforeValidator(convert_env_text)
+Fraction = Annotated[
+    float, Field(gt=0, le=1, strict=True), BeforeValidator(parse_env_text_as_scalar)
 ]
-StrictFlag = Annotated[bool, Field(strict=True), BeforeValidator(convert_env_text)]
+PositiveInt = Annotated[int, Field(gt=0, strict=True), BeforeValidator(parse_env_text_as_scalar)]
+NonNegativeInt = Annotated[int, Field(ge=0, strict=True), BeforeValidator(parse_env_text_as_scalar)]
+PositiveSeconds = Annotated[
+    float, Field(gt=0, strict=True, allow_inf_nan=False), BeforeValidator(parse_env_text_as_scalar)
+]
+StrictFlag = Annotated[bool, Field(strict=True), BeforeValidator(parse_env_text_as_scalar)]
 CommandArgv = Annotated[tuple[str, ...], Field(min_length=1)]
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_-]{0,47}$")]
 
@@ -54,34 +59,38 @@ class ConfigBlock(BaseModel):
                 yield name, value
 
 
-TcpPort = Annotated[int, Field(ge=0, le=65_535, strict=True), BeforeValidator(convert_env_text)]
-ChatIdentity = Annotated[int | str, BeforeValidator(convert_env_text)]
+TcpPort = Annotated[
+    int, Field(ge=0, le=65_535, strict=True), BeforeValidator(parse_env_text_as_scalar)
+]
+ChatIdentity = Annotated[int | str, BeforeValidator(parse_env_text_as_scalar)]
 
 _CHAT_ADDRESS = re.compile(r"(telegram|discord):(-?[0-9]{1,20})(?::([0-9]{1,20}))?")
 
 
 class ServeSpec(ConfigBlock):
     host: str = "127.0.0.1"
-    """The address that HTTP listens on. Anything but this machine's own needs `keys`."""
+    """The address that HTTP listens on. Any other than this machine's own needs `keys`."""
     port: TcpPort = 8080
     """The port that HTTP listens on; 0 takes a free one."""
     keys: str | None = None
     """A file beside this one with the API keys that are accepted, written by `trimtab keys`."""
-    origins: tuple[str, ...] = ()
-    """Web pages that may ask from a browser, `https://app.example.com`; none where it is empty."""
-    at_once: PositiveInt = 32
+    allowed_origins: tuple[str, ...] = ()
+    """Web pages that may call the API from a browser, such as `https://app.example.com`; none if it
+    is empty."""
+    max_concurrent_turns: PositiveInt = 32
     """Turns that one process runs at the same time."""
-    tenant_at_once: PositiveInt | None = None
-    """Turns of one tenant that run at the same time, over all processes; no limit where it is
-    missing."""
-    max_body: PositiveInt = 1_048_576
-    """Bytes that one request may have."""
-    rate: PositiveInt = 600
+    max_concurrent_turns_per_tenant: PositiveInt | None = None
+    """Turns of one tenant that run at the same time, over all processes; no limit if it is not
+    set."""
+    max_body_bytes: PositiveInt = 1_048_576
+    """Bytes that the body of one request may have."""
+    requests_per_minute: PositiveInt = 600
     """Requests that one key may make in a minute."""
-    max_waiting: PositiveInt = 10_000
-    """Messages of one tenant that may wait for their turns; beyond that new ones are refused."""
-    drain: PositiveSeconds = 30.0
-    """Seconds that running turns have to end when the server is stopped; the rest is handed on."""
+    max_queued_messages: PositiveInt = 10_000
+    """Messages of one tenant that may wait in the queue; further ones are refused."""
+    shutdown_timeout: PositiveSeconds = 30.0
+    """Seconds that running turns have to end when the server is stopped; another process, or the
+    next start, continues the rest."""
 
 
 class TelegramRuleSpec(ConfigBlock):
@@ -102,9 +111,9 @@ class TelegramSpec(ConfigBlock):
     """The bot's token from BotFather, as a reference: `${TELEGRAM_TOKEN}`."""
     webhook: str | None = None
     """The public address, `https://bots.example.com/telegram`, at which Telegram calls this
-    server; where it is missing the bot asks Telegram for news itself."""
+    server; if it is not set, the bot polls Telegram."""
     secret: str | None = None
-    """What Telegram must say to prove that it is Telegram, as a reference; needed with
+    """The secret that Telegram sends with each webhook call, as a reference; needed with
     `webhook`."""
     allow: tuple[ChatIdentity, ...] = ()
     """Who is answered: ids of users or chats, or `@names`. Nobody where it is empty; `"*"` is
@@ -115,8 +124,8 @@ class TelegramSpec(ConfigBlock):
     """In groups: answer where the bot is named or replied to, answer everything, or nothing."""
     rules: tuple[TelegramRuleSpec, ...] = ()
     """What holds for single senders or chats, the first that matches."""
-    max_file: PositiveInt = 4_194_304
-    """Bytes of a picture or a file that are taken; of larger ones the model is told."""
+    max_file_bytes: PositiveInt = 4_194_304
+    """Bytes that a picture or a file may have; of a larger one the model gets a note."""
     stream: StrictFlag = True
     """Show the reply while it is being written."""
     api: str = "https://api.telegram.org"
@@ -133,15 +142,15 @@ class DiscordSpec(ConfigBlock):
     """Who is not answered, whatever `allow` says."""
     threads: StrictFlag = True
     """Answer a mention in a channel in a thread of its own, which is then a session."""
-    max_file: PositiveInt = 4_194_304
-    """Bytes of a picture or a file that are taken; of larger ones the model is told."""
+    max_file_bytes: PositiveInt = 4_194_304
+    """Bytes that a picture or a file may have; of a larger one the model gets a note."""
     api: str = "https://discord.com/api/v10"
     """Where Discord's API is."""
 
 
 class ScheduleSpec(ConfigBlock):
-    says: str
-    """What the agent is told when it is due."""
+    message: str
+    """The message that the agent gets when the schedule is due."""
     cron: str | None = None
     """When, as minute, hour, day, month, weekday: `0 8 * * mon-fri`. Either this or `at`."""
     at: str | None = None
@@ -154,10 +163,11 @@ class ScheduleSpec(ConfigBlock):
     to: str | None = None
     """Who gets the result: `telegram:123456`, `discord:987654`; nobody but the log where it is
     missing."""
-    missed: Literal["skip", "once", "all"] = "once"
-    """What becomes of runs that were missed because nothing ran: none, one for all, or each."""
-    late: NonNegativeInt = 86_400
-    """Seconds after which a missed run is not made up for any more."""
+    catch_up: Literal["skip", "once", "all"] = "once"
+    """What to do about runs that were missed because no server ran: `skip` them, run `once` for all
+    of them, or run `all`."""
+    catch_up_window: NonNegativeInt = 86_400
+    """Seconds after which a missed run is skipped in any case."""
 
 
 def parse_chat_address(address: str) -> tuple[str, int, int | None]:
@@ -185,12 +195,21 @@ class ModelSpec(ConfigBlock):
     """The model's name as its provider knows it."""
     provider: ProviderName | None = None
     """Who serves it; by the model's name where it is missing. `openai` is Chat Completions, and
-    `openai_responses` its newer API."""
+    `openai_responses` its newer API. `azure` takes the name of a deployment."""
     base_url: str | None = None
-    """Where it is served, if not at the provider's own address."""
+    """Where it is served, if not at the provider's own address; for `azure` the endpoint."""
     api_key: str | None = None
     """The key, as a reference: `${ANTHROPIC_API_KEY}`. The provider's usual variable where it is
     missing."""
+    region: str | None = None
+    """Where `bedrock` and `vertex` serve it: `eu-central-1`, `europe-west1`. AWS_REGION or
+    CLOUD_ML_REGION where it is missing."""
+    project: str | None = None
+    """The project that `vertex` bills. ANTHROPIC_VERTEX_PROJECT_ID or GOOGLE_CLOUD_PROJECT where it
+    is missing."""
+    api_version: str | None = None
+    """The version of the API that `azure` is asked for. OPENAI_API_VERSION where it is missing, and
+    `2024-10-21` without it."""
     context_window: NonNegativeInt | None = None
     """Tokens of input and output together, where the catalog is wrong or does not know; 0 is not
     set."""
@@ -203,12 +222,22 @@ class ModelSpec(ConfigBlock):
     cache: Annotated[CacheMarks | None, BeforeValidator(_off_for_false)] = None
     """How long the provider is asked to cache what was sent, where that can be said (Anthropic):
     `5m`, `1h`, or `off` to ask for nothing."""
-    params: Annotated[dict[str, Any], AfterValidator(convert_env_texts_within)] = Field(
+    model_info: Annotated[
+        str | dict[str, Any], AfterValidator(parse_nested_env_texts_as_scalars)
+    ] = Field(default_factory=dict[str, Any])
+    """What the model is, if its name does not tell: the name of one that `trimtab models` lists,
+    for a deployment of another name, or values of your own for its entry, such as `max_output`."""
+    params: Annotated[dict[str, Any], AfterValidator(parse_nested_env_texts_as_scalars)] = Field(
         default_factory=dict[str, Any]
     )
     """Further parameters of the request, passed on as they are: `temperature`, `thinking`, …"""
     timeout: PositiveSeconds = 600.0
     """Seconds that one call may take."""
+
+    @property
+    def base_model(self) -> str | None:
+        """The catalog model that `model_info` names; None where the model's own name tells."""
+        return parse_model_info(self.model_info).get("base_model")
 
 
 class ToolContextSpec(ConfigBlock):
@@ -221,7 +250,7 @@ class ToolContextSpec(ConfigBlock):
     to fit."""
 
 
-class ContextSpec(ConfigBlock):
+class ContextLimitsSpec(ConfigBlock):
     max_history_tokens: NonNegativeInt | None = None
     """Tokens of the history before the newest user message; 0 is no cap. 20,000 in `layered`, none
     elsewhere."""
@@ -310,13 +339,13 @@ class SessionSpec(ConfigBlock):
     """What becomes of a message that comes while the agent is at work, when it is served: `steer`
     shows it to the model before its next step, `queue` answers it afterwards."""
     debounce: Annotated[
-        float, Field(ge=0, le=60, strict=True), BeforeValidator(convert_env_text)
+        float, Field(ge=0, le=60, strict=True), BeforeValidator(parse_env_text_as_scalar)
     ] = 0.0
     """Seconds without a further message that a served turn waits for before it begins; people
     write in pieces."""
     max_tool_iterations: PositiveInt = MAX_TOOL_ITERATIONS
     """Replies with tool calls that one turn may have."""
-    context: ContextSpec = ContextSpec()
+    context: ContextLimitsSpec = ContextLimitsSpec()
     """What binds in every policy."""
     summary: SummarySpec = SummarySpec()
     """When `rolling` summarises, and how long a summary may be."""
@@ -435,4 +464,4 @@ class AgentSpec(ConfigBlock):
     discord: DiscordSpec | None = None
     """A bot on Discord."""
     schedules: dict[ToolName, ScheduleSpec] = Field(default_factory=dict[str, ScheduleSpec])
-    """What it is told at set times, by name."""
+    """Messages that it gets at set times, by name."""

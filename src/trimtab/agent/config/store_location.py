@@ -7,19 +7,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from trimtab.agent.config.agent_file import AgentFileError, ConfigProblem, read_agent_file
+from trimtab.agent.config.agent_file_reading_and_errors import (
+    AgentFileError,
+    ConfigProblem,
+    read_agent_file_text,
+)
 from trimtab.agent.config.env_refs import resolve_env_references
-from trimtab.agent.config.yaml_document import parse_yaml_document
+from trimtab.agent.config.yaml_document import parse_yaml_collecting_problems
 from trimtab.agent.environment import ENVIRON
 from trimtab.stores.factory import is_database_address
 
 _STORE_PATH = ("session", "store")
 
 
-def resolve_store_location(store: str, folder: Path, environ: Mapping[str, str] = ENVIRON) -> str:
+def resolve_store_location(
+    store: str, folder: Path, password_environ: Mapping[str, str] = ENVIRON
+) -> str:
     """A database as it is named, or a folder beside the file."""
     if is_database_address(store):
-        return _with_password(store, environ)
+        return _with_password(store, password_environ)
     return str(folder / Path(store).expanduser())
 
 
@@ -30,7 +36,7 @@ def read_store_location(agent_file: Path, environ: Mapping[str, str] = ENVIRON) 
     or refers to a variable that is not set, is not in the way. Raises `AgentFileError` where the
     store itself cannot be read.
     """
-    found = parse_yaml_document(read_agent_file(agent_file))
+    found = parse_yaml_collecting_problems(read_agent_file_text(agent_file))
     data = resolve_env_references(found, environ)
     # A document that is no YAML has no marks, and may say anything.
     wrong = [one for one in found.problems if one.path == _STORE_PATH or not found.marks]

@@ -11,14 +11,16 @@ from trimtab.agent.config.schema import (
     SchemaNode,
     find_tool_kinds_with,
     index_blocks_by_setting,
-    list_setting_names,
+    list_settings_of_block,
 )
 from trimtab.agent.config.yaml_document import ConfigPath, format_config_path
-from trimtab.providers.factory import guess_provider_name
+from trimtab.providers.factory import suggest_provider_name
 
 FOREIGN_SETTING_HINTS = {
     "args": "put the program and its arguments into one list, `command`",
+    "aws_region": "it is called `region`, under model",
     "cmd": "it is called `command`",
+    "deployment": "it is called `name`, under model",
     "endpoint": "it is called `base_url`, under model",
     "frequency_penalty": "it belongs under model.params",
     "instructions": "it is called `system`, at the top",
@@ -28,6 +30,7 @@ FOREIGN_SETTING_HINTS = {
     "mcp": "a server is a tool: it belongs under tools, with `kind: mcp`",
     "mcp_servers": "a server is a tool: it belongs under tools, with `kind: mcp`",
     "num_ctx": "it is called `context_window`, under model",
+    "project_id": "it is called `project`, under model",
     "prompt": "it is called `system`, at the top",
     "reasoning_effort": "it belongs under model.params",
     "system_prompt": "it is called `system`, at the top",
@@ -38,6 +41,21 @@ FOREIGN_SETTING_HINTS = {
     "type": "what a tool is, is called `kind`",
 }
 """Names that other systems have, and what to do with them here."""
+
+RENAMED_SETTINGS = {
+    "at_once": "max_concurrent_turns",
+    "tenant_at_once": "max_concurrent_turns_per_tenant",
+    "max_body": "max_body_bytes",
+    "rate": "requests_per_minute",
+    "max_waiting": "max_queued_messages",
+    "drain": "shutdown_timeout",
+    "origins": "allowed_origins",
+    "max_file": "max_file_bytes",
+    "says": "message",
+    "missed": "catch_up",
+    "late": "catch_up_window",
+}
+"""Earlier names of settings, and what they are called now."""
 
 TOOL_KIND_SYNONYMS = {
     "bash": "shell",
@@ -51,12 +69,14 @@ _NUMBER_SUFFIXES = {"k": 1_000, "m": 1_000_000}
 
 def suggest_setting(path: ConfigPath, block_schema: SchemaNode) -> str:
     """What to do with a name that the block does not know."""
-    own, name = list_setting_names(block_schema), str(path[-1])
+    own, name = list_settings_of_block(block_schema), str(path[-1])
     same = _normalise_setting_name(name)
     if same in own:
         return f"did you mean {same}?"
     if name == "max_tokens" and "max_output_tokens" in own:
         return "did you mean max_output_tokens?"
+    if RENAMED_SETTINGS.get(same) in own:
+        return f"it is called {RENAMED_SETTINGS[same]} now"
     if same in FOREIGN_SETTING_HINTS:
         return FOREIGN_SETTING_HINTS[same]
     if close := get_close_matches(same, own, n=1, cutoff=0.85):
@@ -78,7 +98,7 @@ def suggest_setting(path: ConfigPath, block_schema: SchemaNode) -> str:
 def suggest_choice(path: ConfigPath, written: str, choices: list[str]) -> str | None:
     """The choice that a value was meant to be."""
     if path == ("model", "provider"):
-        return guess_provider_name(written)
+        return suggest_provider_name(written)
     same = _normalise_setting_name(written)
     if path[-1] == "kind" and same in TOOL_KIND_SYNONYMS:
         return TOOL_KIND_SYNONYMS[same]
@@ -88,9 +108,9 @@ def suggest_choice(path: ConfigPath, written: str, choices: list[str]) -> str | 
     return close[0] if close else None
 
 
-def suggest_number(value: Any, schema: SchemaNode) -> str | None:
+def suggest_number_spelling(written: Any, schema: SchemaNode) -> str | None:
     """A number as it must be written, for one that is written as people do."""
-    text = str(value).strip()
+    text = str(written).strip()
     if schema.get("maximum") == 1:
         found = re.fullmatch(r"([0-9.]+) ?%?", text)
         share = float(found[1]) / 100 if found and found[1].count(".") < 2 else 0

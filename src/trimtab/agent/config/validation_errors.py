@@ -9,17 +9,21 @@ from typing import Any, cast
 
 from pydantic_core import ErrorDetails
 
-from trimtab.agent.config.agent_file import ConfigProblem, TextPosition
-from trimtab.agent.config.env_refs import EnvironmentText
+from trimtab.agent.config.agent_file_reading_and_errors import ConfigProblem, TextPosition
+from trimtab.agent.config.env_refs import TextFromEnvironment
 from trimtab.agent.config.schema import (
     SchemaNode,
     describe_expected_value,
     find_schema_at,
     find_value_at,
-    list_setting_names,
-    list_tool_kinds,
+    list_settings_of_block,
+    map_tool_kinds_to_refs,
 )
-from trimtab.agent.config.suggestions import suggest_choice, suggest_number, suggest_setting
+from trimtab.agent.config.suggestions import (
+    suggest_choice,
+    suggest_number_spelling,
+    suggest_setting,
+)
 from trimtab.agent.config.yaml_document import ConfigPath, YamlDocument, format_config_path
 
 _FIRST_POSITION = TextPosition(line=1, column=1)
@@ -93,7 +97,9 @@ def _explain_error(
     elif error["type"] == "union_tag_not_found":
         text, place = _explain_missing_kind(path, data), None
     elif error["type"] == "union_tag_invalid":
-        text = _explain_wrong_value(path, value, {"enum": list(list_tool_kinds(shape))}, document)
+        text = _explain_wrong_value(
+            path, value, {"enum": list(map_tool_kinds_to_refs(shape))}, document
+        )
         place = mark and mark.value_position
     else:
         text = _explain_wrong_value(path, value, find_schema_at(path, data) or {}, document)
@@ -122,10 +128,10 @@ def _explain_missing_kind(path: ConfigPath, data: Any) -> str:
         return "is missing; what a tool is, is called `kind` and not `type`"
     looks = {"function": "python", "url": "mcp", "only": "mcp", "parameters": "command"}
     guess = next((kind for name, kind in looks.items() if name in given), None)
-    if guess is None and path[-2] in list_tool_kinds(shape):
+    if guess is None and path[-2] in map_tool_kinds_to_refs(shape):
         guess = str(path[-2])
     fix = f"; it looks like `kind: {guess}`" if guess else ""
-    return f"is missing; write `kind:` with one of {', '.join(list_tool_kinds(shape))}{fix}"
+    return f"is missing; write `kind:` with one of {', '.join(map_tool_kinds_to_refs(shape))}{fix}"
 
 
 def _explain_wrong_value(
@@ -151,7 +157,7 @@ def _describe_found_value(path: ConfigPath, value: Any, document: YamlDocument) 
     if isinstance(value, dict):
         return "a block"
     written = mark.written if mark and mark.written is not None else str(value)
-    if isinstance(value, EnvironmentText):
+    if isinstance(value, TextFromEnvironment):
         return f"{written}, and what the environment holds for it does not fit"
     if any(step in SECRET_SETTINGS for step in path):
         return "a text" if isinstance(value, str) else "read as a number, or as true or false"
@@ -167,12 +173,12 @@ def _suggest_fix(
     mark = document.marks.get(path)
     written = mark.written if mark and mark.written is not None else ""
     kind = shape.get("type")
-    if isinstance(value, EnvironmentText):
+    if isinstance(value, TextFromEnvironment):
         return None
     if kind == "string" and isinstance(value, bool | int | float):
         return "put it in quotes" + ("" if path[-1] in SECRET_SETTINGS else f': "{written}"')
     if kind in ("integer", "number") and isinstance(value, int | float | str):
-        meant = suggest_number(value, shape)
+        meant = suggest_number_spelling(value, shape)
         return f"write {meant}" if meant and meant != repr(value) else None
     if kind == "boolean" and isinstance(value, str) and value.lower() in ("true", "false"):
         return "write it without quotes"
@@ -188,18 +194,18 @@ def _suggest_fix(
             else None
         )
     if (
-        list_setting_names(shape)
+        list_settings_of_block(shape)
         and isinstance(value, str)
         and (glued := _SETTING_WITHOUT_SPACE.fullmatch(written))
     ):
         return f"write `{glued[1]}: {glued[2]}`, with a space after the `:`"
-    if list_setting_names(shape) and isinstance(value, str) and path == ("model",):
+    if list_settings_of_block(shape) and isinstance(value, str) and path == ("model",):
         return f"write `name: {written}` in a line of its own, indented below `model:`"
     if (
         path[0] == "tools"
         and len(path) == 2
         and isinstance(value, str)
-        and value in list_tool_kinds(shape)
+        and value in map_tool_kinds_to_refs(shape)
     ):
         return f"write `kind: {value}` in a line of its own, indented below `{path[1]}:`"
     if "parameters" in path and isinstance(value, str):

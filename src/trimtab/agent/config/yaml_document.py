@@ -13,7 +13,7 @@ from typing import Any, cast
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from trimtab.agent.config.agent_file import ConfigProblem, TextPosition
+from trimtab.agent.config.agent_file_reading_and_errors import ConfigProblem, TextPosition
 
 
 def parse_yaml_nodes(text: str) -> Node | ConfigProblem | None:
@@ -174,7 +174,7 @@ class YamlDocument:
     """What stands in the way of reading it."""
 
 
-def parse_yaml_document(text: str) -> YamlDocument:
+def parse_yaml_collecting_problems(text: str) -> YamlDocument:
     """The text's values and their places; or what is wrong with it, in `problems`."""
     node = parse_yaml_nodes(text)
     if isinstance(node, ConfigProblem):

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from trimtab.agent.config.spec import CommandToolSpec
 from trimtab.agent.environment import build_tool_environment
-from trimtab.agent.tools.errors import UnusableToolError
 from trimtab.agent.tools.permissions.rules import (
     PermissionGate,
     build_permission_rules,
@@ -21,6 +20,7 @@ from trimtab.agent.tools.permissions.rules import (
 )
 from trimtab.agent.tools.process import TERMINATION_GRACE_S, run_process
 from trimtab.agent.tools.shell import resolve_working_folder
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
 CHECKED_SCHEMA_KEYWORDS = frozenset(

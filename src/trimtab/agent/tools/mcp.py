@@ -37,8 +37,7 @@ from mcp_types import Tool as Offered
 from trimtab.agent.config.spec import McpToolSpec
 from trimtab.agent.environment import build_tool_environment
 from trimtab.agent.tools.command import find_program
-from trimtab.agent.tools.errors import UnusableToolError
-from trimtab.agent.tools.mcp_transport import McpServerState, open_mcp_http, open_mcp_stdio
+from trimtab.agent.tools.mcp_transport import McpServerExitDetails, open_mcp_http, open_mcp_stdio
 from trimtab.agent.tools.output import keep_head_and_tail
 from trimtab.agent.tools.permissions.rules import (
     PermissionGate,
@@ -46,6 +45,7 @@ from trimtab.agent.tools.permissions.rules import (
     format_arguments_for_patterns,
 )
 from trimtab.agent.tools.shell import resolve_working_folder
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.log.message import Media, Text
 from trimtab.session.tools import Tool, ToolContent, ToolError, ToolInvocation
 
@@ -75,7 +75,7 @@ class McpConnection:
     """Done when the connection is over."""
     stop: asyncio.Event
     """Set to end it."""
-    state: McpServerState
+    state: McpServerExitDetails
     """Of the server's process, if it has one."""
     is_lost: bool = False
     """Whether a call found it broken."""
@@ -178,7 +178,7 @@ class McpServer:
             return self._link
 
     async def _connect(self) -> McpConnection:
-        life, stop = McpServerState(), asyncio.Event()
+        life, stop = McpServerExitDetails(), asyncio.Event()
         ready: asyncio.Future[tuple[Client, list[Offered]]] = (
             asyncio.get_running_loop().create_future()
         )
@@ -230,7 +230,7 @@ class McpServer:
         self,
         ready: asyncio.Future[tuple[Client, list[Offered]]],
         stop: asyncio.Event,
-        life: McpServerState,
+        life: McpServerExitDetails,
     ) -> None:
         """The whole life of one connection, in one task: its scopes end where they began."""
         info = Implementation(name="trimtab", version=version("trimtab"))
@@ -247,7 +247,7 @@ class McpServer:
             life.error = error
 
     @asynccontextmanager
-    async def _transport(self, life: McpServerState) -> AsyncGenerator[Any]:
+    async def _transport(self, life: McpServerExitDetails) -> AsyncGenerator[Any]:
         if self._spec.url is None:
             yield open_mcp_stdio(self._argv, cwd=self._cwd, env=self._env, state=life)
             return

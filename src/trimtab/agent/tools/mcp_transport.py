@@ -42,7 +42,7 @@ McpStreams = tuple[
 
 
 @dataclass(slots=True, kw_only=True)
-class McpServerState:
+class McpServerExitDetails:
     """What is known of a server that is connected, or was."""
 
     stderr: HeadTailBuffer = field(default_factory=lambda: HeadTailBuffer(MAX_SERVER_STDERR_BYTES))
@@ -74,7 +74,7 @@ class McpServerState:
 
 @asynccontextmanager
 async def open_mcp_stdio(
-    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], state: McpServerState
+    argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], state: McpServerExitDetails
 ) -> AsyncGenerator[McpStreams]:
     """The program, started; afterwards it has ended, with all that it started."""
     loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ async def open_mcp_stdio(
 async def _forward_stdout(
     process: Process,
     to_client: MemoryObjectSendStream[SessionMessage | Exception],
-    state: McpServerState,
+    state: McpServerExitDetails,
 ) -> None:
     assert process.stdout is not None  # noqa: S101 - a pipe was asked for
     with to_client, suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -151,7 +151,7 @@ async def _forward_to_stdin(
             await process.stdin.drain()
 
 
-async def _collect_stderr(process: Process, state: McpServerState) -> None:
+async def _collect_stderr(process: Process, state: McpServerExitDetails) -> None:
     assert process.stderr is not None  # noqa: S101 - a pipe was asked for
     with suppress(OSError):
         while chunk := await process.stderr.read(1 << 16):

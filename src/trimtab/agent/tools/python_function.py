@@ -30,13 +30,13 @@ from pydantic_core import PydanticSerializationError, to_json
 
 from trimtab.agent.config.spec import PythonToolSpec
 from trimtab.agent.environment import explain_withheld_variable
-from trimtab.agent.tools.errors import UnusableToolError
 from trimtab.agent.tools.output import HeadTailBuffer, keep_head_and_tail
 from trimtab.agent.tools.permissions.rules import (
     PermissionGate,
     build_permission_rules,
     format_arguments_for_patterns,
 )
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.log.message import Media, OpaqueBlock, Text
 from trimtab.session.tools import Tool, ToolContent, ToolError, ToolInvocation
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from trimtab.agent.config.spec import ShellToolSpec
 from trimtab.agent.environment import build_tool_environment
-from trimtab.agent.tools.errors import UnusableToolError
 from trimtab.agent.tools.permissions.rules import PermissionGate, build_permission_rules
 from trimtab.agent.tools.process import TERMINATION_GRACE_S, run_process
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
 SHELL_TOOL_DESCRIPTION = (

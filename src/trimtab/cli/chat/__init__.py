@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.default_store import DEFAULT_AGENT_PATH
+from trimtab.cli.local_agent_store_location import DEFAULT_AGENT_PATH
 
 
 def chat_command(
@@ -18,14 +18,14 @@ def chat_command(
     agent: Annotated[Path, typer.Option(help="The agent's file.")] = DEFAULT_AGENT_PATH,
     continue_newest: Annotated[
         bool,
-        typer.Option("--continue", "-c", help="Go on with the newest session that is not served."),
+        typer.Option("--continue", "-c", help="Continue the newest session that is not served."),
     ] = False,
     session: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Go on with this session, or begin one of that name."),
+        typer.Option(metavar="ID", help="Continue this session, or start one of that name."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print each happening as a line of JSON.")
+        bool, typer.Option("--json", help="Print each event as a line of JSON.")
     ] = False,
 ) -> None:
     """Talk to an agent in the terminal.

@@ -9,8 +9,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from rich.text import Text
 
 from trimtab.agent.tools.permissions.rules import ApprovalAnswer, ApprovalRequest
-from trimtab.cli.chat.turn_screen import TurnScreen, format_tool_arguments
-from trimtab.cli.format import escape_control_characters, format_count, shorten_to_line
+from trimtab.cli.chat.turn_screen import TurnScreen, format_tool_arguments_in_full
+from trimtab.cli.terminal_text_format import (
+    escape_control_characters,
+    format_count,
+    shorten_to_line,
+)
 from trimtab.log.message import ToolCall
 
 MAX_SHOWN_LINES = 60
@@ -52,7 +56,9 @@ class ApprovalPrompt:
         """Whether a call whose outcome nobody knows is to be made once more."""
         what = f"{call.name} was cut off; it may or may not have done its work"
         asked = "Run it again? [y]es / [n]o"
-        return await self._ask(what, [format_tool_arguments(call)], asked, RERUN_KEYS) == "yes"
+        return (
+            await self._ask(what, [format_tool_arguments_in_full(call)], asked, RERUN_KEYS) == "yes"
+        )
 
     async def _ask(
         self,

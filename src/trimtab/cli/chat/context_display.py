@@ -9,10 +9,10 @@ from rich.padding import Padding
 from rich.text import Text
 
 from trimtab.agent.config.spec import ThresholdsSpec
-from trimtab.cli.format import format_age, format_count
 from trimtab.cli.session.display import BAR_LEVEL_COLOURS
+from trimtab.cli.terminal_text_format import format_age, format_count
 from trimtab.prompt.context_report import BAR_CHARS, ContextReport
-from trimtab.session.audit import HiddenTotals
+from trimtab.session.visibility_and_past_requests import HiddenTotals
 
 BAR_MARGIN_CHARS = 26
 """Characters that stand beside the bar."""

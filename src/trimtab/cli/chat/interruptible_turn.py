@@ -18,7 +18,7 @@ TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(slots=True)
-class InterruptHandler:
+class ChatSignalHandler:
     """What Ctrl-C and the end of the terminal mean at the moment."""
 
     turn: asyncio.Task[Any] | None = None
@@ -68,7 +68,7 @@ class ChatTurnOutcome:
 
 
 async def run_interruptible_turn(
-    interrupts: InterruptHandler,
+    interrupts: ChatSignalHandler,
     start_turn: Callable[[], Coroutine[Any, Any, TurnFinished]],
     model: ModelSpec,
 ) -> ChatTurnOutcome:

@@ -1,4 +1,4 @@
-"""`--json`: every happening as one line, for programs."""
+"""`--json`: every event as one line, for programs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any, cast
 import typer
 
 from trimtab.agent.tools.permissions.rules import ApprovalAnswer, ApprovalRequest
-from trimtab.cli.chat.interruptible_turn import InterruptHandler, run_interruptible_turn
+from trimtab.cli.chat.interruptible_turn import ChatSignalHandler, run_interruptible_turn
 from trimtab.cli.chat.state import ChatState
 from trimtab.cli.chat.stdin import read_stdin_lines
 from trimtab.errors import StoreError
 from trimtab.session.events import TurnEvent, TurnFinished, turn_event_to_json
-from trimtab.session.tools import close_open_tool_calls
+from trimtab.session.tools import close_tool_calls_of_stopped_turn
 
 EXIT_FAILED = 1
 EXIT_STOPPED = 130
@@ -29,7 +29,7 @@ def write_json_line(record: dict[str, Any]) -> None:
 
 
 def write_error_line(kind: str, text: str, next_step: str = "") -> None:
-    """What went wrong, as a line as well."""
+    """Write an error as a line as well."""
     write_json_line({"type": "error", "kind": kind, "text": text, "next": next_step})
 
 
@@ -41,24 +41,32 @@ def report_errors_as_json() -> Generator[None]:
     except (BrokenPipeError, KeyError, IndexError):
         raise
     except (LookupError, OSError, StoreError, ValueError) as cause:
-        write_error_line("cannot", str(cause))
+        write_error_line("failed", str(cause))
         raise typer.Exit(2) from cause
 
 
 async def refuse_with_json_line(question: ApprovalRequest) -> ApprovalAnswer:
-    """Nobody is asked; the question is told."""
-    asked = {"tool": question.tool, "text": question.text, "arguments": dict(question.arguments)}
-    write_json_line({"type": "question", **asked, "why": question.why, "answer": "no"})
+    """Refuse a call that needs approval, and write what would have been asked."""
+    write_json_line(
+        {
+            "type": "approval.requested",
+            "tool": question.tool,
+            "text": question.text,
+            "arguments": dict(question.arguments),
+            "reason": question.why,
+            "answer": "no",
+        }
+    )
     return "nobody"
 
 
-async def answer_as_json_lines(
-    chat: ChatState, question: str | None, interrupts: InterruptHandler
+async def answer_questions_as_json_lines(
+    chat: ChatState, only_question: str | None, interrupts: ChatSignalHandler
 ) -> int:
     """One turn for the argument, or one for each line of standard input."""
     write_json_line({"type": "session", "id": chat.session.id})
-    if question is not None:
-        return await _answer_one(chat, question, interrupts)
+    if only_question is not None:
+        return await _answer_one(chat, only_question, interrupts)
     status = 0
     async for line in _read_prompts():
         status = await _answer_one(chat, line, interrupts) or status
@@ -67,18 +75,18 @@ async def answer_as_json_lines(
     return status
 
 
-async def _answer_one(chat: ChatState, question: str, interrupts: InterruptHandler) -> int:
-    def tell(happening: TurnEvent) -> None:
-        write_json_line(turn_event_to_json(happening))
+async def _answer_one(chat: ChatState, question: str, interrupts: ChatSignalHandler) -> int:
+    def write_event(event: TurnEvent) -> None:
+        write_json_line(turn_event_to_json(event))
 
     async def turn() -> TurnFinished:
         return await chat.agent.run_turn(
-            chat.session, {"role": "user", "content": question}, on_event=tell
+            chat.session, {"role": "user", "content": question}, on_event=write_event
         )
 
     outcome = await run_interruptible_turn(interrupts, turn, chat.agent.spec.model)
     if outcome.stopped:
-        await close_open_tool_calls(chat.session)
+        await close_tool_calls_of_stopped_turn(chat.session)
         write_error_line("stopped", "stopped by a signal")
         return EXIT_STOPPED
     if outcome.problem is not None:
@@ -92,18 +100,18 @@ async def _answer_one(chat: ChatState, question: str, interrupts: InterruptHandl
 async def _read_prompts() -> AsyncIterator[str]:
     """Lines of standard input: a text each, or an object with one, for texts of several lines."""
     async for line in read_stdin_lines():
-        if text := extract_prompt_text(line):
+        if text := extract_plain_or_json_prompt(line):
             yield text
 
 
-def extract_prompt_text(line: str) -> str:
-    """What a line says."""
+def extract_plain_or_json_prompt(line: str) -> str:
+    """The text of a line of input."""
     line = line.strip()
     if line.startswith("{"):
         try:
-            given: Any = json.loads(line)
+            parsed: Any = json.loads(line)
         except ValueError:
             return line
-        text: Any = cast("dict[str, Any]", given).get("text")
+        text: Any = cast("dict[str, Any]", parsed).get("text")
         return text.strip() if isinstance(text, str) else line
     return line

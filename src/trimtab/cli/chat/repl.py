@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from trimtab.agent.config.loader import build_mask_settings_warning
+from trimtab.agent.config.loader import describe_keep_results_without_policy
 from trimtab.cli.chat.approval import ApprovalPrompt
 from trimtab.cli.chat.context_display import (
     classify_fill_level,
@@ -16,11 +16,11 @@ from trimtab.cli.chat.context_display import (
     show_newly_hidden,
 )
 from trimtab.cli.chat.interruptible_turn import (
+    ChatSignalHandler,
     ChatTurnOutcome,
-    InterruptHandler,
     run_interruptible_turn,
 )
-from trimtab.cli.chat.keyboard import (
+from trimtab.cli.chat.line_input import (
     InputClosed,
     InputInterrupted,
     KeyboardInput,
@@ -29,13 +29,21 @@ from trimtab.cli.chat.keyboard import (
 from trimtab.cli.chat.slash_commands import parse_slash_command, run_slash_command
 from trimtab.cli.chat.state import ChatState
 from trimtab.cli.chat.turn_screen import TurnScreen
-from trimtab.cli.format import escape_control_characters, format_age, format_count, shorten_to_line
+from trimtab.cli.terminal_text_format import (
+    escape_control_characters,
+    format_age,
+    format_count,
+    shorten_to_line,
+)
 from trimtab.errors import StoreError
 from trimtab.session import Session
-from trimtab.session.audit import list_hidden_by_last_turn, list_hidden_since
 from trimtab.session.events import TurnFinished
-from trimtab.session.tools import close_open_tool_calls
+from trimtab.session.tools import close_tool_calls_of_stopped_turn
 from trimtab.session.turn import is_model_reply_due
+from trimtab.session.visibility_and_past_requests import (
+    total_hidden_by_last_turn,
+    total_hidden_since_by_edit_kind,
+)
 from trimtab.window.window import Window
 
 MAX_RECAP_CHARS = 200
@@ -53,7 +61,7 @@ class ChatLoop:
         screen: TurnScreen,
         keyboard: KeyboardInput,
         approval: ApprovalPrompt,
-        interrupts: InterruptHandler,
+        interrupts: ChatSignalHandler,
     ) -> None:
         self.chat = chat
         self._screen = screen
@@ -133,7 +141,7 @@ class ChatLoop:
 
     async def _show_outcome(self, outcome: ChatTurnOutcome) -> None:
         if outcome.stopped:
-            calls = await close_open_tool_calls(self.chat.session)
+            calls = await close_tool_calls_of_stopped_turn(self.chat.session)
             told = "The reply that had begun is not kept"
             if calls:
                 told = f"{format_count(calls, 'tool call')} did not finish"
@@ -154,8 +162,8 @@ class ChatLoop:
         """What the turn has hidden; it is told now where the bar does not tell it."""
         session = self.chat.session
         try:
-            hidden = await list_hidden_since(
-                session.store, session.id, session.window, before, summarised_until=covered
+            hidden = await total_hidden_since_by_edit_kind(
+                session.store, session.id, session.window, before, already_summarised_until=covered
             )
         except StoreError:
             return
@@ -204,7 +212,7 @@ class ChatLoop:
         talk = self.chat
         window, spec = talk.session.window, talk.agent.spec
         self._print_line(f"{spec.name} · {spec.model.name} · session {talk.session.id}", "bold")
-        if note := build_mask_settings_warning(spec):
+        if note := describe_keep_results_without_policy(spec):
             self._hint(f"{note}.")
         if not is_resumed:
             self._hint("/help lists the commands; Ctrl-D leaves.\n")
@@ -215,7 +223,7 @@ class ChatLoop:
         when = format_age(last[0].at) if last else ""
         said = window.conversation.total_messages
         self._hint(f"{format_count(said, 'message')} so far, the last {when}.")
-        talk.hidden = await list_hidden_by_last_turn(store, talk.session.id, window)
+        talk.hidden = await total_hidden_by_last_turn(store, talk.session.id, window)
         self._show_last_exchange(window)
         if holder := await _find_other_writer(talk.session):
             self._print_line(

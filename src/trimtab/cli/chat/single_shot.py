@@ -8,14 +8,14 @@ from rich.console import Console
 
 from trimtab.agent.tools.permissions.rules import ApprovalAnswer, ApprovalCallback, ApprovalRequest
 from trimtab.cli.chat.approval import ApprovalPrompt
-from trimtab.cli.chat.interruptible_turn import InterruptHandler, run_interruptible_turn
+from trimtab.cli.chat.interruptible_turn import ChatSignalHandler, run_interruptible_turn
 from trimtab.cli.chat.state import ChatState
 from trimtab.cli.chat.turn_screen import TurnScreen
-from trimtab.cli.format import shorten_to_line
 from trimtab.cli.store_command import print_exact_text
+from trimtab.cli.terminal_text_format import shorten_to_line
 from trimtab.log.event import Edit, MessageAdded
 from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished
-from trimtab.session.tools import close_open_tool_calls
+from trimtab.session.tools import close_tool_calls_of_stopped_turn
 
 EXIT_FAILED = 1
 EXIT_STOPPED = 130
@@ -46,7 +46,7 @@ class SingleShotScreen:
 async def answer_once(
     chat: ChatState,
     question: str | None,
-    interrupts: InterruptHandler,
+    interrupts: ChatSignalHandler,
     approval: ApprovalPrompt | None,
 ) -> int:
     """Answer one question; returns the exit status."""
@@ -67,7 +67,7 @@ async def answer_once(
         outcome = await run_interruptible_turn(interrupts, turn, chat.agent.spec.model)
     screen.end_line()
     if outcome.stopped:
-        await close_open_tool_calls(chat.session)
+        await close_tool_calls_of_stopped_turn(chat.session)
         screen.print_message("Stopped.", "note")
         return EXIT_STOPPED
     if outcome.problem is not None:

@@ -19,14 +19,15 @@ from trimtab.cli.chat.context_display import (
     describe_newly_hidden,
 )
 from trimtab.cli.chat.state import ChatState, generate_session_id
-from trimtab.cli.format import escape_control_characters, format_count, shorten_to_line
 from trimtab.cli.session.display import BAR_LEVEL_COLOURS, print_message_lines
-from trimtab.cli.session.view import build_message_lines
-from trimtab.cli.session.why import (
-    explain_visibility_by_part,
-    print_visibility_explanation,
+from trimtab.cli.session.view_data import build_message_lines
+from trimtab.cli.session.visibility_explanation import print_visibility_explanation
+from trimtab.cli.terminal_text_format import (
+    escape_control_characters,
+    format_count,
+    shorten_to_line,
 )
-from trimtab.errors import MissingApiKeyError
+from trimtab.errors import MissingApiKeyError, SessionExists
 from trimtab.recall.tools import NOTHING_FOUND_TEXT
 from trimtab.stores.factory import is_database_address
 
@@ -81,7 +82,7 @@ async def _context(chat: ChatState, argument: str) -> None:
             ]
             drawn = ledger.breakdown(compute_bar_width(chat.console))
             chat.console.print(Text(drawn, style), no_wrap=True, overflow="ellipsis")
-            _hint(chat, "/context tools and /context messages tell more.")
+            _hint(chat, "/context tools and /context messages show more.")
         case "tools":
             _show_tools(chat)
         case "messages":
@@ -126,7 +127,7 @@ def _show_tools(chat: ChatState) -> None:
 
 async def _why(chat: ChatState, argument: str) -> None:
     try:
-        found = await explain_visibility_by_part(chat.session.store, chat.session.id, argument)
+        found = await chat.session.why_by_part(argument)
     except LookupError as error:
         raise LookupError(
             f"no message is called {argument}; /context messages lists those that there are"
@@ -202,7 +203,7 @@ async def _erase(chat: ChatState, argument: str) -> None:
     # Who never erases anything does not wait for what serves.
     from trimtab.server.message_erasure import erase_message_and_copies
     from trimtab.server.queue.file_log import QueueInUse
-    from trimtab.server.store_admin import open_queue_and_schedules
+    from trimtab.server.stored_session_erasure import open_queue_and_schedules
 
     handle, _, word = argument.partition(" ")
     session = chat.session
@@ -240,9 +241,10 @@ async def _erase(chat: ChatState, argument: str) -> None:
 
 async def _fork(chat: ChatState, argument: str) -> None:
     old = chat.session
-    if argument and await old.store.position(argument):
-        raise ValueError(f"there is a session {argument!r} already; choose another name")
-    chat.session = await old.fork(argument or generate_session_id())
+    try:
+        chat.session = await old.fork(argument or generate_session_id())
+    except SessionExists:
+        raise ValueError(f"there is a session {argument!r} already; choose another name") from None
     back = chat.format_resume_command(old.id)
     await old.close()
     _print_text(chat, f"This is session {chat.session.id} now; {old.id} stays as it is.")
@@ -328,18 +330,20 @@ SLASH_COMMANDS: dict[str, SlashCommand] = {
         run=_why, argument_hint="HANDLE", help="why something is hidden, and what it says"
     ),
     "recall": SlashCommand(
-        run=_recall, argument_hint="HANDLE", help="a text as it was said, hidden or not"
+        run=_recall, argument_hint="HANDLE", help="the exact text, hidden or not"
     ),
     "search": SlashCommand(
-        run=_search, argument_hint="WORDS", help="find messages, hidden ones too"
+        run=_search, argument_hint="WORDS", help="find messages, including hidden ones"
     ),
-    "compact": SlashCommand(run=_compact, help="make the context smaller now"),
-    "undo": SlashCommand(run=_undo, help="take back your last message and all behind it"),
+    "compact": SlashCommand(run=_compact, help="compact the context now"),
+    "undo": SlashCommand(run=_undo, help="undo your last message and all after it"),
     "erase": SlashCommand(
-        run=_erase, argument_hint="HANDLE", help="destroy a message, also in what is made from it"
+        run=_erase, argument_hint="HANDLE", help="erase a message, and everything derived from it"
     ),
-    "fork": SlashCommand(run=_fork, argument_hint="[NAME]", help="go on in a copy of this session"),
-    "model": SlashCommand(run=_model, argument_hint="[NAME]", help="say or change who answers"),
+    "fork": SlashCommand(
+        run=_fork, argument_hint="[NAME]", help="continue in a copy of this session"
+    ),
+    "model": SlashCommand(run=_model, argument_hint="[NAME]", help="show or change the model"),
     "cost": SlashCommand(run=_cost, help="tokens and dollars of this session"),
     "help": SlashCommand(run=_help, help="this list"),
     "quit": SlashCommand(run=_quit, help="leave; the session stays"),

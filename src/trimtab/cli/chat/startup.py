@@ -20,7 +20,7 @@ from trimtab.agent.config.spec import AgentSpec
 from trimtab.agent.tools.permissions.rules import ApprovalCallback
 from trimtab.cli.chat import DEFAULT_AGENT_PATH, json_lines
 from trimtab.cli.chat.approval import ApprovalPrompt
-from trimtab.cli.chat.interruptible_turn import InterruptHandler
+from trimtab.cli.chat.interruptible_turn import ChatSignalHandler
 from trimtab.cli.chat.single_shot import answer_once, make_refusing_approver
 from trimtab.cli.chat.state import (
     ChatState,
@@ -30,8 +30,8 @@ from trimtab.cli.chat.state import (
 )
 from trimtab.cli.chat.stdin import read_stdin_text
 from trimtab.cli.chat.turn_screen import TurnScreen
-from trimtab.cli.format import escape_control_characters
 from trimtab.cli.store_command import PIPED_WIDTH_CHARS, report_known_errors
+from trimtab.cli.terminal_text_format import escape_control_characters
 from trimtab.providers.retries import OnRetryWait, ignore_retry_wait
 from trimtab.stores.base import Store
 
@@ -63,7 +63,7 @@ class ChatArguments:
 
 def run_chat(arguments: ChatArguments) -> int:
     """Run it to its end; returns the exit status."""
-    interrupts = InterruptHandler()
+    interrupts = ChatSignalHandler()
     try:
         with json_lines.report_errors_as_json() if arguments.as_json else report_known_errors():
             if arguments.continue_newest and arguments.session_id is not None:
@@ -76,7 +76,9 @@ def run_chat(arguments: ChatArguments) -> int:
         return 128 + (interrupts.ended_by_signal or 0)
 
 
-async def _run_mode(arguments: ChatArguments, spec: AgentSpec, interrupts: InterruptHandler) -> int:
+async def _run_mode(
+    arguments: ChatArguments, spec: AgentSpec, interrupts: ChatSignalHandler
+) -> int:
     with interrupts.handle_signals():
         if arguments.as_json:
             return await _run_json_lines(arguments, spec, interrupts)
@@ -86,10 +88,14 @@ async def _run_mode(arguments: ChatArguments, spec: AgentSpec, interrupts: Inter
 
 
 async def _run_conversation(
-    arguments: ChatArguments, spec: AgentSpec, interrupts: InterruptHandler
+    arguments: ChatArguments, spec: AgentSpec, interrupts: ChatSignalHandler
 ) -> int:
     # A pipe does not wait for what only a terminal needs.
-    from trimtab.cli.chat.keyboard import KeyboardInput, open_input_history, suppress_terminal_echo
+    from trimtab.cli.chat.line_input import (
+        KeyboardInput,
+        open_input_history,
+        suppress_terminal_echo,
+    )
     from trimtab.cli.chat.repl import ChatLoop
     from trimtab.cli.chat.slash_commands import SLASH_COMMANDS
 
@@ -115,14 +121,14 @@ async def _run_conversation(
 
 
 async def _run_single_shot(
-    arguments: ChatArguments, spec: AgentSpec, interrupts: InterruptHandler
+    arguments: ChatArguments, spec: AgentSpec, interrupts: ChatSignalHandler
 ) -> int:
     console = Console() if sys.stdout.isatty() else _stderr()
     says = await _read_question(arguments, console)
     asking: ApprovalPrompt | None = None
     approve = make_refusing_approver(console)
     if sys.stdin.isatty() and console.is_terminal:
-        from trimtab.cli.chat.keyboard import KeyboardInput
+        from trimtab.cli.chat.line_input import KeyboardInput
 
         asking = ApprovalPrompt(
             TurnScreen(console), KeyboardInput(()).read_choice, interrupts.stop_turn
@@ -138,11 +144,11 @@ async def _run_single_shot(
 
 
 async def _run_json_lines(
-    arguments: ChatArguments, spec: AgentSpec, interrupts: InterruptHandler
+    arguments: ChatArguments, spec: AgentSpec, interrupts: ChatSignalHandler
 ) -> int:
     async def answer(talk: ChatState, made: bool) -> int:
         del made
-        return await json_lines.answer_as_json_lines(talk, arguments.question, interrupts)
+        return await json_lines.answer_questions_as_json_lines(talk, arguments.question, interrupts)
 
     return await _with_chat(arguments, spec, json_lines.refuse_with_json_line, _stderr(), answer)
 

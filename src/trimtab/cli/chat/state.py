@@ -13,10 +13,10 @@ from datetime import datetime
 from rich.console import Console
 
 from trimtab.agent.agent import Agent
-from trimtab.server.session_ids import parse_session_id
+from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.session import Session
-from trimtab.session.audit import HiddenTotals
-from trimtab.stores.base import Store, StoredSession
+from trimtab.session.visibility_and_past_requests import HiddenTotals
+from trimtab.stores.base import SessionListEntry, Store
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,14 +66,14 @@ def generate_session_id(
     return f"{at:%Y-%m-%d-%H%M}-{''.join(pick_letter(_ID_ALPHABET) for _ in range(4))}"
 
 
-async def find_newest_chat_session(store: Store) -> StoredSession | None:
+async def find_newest_chat_session(store: Store) -> SessionListEntry | None:
     """The session that was written to last, of those in which something was said. Served ones are
     somebody else's: whoever means one names it."""
-    found: StoredSession | None = None
+    found: SessionListEntry | None = None
     after = ""
     while page := await store.sessions(after=after, limit=SESSION_PAGE_SIZE):
         for one in page:
-            is_ours = one.messages and parse_session_id(one.session) is None
+            is_ours = one.messages and parse_session_address(one.session) is None
             if is_ours and (found is None or one.updated > found.updated):
                 found = one
         after = page[-1].session

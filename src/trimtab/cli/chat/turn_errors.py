@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 from trimtab.agent.config.spec import ModelSpec
 from trimtab.agent.environment import ENVIRON
 from trimtab.catalog import suggest_model_name
-from trimtab.cli.format import shorten_to_line
-from trimtab.errors import SessionBusy, StaleOwner, StoreError
+from trimtab.cli.terminal_text_format import shorten_to_line
+from trimtab.errors import SessionLockedByOtherProcess, StaleOwner, StoreError
 from trimtab.policy.guard import CannotFit
-from trimtab.providers.base import ProviderError, ProviderFailure
 from trimtab.providers.factory import ENDPOINT_BY_PROVIDER, ProviderEndpoint, find_provider_endpoint
+from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class ModelEndpoint:
 def resolve_model_endpoint(model: ModelSpec, environ: Mapping[str, str] = ENVIRON) -> ModelEndpoint:
     """What is known of the one who is asked."""
     # Only where something went wrong is it needed.
-    from trimtab.cli.init.model_choice import guess_provider
+    from trimtab.cli.init.default_model_choice import guess_provider
 
     named = model.provider or guess_provider(model.name)
     server = find_provider_endpoint(named) if named else ENDPOINT_BY_PROVIDER["openai"]
@@ -55,7 +55,7 @@ def resolve_model_endpoint(model: ModelSpec, environ: Mapping[str, str] = ENVIRO
 def _describe_key_source(model: ModelSpec, server: ProviderEndpoint) -> str:
     if model.api_key is not None:
         return "the variable of `api_key`"
-    return server.key_variable or "`api_key` under `model`"
+    return server.key_source or "`api_key` under `model`"
 
 
 def _connection_hint(
@@ -80,9 +80,7 @@ MAX_PROVIDER_MESSAGE_CHARS = 500
 """Characters of a provider's own words that are repeated."""
 
 
-QUESTION_KEPT_NOTE = (
-    "What was asked is kept in the session, and answered when it is taken up again."
-)
+QUESTION_KEPT_NOTE = "The question is stored in the session, and answered when you continue it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +114,7 @@ def describe_turn_error(error: BaseException, model: ModelSpec | None = None) ->
                     "All of it is set in agent.yaml; `trimtab doctor` shows what takes how much."
                 ),
             )
-        case SessionBusy():
+        case SessionLockedByOtherProcess():
             return TurnProblem(
                 kind="store",
                 text=f"This session is open elsewhere: {error}.",
@@ -154,7 +152,7 @@ _FAILURE_TEXTS = {
 }
 _PROMPT_HINTS = {
     "overflow": "/compact makes the context smaller; then Enter tries again.",
-    "malformed": "/undo takes the last message back; `trimtab session show` tells what was sent.",
+    "malformed": "/undo removes the last message; `trimtab session show` shows what was sent.",
     "rate_limit": "Wait a moment; then Enter tries again.",
     "overloaded": "Enter tries again; /model NAME asks another model.",
     "server": "Enter tries again; /model NAME asks another model.",
@@ -177,7 +175,7 @@ _PERMANENT_KINDS = ("auth", "refused")
 
 
 def _describe_provider_failure(
-    failure: ProviderFailure, endpoint: ModelEndpoint | None
+    failure: ProviderFailureDetails, endpoint: ModelEndpoint | None
 ) -> TurnProblem:
     if endpoint is not None and (failure.kind, failure.status) == ("refused", 404):
         return _describe_not_found(failure, endpoint)
@@ -203,7 +201,7 @@ def _describe_provider_failure(
     return TurnProblem(kind=failure.kind, text=text, prompt_hint=what_next, unattended_hint=later)
 
 
-def _describe_not_found(failure: ProviderFailure, endpoint: ModelEndpoint) -> TurnProblem:
+def _describe_not_found(failure: ProviderFailureDetails, endpoint: ModelEndpoint) -> TurnProblem:
     """A model that is not served, or an address without an API: both are a 404."""
     if endpoint.is_user_address and "model" not in failure.message.lower():
         to_do = "Correct `base_url` under `model` in agent.yaml"
@@ -234,7 +232,7 @@ def _describe_not_found(failure: ProviderFailure, endpoint: ModelEndpoint) -> Tu
     )
 
 
-def _quote_provider_message(failure: ProviderFailure) -> str:
+def _quote_provider_message(failure: ProviderFailureDetails) -> str:
     said = shorten_to_line(failure.message, MAX_PROVIDER_MESSAGE_CHARS).removeprefix(
         "Connection error. "
     )

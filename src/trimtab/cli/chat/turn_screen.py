@@ -23,9 +23,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from trimtab.cli.format import escape_control_characters, shorten_to_line
+from trimtab.cli.terminal_text_format import escape_control_characters, shorten_to_line
 from trimtab.log.message import ToolCall
-from trimtab.providers.base import ProviderFailure
+from trimtab.providers.protocol_and_failures import ProviderFailureDetails
 from trimtab.session.events import (
     AssistantReplied,
     ContextEdited,
@@ -176,7 +176,7 @@ class TurnScreen:
             draw()
             self._quiet_since = self._clock()
 
-    def on_retry_wait(self, failure: ProviderFailure, delay_s: float) -> None:
+    def on_retry_wait(self, failure: ProviderFailureDetails, delay_s: float) -> None:
         """The call is made again in a while; the status counts down to it."""
         self._again = (RETRY_REASONS[failure.kind], self._clock() + delay_s)
 
@@ -383,10 +383,10 @@ def advance_cursor_column(column: int, text: str, width: int) -> int:
 
 def format_arguments_line(call: ToolCall, max_cells: int) -> str:
     """What a model gave a tool, on one line of so many characters."""
-    return _shorten_to_cells(format_tool_arguments(call), max_cells)
+    return _shorten_to_cells(format_tool_arguments_in_full(call), max_cells)
 
 
-def format_tool_arguments(call: ToolCall) -> str:
+def format_tool_arguments_in_full(call: ToolCall) -> str:
     """What a model gave a tool: one text as it is, else names and values."""
     try:
         given: Any = json.loads(call.arguments or "{}")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.errors import report_error
+from trimtab.cli.stderr_messages import print_error_for_exit
 
 DEFAULT_WINDOW = "16k"
 REQUIRED_PACKAGES = ("anthropic", "starlette", "uvicorn", "rs_bpe")
@@ -31,18 +31,20 @@ def demo_command(
     counts tokens, keeps a prompt cache and refuses what a provider would refuse.
     """
     _require_packages()
-    from trimtab.cli.demo.runner import run_demo
+    from trimtab.cli.demo.live_display_and_result import run_demo
     from trimtab.cli.replay import parse_token_count
     from trimtab.policy.presets import POLICY_NAMES
 
     try:
         size = parse_token_count(window)
     except ValueError as error:
-        raise report_error(str(error)) from error
+        raise print_error_for_exit(str(error)) from error
     if policy not in POLICY_NAMES:
-        raise report_error(f"unknown policy {policy!r}; choose from {', '.join(POLICY_NAMES)}")
+        raise print_error_for_exit(
+            f"unknown policy {policy!r}; choose from {', '.join(POLICY_NAMES)}"
+        )
     if size < 8_000:
-        raise report_error(
+        raise print_error_for_exit(
             f"a window of {size:,} tokens is too small for the story; take 8k or more"
         )
     run_demo(policy=policy, window=size, fast=fast, svg_path=svg)
@@ -52,4 +54,6 @@ def _require_packages() -> None:
     from importlib.util import find_spec
 
     if missing := [name for name in REQUIRED_PACKAGES if find_spec(name) is None]:
-        raise report_error(f"the demo needs {', '.join(missing)}; run: pip install 'trimtab[demo]'")
+        raise print_error_for_exit(
+            f"the demo needs {', '.join(missing)}; run: pip install 'trimtab[demo]'"
+        )

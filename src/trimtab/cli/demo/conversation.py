@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from trimtab.cli.demo.fake_tools import build_demo_tools
-from trimtab.cli.demo.simulator_process import SimulatorClient, start_simulator_process
-from trimtab.cli.demo.state import DemoCall, DemoEdit, DemoLine, DemoState
+from trimtab.cli.demo.simulator_process import SimulatorControlClient, open_simulator_process
+from trimtab.cli.demo.state import DemoCallTokens, DemoEdit, DemoLine, DemoState
 from trimtab.cli.demo.story import INTRO_TEXT, RECALLED_NOTE, STORY, SYSTEM_PROMPT, StoryTurn
 from trimtab.context import Context
 from trimtab.log.edits import extract_editable_text
@@ -123,7 +123,7 @@ async def run_demo_conversation(state: DemoState, *, step_seconds: float) -> Non
         store = FileStore(folder)
         state.lines.append(DemoLine(kind="note", text=INTRO_TEXT.format(window=state.window)))
         try:
-            async with start_simulator_process(state.window) as model:
+            async with open_simulator_process(state.window) as model:
                 await _DemoRun(state, model, step_seconds).run(store)
         finally:
             await store.close()
@@ -134,7 +134,9 @@ class _DemoRun:
 
     dialect = "anthropic"
 
-    def __init__(self, state: DemoState, model: SimulatorClient, step_seconds: float) -> None:
+    def __init__(
+        self, state: DemoState, model: SimulatorControlClient, step_seconds: float
+    ) -> None:
         self._seen, self._model, self._pace = state, model, step_seconds
         self._tools = build_demo_tools(step_seconds / 2)
         self._real = AnthropicProvider(api_key="demo", base_url=model.url, timeout=30.0)
@@ -200,7 +202,7 @@ class _DemoRun:
         if self._seen.lines[-1].kind == "mark":
             await asyncio.sleep(RECALL_PAUSE_STEPS * self._pace)
         whole = await self._model.count_tokens(self._watch.build_full_request())
-        self._seen.calls.append(DemoCall(full_tokens=whole))
+        self._seen.calls.append(DemoCallTokens(full_tokens=whole))
         self._seen.refused_requests = await self._model.count_refused_requests()
         async for event in self._real.send(request):
             yield event
@@ -248,7 +250,7 @@ class _DemoRun:
             cache_write=last.full_tokens - read,
         )
         seen.full_cost += compute_cost_usd(full, entry) or 0.0
-        seen.calls[-1] = DemoCall(full_tokens=last.full_tokens, sent_tokens=usage.input)
+        seen.calls[-1] = DemoCallTokens(full_tokens=last.full_tokens, sent_tokens=usage.input)
         seen.report = self._session.report()
         seen.cost = seen.report.cost or 0.0
 

@@ -11,8 +11,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.cli.demo.state import DemoCall, DemoEdit, DemoLine, DemoState
-from trimtab.cli.format import shorten_to_line
+from trimtab.cli.demo.state import DemoCallTokens, DemoEdit, DemoLine, DemoState
+from trimtab.cli.terminal_text_format import shorten_to_line
 from trimtab.prompt.context_report import ContextReport
 
 LABEL_CHARS = 8
@@ -55,7 +55,7 @@ def _label(row: int, edge: int, top: float, window: int) -> str:
     return f"{top / 1_000:>5.0f}k  " if row == 0 else " " * LABEL_CHARS
 
 
-def _cell(call: DemoCall, floor: float, step: float, *, at_edge: bool) -> tuple[str, str]:
+def _cell(call: DemoCallTokens, floor: float, step: float, *, at_edge: bool) -> tuple[str, str]:
     """One character: how far the call fills the row, in eighths."""
     sent = _eighths(call.sent_tokens, floor, step)
     whole = _eighths(call.full_tokens, floor, step)

@@ -21,7 +21,7 @@ class SimulatorStartError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulatorClient:
+class SimulatorControlClient:
     url: str
     """Where it listens."""
 
@@ -53,15 +53,22 @@ class SimulatorClient:
 
 
 @asynccontextmanager
-async def start_simulator_process(window: int) -> AsyncGenerator[SimulatorClient]:
+async def open_simulator_process(window_tokens: int) -> AsyncGenerator[SimulatorControlClient]:
     """A simulator with a window of so many tokens, for as long as the block lasts."""
     # With a seed of our own all ids are the same in every run, and so is the picture.
-    command = ("-m", "trimtab.testing.server", "--window", str(window), "--set", 'seed="demo"')
+    command = (
+        "-m",
+        "trimtab.testing.server",
+        "--window",
+        str(window_tokens),
+        "--set",
+        'seed="demo"',
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, *command, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, stderr=PIPE
     )
     try:
-        yield SimulatorClient(url=await _read_address(process))
+        yield SimulatorControlClient(url=await _read_address(process))
     finally:
         with suppress(ProcessLookupError):
             process.kill()

@@ -9,7 +9,7 @@ from trimtab.prompt.context_report import ContextReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DemoCall:
+class DemoCallTokens:
     """One model call."""
 
     full_tokens: int
@@ -58,7 +58,7 @@ class DemoState:
     """The reply as far as it has come."""
     report: ContextReport | None = None
     """Of the newest request."""
-    calls: list[DemoCall] = field(default_factory=list[DemoCall])
+    calls: list[DemoCallTokens] = field(default_factory=list[DemoCallTokens])
     """Model calls, oldest first."""
     edits: list[DemoEdit] = field(default_factory=list[DemoEdit])
     """All edits, oldest first."""

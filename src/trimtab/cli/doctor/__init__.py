@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.default_store import DEFAULT_AGENT_PATH
+from trimtab.cli.local_agent_store_location import DEFAULT_AGENT_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ def doctor_command(
     from dataclasses import asdict
 
     from trimtab.agent.environment import ENVIRON
-    from trimtab.cli.format import wrap_for_terminal
+    from trimtab.cli.terminal_text_format import wrap_for_terminal
 
     folder = agent.resolve().parent
     found = asyncio.run(_run_checks(agent, folder, ENVIRON, offline=offline, tell=not as_json))
@@ -68,7 +68,7 @@ def _print_finding(finding: Finding) -> None:
     import sys
 
     from trimtab.cli.doctor.findings import STATE_SIGNS
-    from trimtab.cli.format import escape_control_characters, wrap_for_terminal
+    from trimtab.cli.terminal_text_format import escape_control_characters, wrap_for_terminal
 
     sign, below = STATE_SIGNS[finding.state], " " * (LABEL_WIDTH_CHARS + 3)
     told = wrap_for_terminal(
@@ -87,12 +87,12 @@ def _print_finding(finding: Finding) -> None:
 
 
 def _summarise_findings(found: list[Finding]) -> str:
-    from trimtab.cli.format import format_count
+    from trimtab.cli.terminal_text_format import format_count
 
     wrong = sum(finding.state == "bad" for finding in found)
     doubtful = sum(finding.state == "warn" for finding in found)
     if wrong:
-        return f"{format_count(wrong, 'thing')} to put right before `trimtab chat` works."
+        return f"{format_count(wrong, 'thing')} to fix before `trimtab chat` works."
     if doubtful:
         return (
             f"It works; {format_count(doubtful, 'line')} above may be worth a look. Next: "

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.agent.agent import build_context_options
-from trimtab.agent.config.agent_file import AgentFileError
+from trimtab.agent.config.agent_file_reading_and_errors import AgentFileError
 from trimtab.agent.config.loader import (
-    build_mask_settings_warning,
+    describe_keep_results_without_policy,
     list_config_warnings,
     load_agent_spec,
     load_system_prompt,
@@ -37,21 +37,21 @@ from trimtab.cli.doctor.findings import (
 )
 from trimtab.cli.doctor.model_checks import (
     PROVIDER_TIMEOUT_S,
-    check_catalog_entry,
+    check_model_in_catalog,
     check_provider,
     check_window,
 )
-from trimtab.cli.doctor.tool_checks import check_secret_exposure, check_tools
-from trimtab.cli.init.model_choice import guess_provider
+from trimtab.cli.doctor.tool_and_secret_checks import check_secret_exposure, check_tools
+from trimtab.cli.init.default_model_choice import guess_provider
 from trimtab.cli.installed_packages import find_package_versions
 from trimtab.context import Context
 from trimtab.errors import DatabaseNotMigrated, MissingApiKeyError, StoreError
-from trimtab.providers.base import Provider
 from trimtab.providers.factory import create_provider, find_provider_endpoint
+from trimtab.providers.protocol_and_failures import Provider
 from trimtab.stores.factory import is_database_address, open_store
 
 
-def check_python() -> Finding:
+def report_python_version() -> Finding:
     """What runs; older interpreters do not come this far."""
     implementation = platform.python_implementation()
     told = f"{platform.python_version()} ({implementation}), trimtab {version('trimtab')}"
@@ -61,7 +61,9 @@ def check_python() -> Finding:
 def check_packages(spec: AgentSpec, dialect: str | None, store: str) -> Finding:
     """The packages that this agent's provider, tools and store are made with."""
     wanted = ["agent"]
-    if dialect is not None:
+    if spec.model.provider is not None:
+        wanted.append(find_provider_endpoint(spec.model.provider).extra)
+    elif dialect is not None:
         wanted.append("anthropic" if dialect == "anthropic" else "openai")
     if any(isinstance(tool, McpToolSpec) for tool in spec.tools.values()):
         wanted.append("mcp")
@@ -152,7 +154,7 @@ async def run_agent_checks(
     file: Path, folder: Path, environ: Mapping[str, str], *, offline: bool
 ) -> AsyncIterator[Finding]:
     """All that there is to say; what comes later may rest on what comes first."""
-    yield check_python()
+    yield report_python_version()
     try:
         spec = load_agent_spec(file, environ)
     except AgentFileError as error:
@@ -162,7 +164,7 @@ async def run_agent_checks(
     yield make_ok_finding(file.name, f"{spec.name}: {spec.model.name}, {len(spec.tools)} tools")
     for hint in list_config_warnings(file):
         yield make_warning_finding(file.name, hint, "")
-    if note := build_mask_settings_warning(spec):
+    if note := describe_keep_results_without_policy(spec):
         yield make_warning_finding(file.name, note, "")
     store = locate_agent_store(spec, folder)
     dialect = find_model_dialect(spec.model)
@@ -172,8 +174,8 @@ async def run_agent_checks(
     yield _check_system_prompt(spec, options)
     async for finding in _check_provider_and_key(spec.model, environ, offline=offline):
         yield finding
-    elsewhere = bool(spec.model.provider or spec.model.base_url)
-    yield check_catalog_entry(spec.model.name, spec.model.context_window, other_provider=elsewhere)
+    for finding in check_model_in_catalog(spec.model):
+        yield finding
     yield await check_store(store)
     tools = await check_tools(spec, folder, environ, dialect)
     for finding in tools.findings:
@@ -187,7 +189,7 @@ def find_model_dialect(model: ModelSpec) -> str:
     """What the model's provider speaks."""
     if model.provider is not None:
         return find_provider_endpoint(model.provider).dialect
-    return resolve_model_info(model.name).dialect or "openai_chat"
+    return resolve_model_info(model.name, model.model_info).dialect or "openai_chat"
 
 
 def _check_system_prompt(spec: AgentSpec, options: dict[str, Any]) -> Finding:
@@ -211,21 +213,26 @@ async def _check_provider_and_key(
         provider = create_provider(
             model.name,
             provider=model.provider,
+            model_info=model.model_info,
             api_key=model.api_key,
             base_url=model.base_url,
             timeout=PROVIDER_TIMEOUT_S,
+            region=model.region,
+            project=model.project,
+            api_version=model.api_version,
             environ=environ,
         )
     except MissingApiKeyError as error:
+        exported = variable is not None and " " not in variable
         yield make_failure_finding(
-            "key", str(error), f"export {variable}=…" if variable else "see model.provider"
+            "key", str(error), f"export {variable}=…" if exported else "see model.provider"
         )
         return
     except (ImportError, ValueError) as error:
         yield make_failure_finding("provider", str(error))
         return
     try:
-        yield _check_key(model, variable, environ)
+        yield _check_key(model, variable, environ, getattr(provider, "credential_source", None))
         if offline:
             yield make_skipped_finding("provider", "not asked: --offline")
             return
@@ -250,12 +257,16 @@ def _key_variable(model: ModelSpec) -> str | None:
     named = model.provider or guess_provider(model.name)
     if model.api_key is not None:
         return "model.api_key"
-    return find_provider_endpoint(named).key_variable if named else None
+    return find_provider_endpoint(named).key_source if named else None
 
 
-def _check_key(model: ModelSpec, variable: str | None, environ: Mapping[str, str]) -> Finding:
+def _check_key(
+    model: ModelSpec, variable: str | None, environ: Mapping[str, str], source: str | None
+) -> Finding:
     if model.api_key is not None:
         return make_ok_finding("key", "model.api_key is set")
+    if source is not None:
+        return make_ok_finding("key", f"credentials were found: {source}")
     if variable is not None and environ.get(variable):
         return make_ok_finding("key", f"{variable} is set")
     return make_ok_finding("key", "none is set, and none is asked for here")

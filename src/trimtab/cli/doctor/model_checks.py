@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from difflib import get_close_matches
-from importlib import import_module
 from typing import Any
 
-from trimtab.catalog import find_model_info, resolve_model_info, suggest_model_name
+from trimtab.agent.config.spec import ModelSpec
+from trimtab.catalog import (
+    describe_retirement,
+    find_model_info,
+    resolve_model_info,
+    suggest_model_name,
+)
 from trimtab.cli.doctor.findings import (
     Finding,
     make_failure_finding,
     make_ok_finding,
     make_warning_finding,
 )
-from trimtab.cli.format import join_names
+from trimtab.cli.terminal_text_format import join_names
 from trimtab.context import Context
 from trimtab.prompt.context_report import ContextReport
-from trimtab.providers.base import Provider, ProviderError, ProviderFailure
+from trimtab.providers.protocol_and_failures import Provider, ProviderError, ProviderFailureDetails
 from trimtab.session.tools import Tool
 
 PROVIDER_TIMEOUT_S = 15.0
@@ -59,10 +64,6 @@ async def check_provider(
     yield make_ok_finding("provider", "it answers" + (" and takes the key" if key_variable else ""))
     if names:
         yield _check_model_listed(model, names)
-    if (day := _deprecation_day(provider, model)) is not None:
-        yield make_warning_finding(
-            "model", f"{model} ends on {day}", "set model.name to a newer model"
-        )
 
 
 async def _list_model_names(provider: Provider) -> list[str]:
@@ -79,19 +80,10 @@ async def _send_probe(provider: Provider, model: str) -> None:
     )
     context.add({"role": "user", "content": "Say yes."})
     with warnings.catch_warnings():
-        # That a model is old is said in a line of its own.
+        # That a model is old the catalog says.
         warnings.simplefilter("ignore", DeprecationWarning)
         async for _ in provider.send(context.request()):
             pass
-
-
-def _deprecation_day(provider: Provider, model: str) -> str | None:
-    """When the model will be gone, as the SDK knows it; None where it does not say."""
-    if provider.dialect != "anthropic":
-        return None
-    sdk = import_module("anthropic.resources.messages.messages")
-    known: dict[str, str] = getattr(sdk, "DEPRECATED_MODELS", {})
-    return known.get(model)
 
 
 def _check_model_listed(model: str, names: Sequence[str]) -> Finding:
@@ -116,7 +108,9 @@ def _model_name_forms(name: str) -> tuple[str, ...]:
     return (name, name.removeprefix("models/"), name.removesuffix(":latest"))
 
 
-def _finding_for_failure(failure: ProviderFailure, model: str, variable: str | None) -> Finding:
+def _finding_for_failure(
+    failure: ProviderFailureDetails, model: str, variable: str | None
+) -> Finding:
     told = f"{failure.message} (HTTP {failure.status})" if failure.status else failure.message
     key = f"set {variable} to a key that is valid" if variable else "set model.api_key"
     match failure.kind:
@@ -145,21 +139,32 @@ def _finding_for_failure(failure: ProviderFailure, model: str, variable: str | N
             )
 
 
-def _timeout_failure() -> ProviderFailure:
-    return ProviderFailure(
+def _timeout_failure() -> ProviderFailureDetails:
+    return ProviderFailureDetails(
         kind="timeout", message=f"no answer within {PROVIDER_TIMEOUT_S:g} seconds"
     )
 
 
-def check_catalog_entry(
-    model: str, context_window: int | None, *, other_provider: bool = False
-) -> Finding:
-    """What is known of the model; one that is asked for `elsewhere` has its own names."""
-    entry = resolve_model_info(model)
+def check_model_in_catalog(configured: ModelSpec) -> Iterator[Finding]:
+    """What is known of the model, and until when its maker serves it."""
+    yield _describe_catalog_entry(configured)
+    served_by_others = bool(configured.provider or configured.base_url)
+    retirement = None if served_by_others else describe_retirement(configured.name)
+    if retirement:
+        yield make_warning_finding(
+            "model", f"{configured.name}: {retirement}", "set model.name to a newer model"
+        )
+
+
+def _describe_catalog_entry(configured: ModelSpec) -> Finding:
+    model, context_window = configured.name, configured.context_window
+    entry = resolve_model_info(model, configured.model_info)
     size = context_window or entry.context_window
     told = f"window {size:,} tokens, output up to {min(entry.max_output, size):,}"
-    if find_model_info(model) is None:
+    if find_model_info(configured.base_model or model) is None:
         unknown = f"{model} is not in the catalog"
+        # One that somebody else serves has names of its own there.
+        other_provider = bool(configured.provider or configured.base_url)
         if not other_provider and (meant := suggest_model_name(model)):
             to_do = f"did you mean {meant}? Set model.name"
             return make_warning_finding(
@@ -167,12 +172,16 @@ def check_catalog_entry(
             )
         if context_window:
             return make_ok_finding("catalog", f"{unknown}; by the file: {told}; price unknown")
-        to_do = "set model.context_window to what its provider states"
+        to_do = (
+            "set model.context_window to what its provider states, or model.model_info to the "
+            "model that it is"
+        )
         return make_warning_finding("catalog", f"{unknown}; assumed: {told}; price unknown", to_do)
     price = ""
     if entry.input_price is not None and entry.output_price is not None:
         price = f", ${entry.input_price:g} and ${entry.output_price:g} per million"
-    return make_ok_finding("catalog", f"{entry.name}: {told}{price}")
+    named = f"{model} is {entry.name}" if configured.base_model else entry.name
+    return make_ok_finding("catalog", f"{named}: {told}{price}")
 
 
 MAX_FIXED_WINDOW_SHARE = 0.5

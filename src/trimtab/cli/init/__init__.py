@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trimtab.cli.errors import report_error
+from trimtab.cli.stderr_messages import print_error_for_exit
 
 if TYPE_CHECKING:
-    from trimtab.cli.init.model_choice import ModelChoice
+    from trimtab.cli.init.default_model_choice import ModelChoice
 
 
 TOOLS_WITH_SHELL_TEXT = (
@@ -42,13 +42,13 @@ def init_command(
 
     Files that are there stay as they are.
     """
+    from trimtab.cli.init.default_model_choice import choose_model
     from trimtab.cli.init.files import (
         AGENT_FILE_PURPOSES,
         build_agent_files,
         derive_agent_name,
         write_agent_files,
     )
-    from trimtab.cli.init.model_choice import choose_model
 
     try:
         choice = choose_model(os.environ, model=model, provider=provider)
@@ -59,12 +59,14 @@ def init_command(
         )
     except FileExistsError as error:
         why = f"{error.filename} is a file; name a folder, or move the file away"
-        raise report_error(why) from error
+        raise print_error_for_exit(why) from error
     except OSError as error:
         why = f"{error.filename or folder} cannot be written ({error.strerror or error})"
-        raise report_error(f"{why}; name another folder, or see to its permissions") from error
+        raise print_error_for_exit(
+            f"{why}; name another folder, or see to its permissions"
+        ) from error
     except ValueError as error:
-        raise report_error(str(error)) from error
+        raise print_error_for_exit(str(error)) from error
     for name in written:
         typer.echo(f"wrote {folder / name}  ({AGENT_FILE_PURPOSES[name]})")
     for name in kept:
@@ -86,10 +88,13 @@ def _next_commands(folder: Path, choice: ModelChoice | None) -> list[str]:
     from importlib.util import find_spec
     from shlex import quote
 
+    from trimtab.cli.init.files import CLOUD_SETUP_COMMANDS
+    from trimtab.cli.installed_packages import find_package_versions
+
     lines = [] if folder.resolve() == Path.cwd() else [f"cd {quote(str(folder))}"]
     extras = [] if all(map(find_spec, ("yaml", "prompt_toolkit"))) else ["agent"]
-    if choice is not None and find_spec(choice.sdk) is None:
-        extras.append(choice.sdk)
+    if choice is not None and None in find_package_versions(choice.extra).values():
+        extras.append(choice.extra)
     if extras:
         lines.append(f"pip install 'trimtab[{','.join(extras)}]'")
     if (
@@ -98,4 +103,6 @@ def _next_commands(folder: Path, choice: ModelChoice | None) -> list[str]:
         and not os.environ.get(choice.key_variable)
     ):
         lines.append(f"export {choice.key_variable}=…   # your key")
+    if choice is not None:
+        lines += CLOUD_SETUP_COMMANDS.get(choice.provider or "", ())
     return [*lines, "trimtab chat        # or `trimtab doctor`, which checks everything"]

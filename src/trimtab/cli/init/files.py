@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import indent
 
 from trimtab.agent.config.schema import format_editor_schema
-from trimtab.cli.init.model_choice import ModelChoice
+from trimtab.cli.init.default_model_choice import ModelChoice
 
 AGENT_FILE_PURPOSES = {
     "agent.yaml": "the agent: model, tools, memory",
@@ -21,6 +21,29 @@ AGENT_FILE_PURPOSES = {
 }
 """By file: what it is for, in the order in which they are told."""
 SCHEMA_FILE_NAME = ".agent.schema.json"
+CLOUD_LINES = {
+    "bedrock": ("# region: eu-central-1 # AWS_REGION where it is missing",),
+    "azure": (
+        "# base_url: https://my-resource.openai.azure.com # AZURE_OPENAI_ENDPOINT where missing",
+        "# model_info: {context_window: 400000} # what the deployment's name does not tell",
+    ),
+    "vertex": (
+        "# region: global # CLOUD_ML_REGION where it is missing",
+        "# project: my-project # ANTHROPIC_VERTEX_PROJECT_ID where it is missing",
+    ),
+}
+"""By cloud: what else of the model's block it may need."""
+CLOUD_SETUP_COMMANDS = {
+    "bedrock": (
+        "aws configure       # or set AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY",
+    ),
+    "azure": ("export AZURE_OPENAI_ENDPOINT=…   # https://my-resource.openai.azure.com",),
+    "vertex": (
+        "gcloud auth application-default login",
+        "export CLOUD_ML_REGION=global ANTHROPIC_VERTEX_PROJECT_ID=…",
+    ),
+}
+"""By cloud: how its credentials come to be found."""
 
 
 def build_agent_files(
@@ -68,6 +91,7 @@ def _read_template(name: str) -> str:
 
 def _provider_lines(choice: ModelChoice) -> str:
     lines = [f"  provider: {choice.provider}"] if choice.provider else []
+    lines += [f"  {line}" for line in CLOUD_LINES.get(choice.provider or "", ())]
     if choice.key_variable:
         lines.append(f"  # api_key: ${{{choice.key_variable}}} # never the key itself")
     lines += ["  # max_output_tokens: 8192", f"  {_window_line(choice)}"]

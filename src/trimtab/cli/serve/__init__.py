@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from trimtab.cli.default_store import DEFAULT_AGENT_PATH
+from trimtab.cli.local_agent_store_location import DEFAULT_AGENT_PATH
 
 
 class LogFormat(StrEnum):
@@ -33,12 +33,16 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
     log: Annotated[LogFormat, typer.Option(help="Log lines for people, or JSON for programs.")] = (
         LogFormat.text
     ),
-    no_http: Annotated[bool, typer.Option("--no-http", help="Offer no HTTP.")] = False,
+    no_http: Annotated[bool, typer.Option("--no-http", help="Do not serve HTTP.")] = False,
     no_turns: Annotated[
-        bool, typer.Option("--no-turns", help="Take in and send out; others answer.")
+        bool,
+        typer.Option("--no-turns", help="Accept messages and deliver replies; others run turns."),
     ] = False,
     workers_only: Annotated[
-        bool, typer.Option("--workers-only", help="Answer and send out; others take in.")
+        bool,
+        typer.Option(
+            "--workers-only", help="Run turns and deliver replies; others accept messages."
+        ),
     ] = False,
     metrics_port: Annotated[
         int | None,
@@ -50,12 +54,12 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
         ),
     ] = None,
 ) -> None:
-    """Serve agents over HTTP, on chat platforms and at set times, as their files say.
+    """Serve agents over HTTP, on chat platforms and on schedules, as their files say.
 
     One process does all of it. With PostgreSQL many may share the work: run as many as you like,
-    with --workers-only or --no-turns where they should differ.
+    with --workers-only or --no-turns if they should differ.
     """
-    # Whoever only asks for help does not wait for all of this.
+    # Imported late, so that --help is fast.
     from trimtab.cli.serve.server_process import ServeArguments, run_server
 
     wanted = ServeArguments(

@@ -5,17 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from trimtab.agent.config.loader import build_mask_settings_warning
+from trimtab.agent.config.loader import describe_keep_results_without_policy
 from trimtab.agent.tools.permissions.rules import build_permission_rules
-from trimtab.cli.format import escape_control_characters, format_count, join_names
-from trimtab.cli.serve.agents import AgentSet
-from trimtab.cli.serve.channels import ALL_AGENTS
+from trimtab.cli.serve.agent_set_loading import AgentSetSpec
+from trimtab.cli.serve.channel_creation_and_reply_routing import ALL_AGENTS
+from trimtab.cli.terminal_text_format import escape_control_characters, format_count, join_names
 from trimtab.server.channels.base import Channel
 from trimtab.server.channels.http.api_keys import ApiKeyFile
 
 
 def render_startup_banner(
-    agent_set: AgentSet,
+    agent_set: AgentSetSpec,
     *,
     url: str | None,
     keys: ApiKeyFile | None,
@@ -32,18 +32,21 @@ def render_startup_banner(
     if metrics_url is not None:
         rows.append(("metrics", metrics_url))
     if channels:
-        rows.append(("doors", _channels(channels)))
-    at_once = agent_set.serve_config.at_once
+        rows.append(("channels", _channels(channels)))
+    turns = agent_set.serve_config.max_concurrent_turns
     rows.append(
-        ("turns", f"{at_once} at once" if runs_turns else "none here; other processes answer")
+        (
+            "turns",
+            f"{turns} at the same time" if runs_turns else "none in this process; others run them",
+        )
     )
     if runs_turns and (told := list_tools_needing_approval(agent_set)):
-        rows.append(("refused", f"{'; '.join(told)}: nobody can be asked here"))
+        rows.append(("refused", f"{'; '.join(told)}: nobody can approve a call here"))
     if runs_turns:
         rows += [("note", told) for told in list_config_notes(agent_set)]
     if resumed_sessions:
         rows.append(
-            ("left over", f"{format_count(resumed_sessions, 'session')} go on where they were")
+            ("resumed", f"{format_count(resumed_sessions, 'session')} with messages from before")
         )
     wide = max(len(name) for name, _ in rows) + 2
     lines = ["Trimtab is serving. Ctrl-C stops it; running turns are finished first.", ""]
@@ -53,7 +56,7 @@ def render_startup_banner(
     return escape_control_characters("\n".join(lines))
 
 
-def list_tools_needing_approval(agent_set: AgentSet) -> list[str]:
+def list_tools_needing_approval(agent_set: AgentSetSpec) -> list[str]:
     """Tools that ask before they run, and which of their calls are refused for it."""
     found: list[str] = []
     for name, member in agent_set.members.items():
@@ -67,21 +70,21 @@ def list_tools_needing_approval(agent_set: AgentSet) -> list[str]:
     return found
 
 
-def list_config_notes(agent_set: AgentSet) -> list[str]:
+def list_config_notes(agent_set: AgentSetSpec) -> list[str]:
     """What an operator may have meant otherwise."""
     found = [
-        (name, build_mask_settings_warning(member.spec))
+        (name, describe_keep_results_without_policy(member.spec))
         for name, member in agent_set.members.items()
     ]
     return [f"{name}: {note}" for name, note in found if note]
 
 
-def _agents(agent_set: AgentSet) -> str:
+def _agents(agent_set: AgentSetSpec) -> str:
     told = [f"{name} ({member.spec.model.name})" for name, member in agent_set.members.items()]
     return ", ".join(told)
 
 
-def _store(agent_set: AgentSet) -> str:
+def _store(agent_set: AgentSetSpec) -> str:
     # A database's address may hold a password.
     return (
         "PostgreSQL, shared with other processes"
@@ -90,9 +93,9 @@ def _store(agent_set: AgentSet) -> str:
     )
 
 
-def _keys(agent_set: AgentSet, keys: ApiKeyFile | None) -> str:
+def _keys(agent_set: AgentSetSpec, keys: ApiKeyFile | None) -> str:
     if keys is None:
-        return "none: only this machine may ask; `trimtab keys create NAME` makes one for others"
+        return "none: only this machine has access; `trimtab keys create NAME` makes one for others"
     known = keys.current_keys()
     if not known:
         return (
@@ -107,18 +110,19 @@ def _keys(agent_set: AgentSet, keys: ApiKeyFile | None) -> str:
         else []
     )
     if figures := len(known) - opening:
-        told.append(f"{figures} for metrics alone")
+        told.append(f"{figures} for metrics only")
     return f"{' and '.join(told)} in {agent_set.key_file}"
 
 
 def _channels(channels: Sequence[tuple[str, Channel]]) -> str:
     told = [
-        "the clock" if agent == ALL_AGENTS else f"{door.name} ({agent})" for agent, door in channels
+        "schedules" if agent == ALL_AGENTS else f"{channel.name} ({agent})"
+        for agent, channel in channels
     ]
     return join_names(told)
 
 
-def _example(agent_set: AgentSet, url: str, keys: ApiKeyFile | None) -> list[str]:
+def _example(agent_set: AgentSetSpec, url: str, keys: ApiKeyFile | None) -> list[str]:
     agent = next(iter(agent_set.members))
     where = shlex.quote(f"{url}/v1/agents/{agent}/sessions/first/messages")
     lines = [f"  curl -N {where} \\", "    -H 'Accept: text/event-stream' \\"]

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from trimtab.server.channels.http.api_keys import ApiKeyFile
-from trimtab.server.channels.http.middleware import is_loopback_host
+from trimtab.server.channels.http.size_origin_and_header_middleware import is_loopback_host
 
 LISTEN_BACKLOG = 2_048
 """Connections that wait to be taken."""

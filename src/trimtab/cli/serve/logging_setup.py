@@ -1,4 +1,4 @@
-"""Log lines: for people, or one JSON object each. Never what was said, never a secret."""
+"""Log lines: as text, or one JSON object each. They hold no text of messages and no secret."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ class JsonLogFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC)
-        told: dict[str, Any] = {
-            "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        fields: dict[str, Any] = {
+            "timestamp": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        told |= {
+        fields |= {
             name: value
             for name, value in vars(record).items()
             if name not in _STANDARD_RECORD_FIELDS
         }
         if record.exc_info and record.exc_info[0] is not None:
-            told["error"] = record.exc_info[0].__name__
-            # Places alone: the error's own words may repeat what a user said.
-            told["trace"] = "".join(traceback.format_tb(record.exc_info[2]))
-        return json.dumps(told, default=str)
+            fields["error"] = record.exc_info[0].__name__
+            # The lines of code alone: the error's text may repeat what a user wrote.
+            fields["traceback"] = "".join(traceback.format_tb(record.exc_info[2]))
+        return json.dumps(fields, default=str)
 
 
 class TextLogFormatter(logging.Formatter):

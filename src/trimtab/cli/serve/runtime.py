@@ -13,20 +13,23 @@ from functools import partial
 from typing import Any, Protocol
 
 from trimtab.agent.agent import Agent, open_agent
-from trimtab.cli.chat.input_history import (
-    list_user_texts,
+from trimtab.cli.chat.history_file import (
+    list_user_texts_to_forget,
     locate_history_file,
     remove_history_lines,
 )
-from trimtab.cli.serve.agents import AgentSet
-from trimtab.cli.serve.channels import map_channel_senders, open_channels
+from trimtab.cli.serve.agent_set_loading import AgentSetSpec
+from trimtab.cli.serve.channel_creation_and_reply_routing import (
+    create_configured_channels,
+    map_channel_senders,
+)
 from trimtab.server.channels.base import Channel
 from trimtab.server.control_files import serve_control_requests
 from trimtab.server.delivery import ReplyDelivery
 from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
-from trimtab.server.message_erasure import SessionErasure
-from trimtab.server.queue.files import FileQueue
+from trimtab.server.message_erasure import ErasedMessagesRecord
+from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.service import AgentService
 from trimtab.stores.base import Store
 from trimtab.stores.factory import open_store
@@ -38,7 +41,7 @@ log = logging.getLogger("trimtab.serve")
 MISSING_FLEET_PACKAGES = "turns on PostgreSQL need more packages: pip install 'trimtab[fleet]'"
 
 
-class TurnRunner(Protocol):
+class DrainableTurnRunner(Protocol):
     """Who runs what is due."""
 
     async def drain(self, timeout_s: float) -> int:
@@ -54,7 +57,7 @@ class ServerRuntime:
     """Agents, sessions and mail."""
     schedule_turn: Callable[[str], Awaitable[None]]
     """Lets a turn run although nothing new was said."""
-    turn_runner: TurnRunner | None = None
+    turn_runner: DrainableTurnRunner | None = None
     """Who runs turns here; None where others do."""
     channels: list[tuple[str, Channel]] = field(default_factory=list[tuple[str, Channel]])
     """Ways in and out, each with its agent; the clock's is everybody's."""
@@ -68,13 +71,15 @@ class ServerRuntime:
 
 @asynccontextmanager
 async def open_server_runtime(
-    agent_set: AgentSet, *, run_turns: bool = True, run_channels: bool = True
+    agent_set: AgentSetSpec, *, run_turns: bool = True, run_channels: bool = True
 ) -> AsyncGenerator[ServerRuntime]:
     """The house of these agents."""
     async with AsyncExitStack() as held:
         store = await open_store(
             agent_set.store_location,
-            max_connections=min(MAX_STORE_CONNECTIONS, agent_set.serve_config.at_once + 2),
+            max_connections=min(
+                MAX_STORE_CONNECTIONS, agent_set.serve_config.max_concurrent_turns + 2
+            ),
         )
         held.push_async_callback(store.close)
         agents: dict[str, Agent] = {}
@@ -93,26 +98,26 @@ async def open_server_runtime(
 
 
 async def _open_on_files(
-    agent_set: AgentSet, store: Store, agents: dict[str, Agent], run_turns: bool
+    agent_set: AgentSetSpec, store: Store, agents: dict[str, Agent], run_turns: bool
 ) -> ServerRuntime:
     if not run_turns:
         raise ValueError(
             "--no-turns is for a fleet on PostgreSQL; on files one process does it all"
         )
     assert isinstance(store, FileStore)  # noqa: S101 - what a place that is no database opens as
-    mail = await FileQueue.open(store)
+    mail = await FileMessageQueue.open(store)
     await store.recover()
     service = AgentService(
         agents=agents,
         store=store,
         queue=mail,
         event_bus=LocalEventBus(),
-        max_waiting=agent_set.serve_config.max_waiting,
+        max_queued_messages=agent_set.serve_config.max_queued_messages,
     )
     own = LocalTurnRunner(
         service,
-        max_turns=agent_set.serve_config.at_once,
-        max_turns_per_tenant=agent_set.serve_config.tenant_at_once,
+        max_turns=agent_set.serve_config.max_concurrent_turns,
+        max_turns_per_tenant=agent_set.serve_config.max_concurrent_turns_per_tenant,
     )
     mail.on_posted = own.request_turn
 
@@ -120,32 +125,30 @@ async def _open_on_files(
         own.request_turn(session)
 
     house = ServerRuntime(service=service, schedule_turn=due, turn_runner=own)
-    house.background_tasks["requests of this machine"] = partial(
-        serve_control_requests, store.root, service
-    )
+    house.background_tasks["local requests"] = partial(serve_control_requests, store.root, service)
     return house
 
 
 async def _open_on_database(
-    agent_set: AgentSet, store: Store, agents: dict[str, Agent], run_turns: bool
+    agent_set: AgentSetSpec, store: Store, agents: dict[str, Agent], run_turns: bool
 ) -> ServerRuntime:
     try:
-        from trimtab.server.events.postgres import PostgresEventBus
-        from trimtab.server.postgres.job_queue import JobPayload
+        from trimtab.server.events.postgres_notify import PostgresEventBus
+        from trimtab.server.postgres.procrastinate_jobs import JobPayload
         from trimtab.server.postgres.worker_pool import WorkerPool
-        from trimtab.server.queue.postgres import PostgresQueue
+        from trimtab.server.queue.postgres import PostgresMessageQueue
     except ModuleNotFoundError as error:
         if error.name not in ("procrastinate", "psycopg", "psycopg_pool"):
             raise
         raise ValueError(MISSING_FLEET_PACKAGES) from error
-    mail = await PostgresQueue.connect(agent_set.store_location)
+    mail = await PostgresMessageQueue.connect(agent_set.store_location)
     live = PostgresEventBus(agent_set.store_location)
     service = AgentService(
         agents=agents,
         store=store,
         queue=mail,
         event_bus=live,
-        max_waiting=agent_set.serve_config.max_waiting,
+        max_queued_messages=agent_set.serve_config.max_queued_messages,
     )
     live.on_stop_requested = service.stop_local_turn
 
@@ -153,11 +156,14 @@ async def _open_on_database(
         await mail.defer_job(JobPayload(session=session))
 
     house = ServerRuntime(service=service, schedule_turn=due)
-    house.background_tasks["live"] = live.run
+    house.background_tasks["events"] = live.run
     if run_turns:
         serve = agent_set.serve_config
         fleet = WorkerPool(
-            service, mail, max_turns=serve.at_once, max_turns_per_tenant=serve.tenant_at_once
+            service,
+            mail,
+            max_turns=serve.max_concurrent_turns,
+            max_turns_per_tenant=serve.max_concurrent_turns_per_tenant,
         )
         house.turn_runner = fleet
         house.background_tasks["turns"] = fleet.run
@@ -172,13 +178,13 @@ def _forget_history_lines(service: AgentService) -> None:
         try:
             await asyncio.to_thread(remove_history_lines, path, said)
         except OSError as error:
-            log.warning("%s may keep a line that was erased elsewhere: %s", path, error)
+            log.warning("%s may still hold a line that was erased elsewhere: %s", path, error)
 
     async def deleted(session: str) -> None:
         if path.exists() and await service.store.position(session):
-            await forget(await list_user_texts(service.store, session))
+            await forget(await list_user_texts_to_forget(service.store, session))
 
-    async def erased(gone: SessionErasure) -> None:
+    async def erased(gone: ErasedMessagesRecord) -> None:
         await forget(gone.user_texts)
 
     service.delete_hooks.append(deleted)
@@ -186,10 +192,10 @@ def _forget_history_lines(service: AgentService) -> None:
 
 
 async def _start_channels(
-    agent_set: AgentSet, runtime: ServerRuntime, exit_stack: AsyncExitStack, *, run: bool
+    agent_set: AgentSetSpec, runtime: ServerRuntime, exit_stack: AsyncExitStack, *, run: bool
 ) -> None:
     """Doors, and what leaves through them. Those that do not run still deliver."""
-    runtime.channels = await open_channels(agent_set, runtime.service, now=time.time())
+    runtime.channels = await create_configured_channels(agent_set, runtime.service, now=time.time())
     for agent, door in runtime.channels:
         exit_stack.push_async_callback(door.close)
         if run:

@@ -15,9 +15,8 @@ from typing import Any
 
 import typer
 
-from trimtab.cli.format import format_count
 from trimtab.cli.serve import logging_setup
-from trimtab.cli.serve.agents import AgentSet, load_agent_set
+from trimtab.cli.serve.agent_set_loading import AgentSetSpec, load_agent_set
 from trimtab.cli.serve.banner import (
     list_config_notes,
     list_tools_needing_approval,
@@ -33,9 +32,10 @@ from trimtab.cli.serve.http_server import (
 )
 from trimtab.cli.serve.runtime import ServerRuntime, open_server_runtime
 from trimtab.cli.store_command import report_known_errors
+from trimtab.cli.terminal_text_format import format_count
 from trimtab.server.channels.http.api_keys import ApiKeyFile
 from trimtab.server.channels.http.app import create_http_app
-from trimtab.server.channels.http.request_context import HttpServerState
+from trimtab.server.channels.http.request_context_and_operations import HttpServerState
 
 log = logging.getLogger("trimtab.serve")
 
@@ -65,24 +65,24 @@ class ServeArguments:
 def run_server(arguments: ServeArguments) -> int:
     """Serve until a signal comes; returns the exit status."""
     with report_known_errors():
-        crew = load_agent_set(arguments.agent_files)
-        if not crew.uses_database and not (arguments.run_turns and arguments.run_channels):
+        agents = load_agent_set(arguments.agent_files)
+        if not agents.uses_database and not (arguments.run_turns and arguments.run_channels):
             raise ValueError(
                 "--no-turns and --workers-only are for several processes on PostgreSQL; on files "
                 "one process does it all"
             )
         changed = {"host": arguments.host, "port": arguments.port}
         given = {name: value for name, value in changed.items() if value is not None}
-        serve = crew.serve_config.model_copy(update=given)
+        serve = agents.serve_config.model_copy(update=given)
         keys, listener = None, None
         if arguments.serve_http:
-            keys = load_api_keys(serve.host, crew.key_file)
+            keys = load_api_keys(serve.host, agents.key_file)
             listener = open_listening_socket(serve.host, serve.port)
         metrics = None
         if arguments.metrics_port is not None:
             metrics = _serve_metrics(arguments.metrics_port, arguments.host or "127.0.0.1")
         logging_setup.configure_logging(as_json=arguments.json_logs)
-        return asyncio.run(_ServerProcess(arguments, crew, keys, listener, metrics).run())
+        return asyncio.run(_ServerProcess(arguments, agents, keys, listener, metrics).run())
 
 
 class _ServerProcess:
@@ -91,13 +91,13 @@ class _ServerProcess:
     def __init__(
         self,
         arguments: ServeArguments,
-        agent_set: AgentSet,
+        agent_set: AgentSetSpec,
         keys: ApiKeyFile | None,
         listener: socket.socket | None,
         metrics_url: str | None,
     ) -> None:
         self._wanted = arguments
-        self._crew = agent_set
+        self._agents = agent_set
         self._keys = keys
         self._listener = listener
         self._metrics = metrics_url
@@ -108,14 +108,14 @@ class _ServerProcess:
     async def run(self) -> int:
         self._install_signal_handlers()
         async with open_server_runtime(
-            self._crew, run_turns=self._wanted.run_turns, run_channels=self._wanted.run_channels
+            self._agents, run_turns=self._wanted.run_turns, run_channels=self._wanted.run_channels
         ) as house:
             offer, server = self._build_server_state(house), None
             for name, work in house.background_tasks.items():
                 self._start_task(name, work())
             if offer is not None and self._listener is not None:
                 server = build_http_server(
-                    create_http_app(offer), drain_seconds=self._crew.serve_config.drain
+                    create_http_app(offer), drain_seconds=self._agents.serve_config.shutdown_timeout
                 )
                 self._start_task("HTTP", server.serve(sockets=[self._listener]))
                 await self._wait_until_ready(server)
@@ -129,7 +129,7 @@ class _ServerProcess:
             return None
         return HttpServerState(
             service=runtime.service,
-            serve_config=self._crew.serve_config,
+            serve_config=self._agents.serve_config,
             key_file=self._keys,
             schedule_turn=runtime.schedule_turn,
             render_metrics=_load_metrics_renderer(),
@@ -143,19 +143,19 @@ class _ServerProcess:
         server: ManagedUvicornServer | None,
     ) -> int:
         """Nothing new, then what runs is finished or left for others, then all else stops."""
-        drain = self._crew.serve_config.drain
+        drain = self._agents.serve_config.shutdown_timeout
         failed = self._has_failed_task()
         if state is not None and server is not None:
             state.drain()
             server.should_exit = True
         left = 0
         if runtime.turn_runner is not None:
-            log.info("stopping: running turns have %g s", drain, extra={"event": "draining"})
+            log.info("stopping: running turns have %g s to end", drain, extra={"event": "draining"})
             left = await runtime.turn_runner.drain(drain)
         if state is not None:
             await state.close()
         await self._stop_tasks()
-        told = f"; {format_count(left, 'turn')} go on with the next process" if left else ""
+        told = f"; {format_count(left, 'turn')} continue in the next process" if left else ""
         log.info("stopped%s", told, extra={"event": "stopped", "handed_over": left})
         return 1 if failed else 0
 
@@ -170,7 +170,7 @@ class _ServerProcess:
         failed = False
         for task, name in self._tasks.items():
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                log.error("%s has failed and the server stops: %s", name, error)
+                log.error("%s failed, so the server stops: %s", name, error)
                 failed = True
         return failed
 
@@ -203,20 +203,20 @@ class _ServerProcess:
         facts = {
             "event": "serving",
             "url": url,
-            "agents": list(self._crew.members),
-            "doors": [door.name for _, door in runtime.channels],
-            "waiting": runtime.resumed_sessions,
+            "agents": list(self._agents.members),
+            "channels": [channel.name for _, channel in runtime.channels],
+            "resumed_sessions": runtime.resumed_sessions,
             "metrics": self._metrics,
-            "refused": list_tools_needing_approval(self._crew)
+            "refused_tools": list_tools_needing_approval(self._agents)
             if runtime.turn_runner is not None
             else [],
-            "notes": list_config_notes(self._crew) if runtime.turn_runner is not None else [],
+            "notes": list_config_notes(self._agents) if runtime.turn_runner is not None else [],
         }
         if self._wanted.json_logs:
             log.info("serving", extra=facts)
             return
         told = render_startup_banner(
-            self._crew,
+            self._agents,
             url=url,
             keys=self._keys,
             channels=runtime.channels,
@@ -231,7 +231,7 @@ class _ServerProcess:
 
 def _load_metrics_renderer():  # noqa: ANN202 - the type of `render`, which may not be there
     try:
-        from trimtab.observe.prometheus import render_metrics
+        from trimtab.observe.turn_metrics_and_endpoint import render_metrics
     except ImportError:
         return None
     return render_metrics
@@ -240,7 +240,7 @@ def _load_metrics_renderer():  # noqa: ANN202 - the type of `render`, which may 
 def _serve_metrics(port: int, host: str) -> str:
     """Answer there; returns the address."""
     try:
-        from trimtab.observe.prometheus import start_metrics_server
+        from trimtab.observe.turn_metrics_and_endpoint import start_metrics_server
     except ImportError as missing:
         raise ValueError(str(missing)) from missing
     return f"{build_local_url(host, start_metrics_server(port, host))}/metrics"

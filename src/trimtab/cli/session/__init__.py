@@ -6,7 +6,10 @@ import typer
 
 from trimtab.cli.lazy import TYPER_SETTINGS, make_lazy_group
 
-_INSPECTION_MODULE, _CHANGE_MODULE = "trimtab.cli.session.inspection", "trimtab.cli.session.change"
+_INSPECTION_MODULE, _CHANGE_MODULE = (
+    "trimtab.cli.session.inspection",
+    "trimtab.cli.session.export_import_fork_erase_delete",
+)
 
 
 SESSION_COMMANDS = {
@@ -17,32 +20,32 @@ SESSION_COMMANDS = {
     ),
     "why": (
         f"{_INSPECTION_MODULE}:explain_hidden_command",
-        "Say why something is not in the context.",
+        "Explain why something is not in the context.",
     ),
     "search": (
         f"{_INSPECTION_MODULE}:search_session_command",
-        "Find messages by their words, hidden ones included.",
+        "Search messages, including hidden ones.",
     ),
     "recall": (
         f"{_INSPECTION_MODULE}:recall_text_command",
-        "Print the text behind a handle, hidden or not.",
+        "Print the text of a handle, hidden or not.",
     ),
     "export": (f"{_CHANGE_MODULE}:export_session_command", "Write a session to one file."),
     "import": (
         f"{_CHANGE_MODULE}:import_session_command",
-        "Take an exported session into a store.",
+        "Import an exported session into a store.",
     ),
     "fork": (
         f"{_CHANGE_MODULE}:fork_session_command",
-        "Begin a new session that shares the past of another.",
+        "Create a session with the history of another.",
     ),
     "erase": (
         f"{_CHANGE_MODULE}:erase_message_command",
-        "Destroy a text in the store, and what was made from it.",
+        "Erase a text, and everything derived from it.",
     ),
     "delete": (
         f"{_CHANGE_MODULE}:delete_session_command",
-        "Remove a session with everything made from it.",
+        "Delete a session, and everything derived from it.",
     ),
 }
 

@@ -15,20 +15,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from trimtab.cli.format import (
-    escape_control_characters,
-    format_age,
-    format_count,
-    format_timestamp,
-    shorten_to_line,
-)
-from trimtab.cli.session.view import (
+from trimtab.cli.session.view_data import (
     STATE_BY_EDIT,
     CallWithOutcome,
     MessageLine,
     SessionView,
 )
-from trimtab.stores.base import StoredSession
+from trimtab.cli.terminal_text_format import (
+    escape_control_characters,
+    format_age,
+    format_count,
+    format_utc_timestamp,
+    shorten_to_line,
+)
+from trimtab.stores.base import SessionListEntry
 
 REPLY_OVERDUE_S = 3_600.0
 """Seconds after which no reply comes any more."""
@@ -39,7 +39,7 @@ BAR_LEVEL_COLOURS = {"normal": "green", "high": "yellow", "critical": "red"}
 _STATE_COLOURS = {"shown": "", "truncated": "yellow", "masked": "yellow"}
 
 
-def print_session_list(sessions: Sequence[StoredSession], console: Console) -> None:
+def print_session_list(sessions: Sequence[SessionListEntry], console: Console) -> None:
     """One session a row; parents only where there are any."""
     forked = any(one.parent for one in sessions)
     table = _make_table()
@@ -231,7 +231,7 @@ def _print_request_head(made: CallWithOutcome, console: Console) -> None:
     call, outcome = made.call, made.outcome
     console.print(
         Text(f"call {made.seq}", "bold"),
-        Text(f"{format_timestamp(made.at)}, {format_age(made.at)}"),
+        Text(f"{format_utc_timestamp(made.at)}, {format_age(made.at)}"),
     )
     checked = (
         f"as sent: rendered from the log, SHA-256 {call.hash[:16]}… as recorded"

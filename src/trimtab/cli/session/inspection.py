@@ -10,20 +10,19 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from trimtab.cli.format import escape_control_characters, format_count
 from trimtab.cli.session.display import (
     print_request,
     print_session_list,
     print_session_view,
 )
-from trimtab.cli.session.view import (
+from trimtab.cli.session.view_data import (
     build_session_view,
-    find_call,
+    find_call_by_reference,
     load_read_only_context,
 )
-from trimtab.cli.session.why import (
-    explain_visibility_by_part,
+from trimtab.cli.session.visibility_explanation import (
     print_visibility_explanation,
+    require_first_message_of_handle,
 )
 from trimtab.cli.store_command import (
     UNSET_STORE,
@@ -37,15 +36,18 @@ from trimtab.cli.store_command import (
     require_session_position,
     run_on_store,
 )
+from trimtab.cli.terminal_text_format import escape_control_characters, format_count
 from trimtab.log.event import dump_canonical_json
 from trimtab.recall.tools import NOTHING_FOUND_TEXT
-from trimtab.session import audit, store_recall
+from trimtab.recall.visibility import VisibilityReason
+from trimtab.session import store_recall, visibility_and_past_requests
+from trimtab.stores.base import Store
 
 
 def list_sessions_command(
     store: StoreOption = UNSET_STORE,
-    after: Annotated[str, typer.Option(help="Begin behind this id.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="So many at most.")] = 100,
+    after: Annotated[str, typer.Option(help="Start after this id.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="The maximum number.")] = 100,
     as_json: JsonOption = False,
 ) -> None:
     """List the sessions of a store, in the order of their ids."""
@@ -78,7 +80,9 @@ def show_session_command(
             help="The exact request of this call: its position in the log, last, or last-1.",
         ),
     ] = None,
-    last: Annotated[int, typer.Option(min=0, help="So many messages and calls.")] = 10,
+    last: Annotated[
+        int, typer.Option(min=0, help="The number of messages and calls to show.")
+    ] = 10,
     as_json: JsonOption = False,
 ) -> None:
     """Show what the model sees now; with --call, the exact request of a past call.
@@ -116,12 +120,15 @@ def explain_hidden_command(
     store: StoreOption = UNSET_STORE,
     as_json: JsonOption = False,
 ) -> None:
-    """Say why something is not in the context, since when and by which edit, and show it."""
-    found = run_on_store(
-        store,
-        f"reading {session}",
-        lambda kept, _: explain_visibility_by_part(kept, session, handle),
-    )
+    """Explain why something is not in the context, since when and by which edit, and show it."""
+
+    async def look(kept: Store, _: object) -> list[VisibilityReason]:
+        await require_first_message_of_handle(
+            kept, session, handle
+        )  # a wrong handle is refused in its words
+        return await visibility_and_past_requests.explain_visibility_by_part(kept, session, handle)
+
+    found = run_on_store(store, f"reading {session}", look)
     if as_json:
         told = [asdict(reason) for reason in found]
         typer.echo(json.dumps(told[0] if len(told) == 1 else told))
@@ -170,8 +177,10 @@ def recall_text_command(
 def _print_past_request(session: str, store: str, call: str, *, as_json: bool) -> None:
     async def look(kept: Any, _: object) -> Any:
         position = await require_session_position(kept, session)
-        made = await find_call(kept, session, position, call)
-        return made, await audit.rebuild_request_from_store(kept, session, made.seq)
+        made = await find_call_by_reference(kept, session, position, call)
+        return made, await visibility_and_past_requests.rebuild_request_from_store(
+            kept, session, made.seq
+        )
 
     made, request = run_on_store(store, f"rendering a call of {session}", look)
     if as_json:

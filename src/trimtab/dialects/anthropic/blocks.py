@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from trimtab.dialects.conversion import (
+from trimtab.dialects.json_values import collect_extra_keys, dict_or_none, to_compact_json
+from trimtab.dialects.provider_safe_values import (
     is_json_object_text,
     make_valid_call_id,
     make_valid_tool_name,
@@ -16,8 +17,7 @@ from trimtab.dialects.conversion import (
     parse_tool_arguments,
     with_error_prefix,
 )
-from trimtab.dialects.json_values import collect_extra_keys, dict_or_none, to_compact_json
-from trimtab.dialects.wire_content import require_text_fields, require_tool_output
+from trimtab.dialects.wire_content import convert_tool_output_to_content, require_string_call_fields
 from trimtab.log.message import Media, OpaqueBlock, Part, Text, ToolCall, ToolResult
 from trimtab.prompt.render import RENDERER_VERSION
 
@@ -41,7 +41,7 @@ def parse_anthropic_block(block: Mapping[str, Any]) -> Part:
             arguments=given if is_json_object_text(given) else to_compact_json(given),
             extra=collect_extra_keys(block, "type", "id", "name", "input"),
         )
-        return require_text_fields(call)
+        return require_string_call_fields(call)
     if kind == "tool_result" and isinstance(block.get("tool_use_id"), str):
         return _parse_result(block)
     if kind in ("image", "document"):
@@ -50,7 +50,7 @@ def parse_anthropic_block(block: Mapping[str, Any]) -> Part:
 
 
 def _parse_result(block: Mapping[str, Any]) -> ToolResult:
-    content = require_tool_output(block, optional=True)
+    content = convert_tool_output_to_content(block, optional=True)
     held = ["type", "tool_use_id"]
     if content is not None:
         held.append("content")

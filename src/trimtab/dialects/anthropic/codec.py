@@ -15,35 +15,35 @@ from trimtab.dialects.anthropic.model_features import (
     accepts_inline_system_messages,
     adapt_thinking_to_model,
 )
-from trimtab.dialects.anthropic.rules import find_request_errors as find_request_errors
-from trimtab.dialects.anthropic.rules import is_clear_thinking_edit, may_enable_thinking
-from trimtab.dialects.anthropic.stream import (
-    create_stream_accumulator as create_stream_accumulator,
+from trimtab.dialects.anthropic.reply_accumulator import (
+    create_reply_accumulator as create_reply_accumulator,
 )
+from trimtab.dialects.anthropic.request_errors import find_request_errors as find_request_errors
+from trimtab.dialects.anthropic.request_errors import is_clear_thinking_edit, may_enable_thinking
 from trimtab.dialects.base import ModelReply, WireObject
-from trimtab.dialects.conversion import EMPTY_MESSAGE_TEXT, SYSTEM_MESSAGE_PREFIX
+from trimtab.dialects.foreign_parameters import drop_foreign_parameters
 from trimtab.dialects.json_values import (
     collect_extra_keys,
     dict_or_none,
     dicts_in_list,
     int_or_zero,
 )
-from trimtab.dialects.model_families import (
-    has_foreign_thinking,
-    without_family_tag,
-    without_thinking,
-)
-from trimtab.dialects.request_parameters import drop_foreign_parameters
+from trimtab.dialects.provider_safe_values import EMPTY_MESSAGE_TEXT, SYSTEM_MESSAGE_PREFIX
 from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_in
 from trimtab.dialects.tool_definitions import to_anthropic_tool
 from trimtab.dialects.wire_content import (
     missing_role_error,
-    require_content,
-    require_objects_under_key,
+    read_object_list,
     require_system_parts,
+    require_valid_content,
 )
 from trimtab.log.event import Usage
 from trimtab.log.message import Message, Role, Text, ToolResult
+from trimtab.model_families import (
+    has_foreign_thinking,
+    without_family_tag,
+    without_thinking,
+)
 from trimtab.prompt.render import RENDERER_VERSION, JoinText, Prompt, PromptBlock
 
 name: str = "anthropic"
@@ -63,7 +63,7 @@ def parse_message(wire: WireObject) -> Message:
             f"role {wire.get('role')!r} is not an Anthropic role; "
             "expected user, assistant or system (tool results stand in user messages)"
         )
-    content = require_content(wire, optional=role == "assistant")
+    content = require_valid_content(wire, optional=role == "assistant")
     if isinstance(content, str):
         parts = (Text(text=content),)
         return Message(
@@ -84,6 +84,10 @@ def parse_history(wire_messages: Sequence[WireObject]) -> list[Message]:
     return [parse_message(wire) for wire in wire_messages]
 
 
+def find_message_starts(wire_messages: Sequence[WireObject]) -> list[int]:
+    return [*range(len(wire_messages))]
+
+
 def serialize_history(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return [_serialize_message(message) for message in messages]
 
@@ -102,7 +106,7 @@ def _serialize_message(message: Message) -> dict[str, Any]:
 
 
 def _serialize_foreign_message(message: Message) -> dict[str, Any]:
-    rendered = render_blocks([message])
+    rendered = render_round_blocks([message])
     return {"role": rendered[0].role, "content": [block.body for block in rendered]}
 
 
@@ -114,8 +118,7 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
     message = Message(
         role="assistant",
         parts=tuple(
-            parse_anthropic_block(block)
-            for block in require_objects_under_key(reply_body, "content")
+            parse_anthropic_block(block) for block in read_object_list(reply_body, "content")
         ),
         plain=False,
         origin=name,
@@ -143,14 +146,18 @@ def parse_anthropic_usage(usage: WireObject) -> Usage:
     )
 
 
-def parse_system_prompt(system: str | Sequence[WireObject]) -> tuple[Message, ...]:
-    if isinstance(system, str):
-        return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
-    if not system:
+def parse_system_messages(system_prompt: str | Sequence[WireObject]) -> tuple[Message, ...]:
+    if isinstance(system_prompt, str):
+        return (
+            (Message(role="system", parts=(Text(text=system_prompt),), origin=name),)
+            if system_prompt
+            else ()
+        )
+    if not system_prompt:
         return ()
-    if all("role" in wire for wire in system):
-        return tuple(parse_message(wire) for wire in system)
-    parts = tuple(parse_anthropic_block(block) for block in require_system_parts(system))
+    if all("role" in wire for wire in system_prompt):
+        return tuple(parse_message(wire) for wire in system_prompt)
+    parts = tuple(parse_anthropic_block(block) for block in require_system_parts(system_prompt))
     return (Message(role="system", parts=parts, plain=False, origin=name),)
 
 
@@ -158,14 +165,14 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_anthropic_tool)
 
 
-def render_blocks(
-    messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
+def render_round_blocks(
+    round_messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
 ) -> list[PromptBlock]:
     """Results are put right behind the calls: Anthropic wants them first in the user message."""
     said: list[PromptBlock] = []
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
-    for message in messages:
+    for message in round_messages:
         own = message.origin == name
         role = "assistant" if message.role == "assistant" else "user"
         if message.role == "system" and (own or renderer_version > 4):
@@ -221,7 +228,7 @@ def _select_accepted_params(prompt: Prompt, messages: Sequence[WireObject]) -> d
     asked = dict_or_none(params.get("thinking"))
     if asked is None:
         return params
-    thinking = adapt_thinking_to_model(prompt.model, asked)
+    thinking = adapt_thinking_to_model(prompt.rules_model, asked)
     if (
         thinking is not None
         and thinking.get("type") == "enabled"
@@ -249,7 +256,7 @@ def _resolve_block_roles(prompt: Prompt) -> list[str]:
     roles = [block.role for block in prompt.blocks]
     if prompt.renderer < 5:
         return roles
-    taken = accepts_inline_system_messages(prompt.model)
+    taken = accepts_inline_system_messages(prompt.rules_model)
     for index, role in enumerate(roles):
         if role != "system":
             continue

@@ -7,12 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from trimtab.dialects.base import ModelReply, WireObject
-from trimtab.dialects.conversion import (
-    EMPTY_MESSAGE_TEXT,
-    make_valid_call_id,
-    make_valid_tool_name,
-    with_error_prefix,
-)
+from trimtab.dialects.foreign_parameters import drop_foreign_parameters
 from trimtab.dialects.json_values import (
     collect_extra_keys,
     dict_or_none,
@@ -20,18 +15,11 @@ from trimtab.dialects.json_values import (
     int_or_zero,
     list_or_none,
 )
-from trimtab.dialects.model_families import (
-    has_foreign_thinking,
-    is_openai_model,
-    is_served_by_openai,
-    without_family_tag,
-    without_thinking,
-)
 from trimtab.dialects.openai_cache_breakpoints import (
     accepts_cache_breakpoints,
     add_cache_breakpoints_to_messages,
 )
-from trimtab.dialects.openai_chat.parts import (
+from trimtab.dialects.openai_chat.content_and_tool_calls import (
     CALL_ID_PATTERN,
     MAX_TOOL_NAME_CHARS,
     parse_chat_part,
@@ -42,24 +30,36 @@ from trimtab.dialects.openai_chat.parts import (
     serialize_chat_part,
     serialize_chat_tool_call,
 )
-from trimtab.dialects.openai_chat.rules import REASONING_KEYS
-from trimtab.dialects.openai_chat.rules import find_request_errors as find_request_errors
-from trimtab.dialects.openai_chat.stream import (
-    create_stream_accumulator as create_stream_accumulator,
+from trimtab.dialects.openai_chat.reply_accumulator import (
+    create_reply_accumulator as create_reply_accumulator,
 )
-from trimtab.dialects.request_parameters import drop_foreign_parameters
+from trimtab.dialects.openai_chat.request_errors import REASONING_KEYS
+from trimtab.dialects.openai_chat.request_errors import find_request_errors as find_request_errors
+from trimtab.dialects.provider_safe_values import (
+    EMPTY_MESSAGE_TEXT,
+    make_valid_call_id,
+    make_valid_tool_name,
+    with_error_prefix,
+)
 from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_in
 from trimtab.dialects.tool_definitions import to_openai_chat_tool
 from trimtab.dialects.wire_content import (
+    convert_tool_output_to_content,
     missing_role_error,
-    require_content,
-    require_objects_under_key,
+    read_object_list,
+    require_string_call_fields,
     require_system_parts,
-    require_text_fields,
-    require_tool_output,
+    require_valid_content,
 )
 from trimtab.log.event import Usage
 from trimtab.log.message import Media, Message, OpaqueBlock, Part, Role, Text, ToolCall, ToolResult
+from trimtab.model_families import (
+    has_foreign_thinking,
+    is_openai_model,
+    is_served_by_openai,
+    without_family_tag,
+    without_thinking,
+)
 from trimtab.prompt.render import RENDERER_VERSION, Prompt, PromptBlock
 
 name: str = "openai_chat"
@@ -97,15 +97,15 @@ def parse_message(wire: WireObject) -> Message:
         # A part of its own, so that it is sized, and kept while its tool loop is open.
         parts.append(OpaqueBlock(data=reasoning, thinking=True))
         held += reasoning
-    content = require_content(wire, optional=role == "assistant")
+    content = require_valid_content(wire, optional=role == "assistant")
     if isinstance(content, str):
         parts.append(Text(text=content))
         held.append("content")
     elif content is not None:
         parts += [parse_chat_part(part) for part in content]
         held.append("content")
-    if calls := require_objects_under_key(wire, "tool_calls"):
-        parts += [require_text_fields(parse_chat_tool_call(call)) for call in calls]
+    if calls := read_object_list(wire, "tool_calls"):
+        parts += [require_string_call_fields(parse_chat_tool_call(call)) for call in calls]
         held.append("tool_calls")
     extra = _without_empty_values(collect_extra_keys(wire, *held))
     if wire["role"] == "developer":
@@ -130,7 +130,7 @@ def _without_empty_values(extra: dict[str, Any] | None) -> dict[str, Any] | None
 
 def _parse_result(wire: WireObject) -> Message:
     # A tool that returned nothing has said so.
-    content = require_tool_output(wire, optional="content" in wire)
+    content = convert_tool_output_to_content(wire, optional="content" in wire)
     parts: tuple[Text | Media | OpaqueBlock, ...] = ()
     if isinstance(content, str):
         parts = (Text(text=content),)
@@ -142,18 +142,24 @@ def _parse_result(wire: WireObject) -> Message:
     plain = not isinstance(content, list)
     result = ToolResult(call_id=wire.get("tool_call_id") or "", content=parts, plain=plain)
     extra = _without_empty_values(collect_extra_keys(wire, *held))
-    return Message(role="tool", parts=(require_text_fields(result),), origin=name, extra=extra)
+    return Message(
+        role="tool", parts=(require_string_call_fields(result),), origin=name, extra=extra
+    )
 
 
 def parse_history(wire_messages: Sequence[WireObject]) -> list[Message]:
     return [parse_message(wire) for wire in wire_messages]
 
 
+def find_message_starts(wire_messages: Sequence[WireObject]) -> list[int]:
+    return [*range(len(wire_messages))]
+
+
 def serialize_history(messages: Sequence[Message]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for message in messages:
         if message.origin != name:
-            out += (dict(block.body) for block in render_blocks([message]))
+            out += (dict(block.body) for block in render_round_blocks([message]))
         elif message.role == "tool":
             out.append(_serialize_result(message))
         else:
@@ -229,12 +235,16 @@ def parse_chat_usage(usage: WireObject) -> Usage:
     )
 
 
-def parse_system_prompt(system: str | Sequence[WireObject]) -> tuple[Message, ...]:
-    if isinstance(system, str):
-        return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
-    if all("role" in wire for wire in system):
-        return tuple(parse_message(wire) for wire in system)
-    parts = tuple(parse_chat_part(part) for part in require_system_parts(system))
+def parse_system_messages(system_prompt: str | Sequence[WireObject]) -> tuple[Message, ...]:
+    if isinstance(system_prompt, str):
+        return (
+            (Message(role="system", parts=(Text(text=system_prompt),), origin=name),)
+            if system_prompt
+            else ()
+        )
+    if all("role" in wire for wire in system_prompt):
+        return tuple(parse_message(wire) for wire in system_prompt)
+    parts = tuple(parse_chat_part(part) for part in require_system_parts(system_prompt))
     return (Message(role="system", parts=parts, plain=False, origin=name),)
 
 
@@ -242,14 +252,14 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_openai_chat_tool)
 
 
-def render_blocks(
-    messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
+def render_round_blocks(
+    round_messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
 ) -> list[PromptBlock]:
     """One assistant message, then the results, then the rest: calls must be answered at once."""
     said: dict[str, Any] | None = None
     results: list[PromptBlock] = []
     others: list[PromptBlock] = []
-    for message in messages:
+    for message in round_messages:
         own = message.origin == name
         if renderer_version > 4 and (
             has_foreign_thinking(message, model) or is_served_by_openai(model)
@@ -373,7 +383,7 @@ def prepend_text(text: str, block: PromptBlock) -> PromptBlock:
 
 def _uses_current_rules(prompt: Prompt, *, for_openai: bool) -> bool:
     """Whether a request is rendered by today's rules, for a model of OpenAI's or for another."""
-    return prompt.renderer > 4 and is_openai_model(prompt.model) is for_openai
+    return prompt.renderer > 4 and is_openai_model(prompt.rules_model) is for_openai
 
 
 def _merge_neighbours_of_one_role(messages: Sequence[WireObject]) -> list[WireObject]:
@@ -415,10 +425,13 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
     out = {**kept, "model": prompt.model, prompt.output_param: prompt.max_output}
     if prompt.tools:
         out["tools"] = list(prompt.tools)
-    head = (render_blocks([message], prompt.renderer, prompt.model) for message in prompt.system)
+    head = (
+        render_round_blocks([message], prompt.renderer, prompt.rules_model)
+        for message in prompt.system
+    )
     system = [block.body for found in head for block in found]
     messages = [*system, *(block.body for block in prompt.blocks)]
-    if accepts_cache_breakpoints(prompt.model):
+    if accepts_cache_breakpoints(prompt.rules_model):
         messages = add_cache_breakpoints_to_messages(messages, len(system), prompt.marks)
     elif _uses_current_rules(prompt, for_openai=False):
         messages = _merge_neighbours_of_one_role(messages)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, cast
 
 from trimtab.dialects.base import ModelReply, WireObject
-from trimtab.dialects.conversion import EMPTY_MESSAGE_TEXT
-from trimtab.dialects.detection import is_content_part
+from trimtab.dialects.caller_message_reading import is_content_part
+from trimtab.dialects.foreign_parameters import drop_foreign_parameters
 from trimtab.dialects.json_values import (
     collect_extra_keys,
     dict_or_none,
@@ -23,8 +24,8 @@ from trimtab.dialects.openai_responses.items import (
     find_item_role,
     is_message_item,
     match_result_types_to_calls,
-    parse_assistant_items,
-    parse_result_item,
+    parse_assistant_parts,
+    parse_result_message,
     render_assistant_items,
     render_result_item,
     serialize_assistant_items,
@@ -35,18 +36,24 @@ from trimtab.dialects.openai_responses.parts import (
     render_responses_content,
     serialize_responses_part,
 )
-from trimtab.dialects.openai_responses.rules import (
+from trimtab.dialects.openai_responses.reply_accumulator import (
+    create_reply_accumulator as create_reply_accumulator,
+)
+from trimtab.dialects.openai_responses.request_errors import (
     ENCRYPTED_REASONING_INCLUDE,
-    is_reasoning_model,
+    detect_reasoning_support,
 )
-from trimtab.dialects.openai_responses.rules import find_request_errors as find_request_errors
-from trimtab.dialects.openai_responses.stream import (
-    create_stream_accumulator as create_stream_accumulator,
+from trimtab.dialects.openai_responses.request_errors import (
+    find_request_errors as find_request_errors,
 )
-from trimtab.dialects.request_parameters import drop_foreign_parameters
+from trimtab.dialects.provider_safe_values import EMPTY_MESSAGE_TEXT
 from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_in
 from trimtab.dialects.tool_definitions import to_openai_responses_tool
-from trimtab.dialects.wire_content import missing_role_error, require_content, require_system_parts
+from trimtab.dialects.wire_content import (
+    missing_role_error,
+    require_system_parts,
+    require_valid_content,
+)
 from trimtab.log.event import Usage
 from trimtab.log.message import Media, Message, OpaqueBlock, Role, Text, ToolCall, ToolResult
 from trimtab.prompt.render import RENDERER_VERSION, JoinText, Prompt, PromptBlock
@@ -77,10 +84,17 @@ def parse_history(wire_messages: Sequence[WireObject]) -> list[Message]:
             messages.append(_parse_assistant(reply))
             reply = []
         is_result = whose == "tool" and not is_message_item(wire)
-        messages.append(parse_result_item(wire) if is_result else _parse_input(wire, whose))
+        messages.append(parse_result_message(wire) if is_result else _parse_input(wire, whose))
     if reply:
         messages.append(_parse_assistant(reply))
     return messages
+
+
+def find_message_starts(wire_messages: Sequence[WireObject]) -> list[int]:
+    """The items of one reply follow one another."""
+    whose = ["", *map(find_item_role, wire_messages)]
+    pairs = enumerate(pairwise(whose))
+    return [index for index, pair in pairs if pair != ("assistant", "assistant")]
 
 
 def _is_item(wire: WireObject) -> bool:
@@ -90,7 +104,7 @@ def _is_item(wire: WireObject) -> bool:
 
 
 def _parse_assistant(items: Sequence[WireObject]) -> Message:
-    return Message(role="assistant", parts=parse_assistant_items(items), plain=False, origin=name)
+    return Message(role="assistant", parts=parse_assistant_parts(items), plain=False, origin=name)
 
 
 def _parse_input(wire: WireObject, role_name: object) -> Message:
@@ -105,7 +119,7 @@ def _parse_input(wire: WireObject, role_name: object) -> Message:
             f"role {wire['role']!r} is not a Responses role; expected user, system, developer or "
             "assistant (a tool's result is a function_call_output item)"
         )
-    content = require_content(wire)
+    content = require_valid_content(wire)
     plain = isinstance(content, str)
     parts: tuple[Text | Media | OpaqueBlock, ...]
     parts = (
@@ -121,7 +135,7 @@ def serialize_history(messages: Sequence[Message]) -> list[dict[str, Any]]:
     out: list[dict[str, Any]] = []
     for message in messages:
         if message.origin != name:
-            out += (dict(block.body) for block in render_blocks([message]))
+            out += (dict(block.body) for block in render_round_blocks([message]))
         elif message.role == "assistant":
             out += serialize_assistant_items(message)
         elif message.role == "tool":
@@ -172,12 +186,16 @@ def parse_responses_usage(usage: WireObject) -> Usage:
     )
 
 
-def parse_system_prompt(system: str | Sequence[WireObject]) -> tuple[Message, ...]:
-    if isinstance(system, str):
-        return (Message(role="system", parts=(Text(text=system),), origin=name),) if system else ()
-    if all("role" in wire for wire in system):
-        return tuple(parse_history(system))
-    parts = tuple(parse_responses_part(part) for part in require_system_parts(system))
+def parse_system_messages(system_prompt: str | Sequence[WireObject]) -> tuple[Message, ...]:
+    if isinstance(system_prompt, str):
+        return (
+            (Message(role="system", parts=(Text(text=system_prompt),), origin=name),)
+            if system_prompt
+            else ()
+        )
+    if all("role" in wire for wire in system_prompt):
+        return tuple(parse_history(system_prompt))
+    parts = tuple(parse_responses_part(part) for part in require_system_parts(system_prompt))
     return (Message(role="system", parts=parts, plain=False, origin=name),)
 
 
@@ -185,13 +203,13 @@ def render_tools(tools: Sequence[WireObject]) -> list[dict[str, Any]]:
     return tools_in(tools, name, to_openai_responses_tool)
 
 
-def render_blocks(
-    messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
+def render_round_blocks(
+    round_messages: Sequence[Message], renderer_version: int = RENDERER_VERSION, model: str = ""
 ) -> list[PromptBlock]:
-    said = [message for message in messages if message.role == "assistant"]
+    said = [message for message in round_messages if message.role == "assistant"]
     if renderer_version < 5:
         model = ""
-    thinks = is_reasoning_model(model) is not False
+    thinks = detect_reasoning_support(model) is not False
     bodies = (
         render_assistant_items(
             said, model=model, model_reasons=thinks, renderer_version=renderer_version
@@ -200,7 +218,7 @@ def render_blocks(
         else []
     )
     others: list[dict[str, Any]] = []
-    for message in messages:
+    for message in round_messages:
         own = message.origin == name
         if message.role == "assistant" and own:
             continue
@@ -235,7 +253,7 @@ def build_request_kwargs(prompt: Prompt) -> dict[str, Any]:
         )
     if prompt.tools:
         out["tools"] = list(prompt.tools)
-    marked = accepts_cache_breakpoints(prompt.model)
+    marked = accepts_cache_breakpoints(prompt.rules_model)
     instructions = None if marked and -1 in prompt.marks else _as_instructions(prompt.system)
     if instructions is not None:
         out["instructions"] = instructions
@@ -256,7 +274,7 @@ def _should_include_reasoning(prompt: Prompt) -> bool:
     the caller's own `include` tells more."""
     if prompt.renderer < 3:
         return True
-    known = is_reasoning_model(prompt.model)
+    known = detect_reasoning_support(prompt.rules_model)
     return prompt.params.get("include") is None if known is None else known
 
 
@@ -269,4 +287,4 @@ def _as_instructions(system: Sequence[Message]) -> str | None:
 
 
 def _render_system_items(system: Sequence[Message]) -> list[Mapping[str, Any]]:
-    return [block.body for message in system for block in render_blocks([message])]
+    return [block.body for message in system for block in render_round_blocks([message])]

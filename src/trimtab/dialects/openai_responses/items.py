@@ -7,14 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from trimtab.dialects.conversion import (
-    EMPTY_MESSAGE_TEXT,
-    ensure_arguments_json,
-    make_valid_call_id,
-    make_valid_tool_name,
-    omitted_media_text,
-    with_error_prefix,
-)
 from trimtab.dialects.json_values import (
     collect_extra_keys,
     dict_or_none,
@@ -22,14 +14,26 @@ from trimtab.dialects.json_values import (
     list_or_none,
     to_compact_json,
 )
-from trimtab.dialects.model_families import has_foreign_thinking, without_thinking
 from trimtab.dialects.openai_responses.parts import (
     parse_responses_part,
     render_responses_content,
     serialize_responses_part,
 )
-from trimtab.dialects.wire_content import require_content, require_text_fields, require_tool_output
+from trimtab.dialects.provider_safe_values import (
+    EMPTY_MESSAGE_TEXT,
+    ensure_arguments_json,
+    make_valid_call_id,
+    make_valid_tool_name,
+    omitted_media_text,
+    with_error_prefix,
+)
+from trimtab.dialects.wire_content import (
+    convert_tool_output_to_content,
+    require_string_call_fields,
+    require_valid_content,
+)
 from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.model_families import has_foreign_thinking, without_thinking
 from trimtab.prompt.render import RENDERER_VERSION
 
 DIALECT_NAME = "openai_responses"
@@ -74,11 +78,11 @@ def find_item_role(item: _Wire) -> str:
     return "user" if kind in _USER_ITEM_TYPES else "assistant"
 
 
-def parse_assistant_items(items: Sequence[_Wire]) -> tuple[Part, ...]:
+def parse_assistant_parts(reply_items: Sequence[_Wire]) -> tuple[Part, ...]:
     """The parts of one reply. A call that the provider answered itself stays opaque with it."""
-    done = [item.get("call_id") for item in items if item.get("type") in RESULT_ITEM_TYPES]
+    done = [item.get("call_id") for item in reply_items if item.get("type") in RESULT_ITEM_TYPES]
     parts: list[Part] = []
-    for item in items:
+    for item in reply_items:
         kind = item.get("type")
         if (
             kind in CALL_ITEM_TYPES
@@ -106,7 +110,7 @@ def _parse_call_item(item: _Wire) -> ToolCall:
             arguments=item.get(key, ""),
             extra=collect_extra_keys(item, *held),
         )
-        return require_text_fields(call)
+        return require_string_call_fields(call)
     kept = ("type", "id", "status", "call_id")
     body = {key: value for key, value in item.items() if key not in kept}
     extra = {key: item[key] for key in ("type", "id", "status") if key in item}
@@ -117,7 +121,7 @@ def _parse_call_item(item: _Wire) -> ToolCall:
 def _parse_message_item(item: _Wire) -> list[Part]:
     """Texts whose extras say which item they stood in; an item with more than texts is opaque."""
     head = collect_extra_keys(item, "content") or {}
-    content = require_content(item, optional=True)
+    content = require_valid_content(item, optional=True)
     if isinstance(content, str):
         return [Text(text=content, extra={"item": head, "plain": True})]
     texts = dicts_in_list(content)
@@ -134,15 +138,17 @@ def _parse_message_item(item: _Wire) -> list[Part]:
     return parts
 
 
-def parse_result_item(item: _Wire) -> Message:
-    output = item.get("output")
-    if item["type"] in TEXT_RESULT_ITEM_TYPES:
+def parse_result_message(result_item: _Wire) -> Message:
+    output = result_item.get("output")
+    if result_item["type"] in TEXT_RESULT_ITEM_TYPES:
         # Any JSON that a tool has returned is the text of it; other results are objects by kind.
-        output = require_tool_output(item, key="output", optional="output" in item)
+        output = convert_tool_output_to_content(
+            result_item, key="output", optional="output" in result_item
+        )
     listed = list_or_none(output)
     single = dict_or_none(output)
-    if single is None and item["type"] not in TEXT_RESULT_ITEM_TYPES:
-        require_content(item, key="output", optional=True)
+    if single is None and result_item["type"] not in TEXT_RESULT_ITEM_TYPES:
+        require_valid_content(result_item, key="output", optional=True)
     content: tuple[Text | Media | OpaqueBlock, ...] = ()
     if listed is not None:
         content = tuple(parse_responses_part(part) for part in listed)
@@ -151,17 +157,19 @@ def parse_result_item(item: _Wire) -> Message:
     elif isinstance(output, str):
         content = (Text(text=output),)
     held = ["call_id"]
-    if item["type"] == "function_call_output":
+    if result_item["type"] == "function_call_output":
         held.append("type")
-    if output is not None or item["type"] in TEXT_RESULT_ITEM_TYPES:
+    if output is not None or result_item["type"] in TEXT_RESULT_ITEM_TYPES:
         held.append("output")
-    extra = collect_extra_keys(item, *held)
-    result = ToolResult(call_id=item["call_id"], content=content, plain=listed is None, extra=extra)
+    extra = collect_extra_keys(result_item, *held)
+    result = ToolResult(
+        call_id=result_item["call_id"], content=content, plain=listed is None, extra=extra
+    )
     return Message(role="tool", parts=(result,), origin=DIALECT_NAME)
 
 
 def serialize_assistant_items(message: Message) -> list[dict[str, Any]]:
-    """The items of one reply as they came; the inverse of `parse_assistant_items`."""
+    """The items of one reply as they came; the inverse of `parse_assistant_parts`."""
     items: list[dict[str, Any]] = []
     content: list[Any] | None = None
     for part in message.parts:

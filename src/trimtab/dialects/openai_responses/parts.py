@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from trimtab.dialects.conversion import media_to_url, omitted_media_text, parse_data_url
 from trimtab.dialects.json_values import collect_extra_keys, dict_or_none
+from trimtab.dialects.provider_safe_values import media_to_url, omitted_media_text, parse_data_url
 from trimtab.log.message import Media, MediaKind, OpaqueBlock, Text
 from trimtab.tokens.pictures import read_picture_detail
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
 
-from trimtab.replay.conversations import RecordedConversation
 from trimtab.replay.readers import claude_code, codex, conversation_records, trimtab_logs
-from trimtab.replay.readers.json_files import (
+from trimtab.replay.readers.json_file_helpers import (
     JsonLine,
     UnreadableRecording,
     iter_json_lines,
-    load_json_document,
+    load_json_document_unless_lines,
 )
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 
 __all__ = ["RECORDING_FORMATS_TEXT", "RECORDING_SUFFIXES", "UnreadableRecording", "read_recordings"]
 
@@ -32,7 +32,7 @@ _Reader = Callable[[Path, Iterator[JsonLine]], Iterator[RecordedConversation]]
 _FORMATS: tuple[tuple[Callable[[JsonLine], bool], _Reader], ...] = (
     (trimtab_logs.is_trimtab_log_line, trimtab_logs.read_trimtab_log),
     (
-        conversation_records.is_conversation_record_line,
+        conversation_records.is_whole_conversation_line,
         conversation_records.read_conversation_records,
     ),
     (codex.is_codex_line, codex.read_codex_rollout),
@@ -63,7 +63,7 @@ def read_recordings(
 
 
 def _read_recording_file(path: Path) -> Iterator[RecordedConversation]:
-    document = load_json_document(path)
+    document = load_json_document_unless_lines(path)
     if document is not None:
         yield from conversation_records.read_json_document(path, document)
         return

@@ -15,9 +15,8 @@ from trimtab.dialects.json_values import dict_or_none
 from trimtab.dialects.openai_responses.items import find_item_role
 from trimtab.log.event import Usage
 from trimtab.log.message import Message
-from trimtab.replay.conversations import RecordedConversation
 from trimtab.replay.readers.claude_code import make_times_monotonic
-from trimtab.replay.readers.json_files import (
+from trimtab.replay.readers.json_file_helpers import (
     JsonLine,
     UnreadableRecording,
     derive_conversation_id,
@@ -25,6 +24,7 @@ from trimtab.replay.readers.json_files import (
     parse_iso_timestamp,
     parse_recorded_usage,
 )
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 
 _SKIPPED_ITEM_TYPES = ("reasoning", "ghost_snapshot", "compaction")
 
@@ -108,7 +108,7 @@ def _instructions(meta: dict[str, Any]) -> tuple[Message, ...]:
     base = dict_or_none(meta.get("base_instructions")) or {}
     text = base.get("text") or meta.get("instructions")
     return (
-        get_dialect("openai_responses").parse_system_prompt(text)
+        get_dialect("openai_responses").parse_system_messages(text)
         if isinstance(text, str) and text
         else ()
     )

@@ -10,21 +10,22 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from trimtab.dialects import get_dialect, parse_any_history
+from trimtab.dialects import get_dialect
+from trimtab.dialects.caller_message_reading import parse_any_system_and_history
 from trimtab.dialects.json_values import dict_or_none, dicts_in_list, list_or_none
 from trimtab.log.event import Usage
 from trimtab.log.message import Message
-from trimtab.replay.conversations import RecordedConversation
-from trimtab.replay.readers.json_files import (
+from trimtab.replay.readers.json_file_helpers import (
     JsonLine,
     UnreadableRecording,
     derive_conversation_id,
     format_value_error,
     parse_recorded_usage,
 )
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 
 
-def is_conversation_record_line(line: JsonLine) -> bool:
+def is_whole_conversation_line(line: JsonLine) -> bool:
     return isinstance(line.data.get("messages"), list)
 
 
@@ -77,7 +78,7 @@ def _parse_record(path: Path, number: int, record: Mapping[str, Any]) -> Recorde
         # From here on the recorded agent saw less than what was said.
         wires = wires[: int(place.get("at", len(wires)))]
     try:
-        system, messages = parse_any_history(wires, "openai_chat")
+        system, messages = parse_any_system_and_history(wires, "openai_chat")
         head = (*_parse_system(record.get("system")), *system)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         expected = f"expected messages of OpenAI or Anthropic{format_value_error(error)}"
@@ -93,7 +94,7 @@ def _parse_record(path: Path, number: int, record: Mapping[str, Any]) -> Recorde
 
 
 def _parse_system(system: Any) -> tuple[Message, ...]:
-    return get_dialect("anthropic").parse_system_prompt(system) if system else ()
+    return get_dialect("anthropic").parse_system_messages(system) if system else ()
 
 
 def _parse_usage_by_index(

@@ -10,11 +10,15 @@ from pathlib import Path
 
 from trimtab.log.event import EVENT_FORMAT_VERSION as EVENTS
 from trimtab.log.event import CallOutcome, Event, MessageAdded, Settings, Usage, event_from_json
+from trimtab.log.events_undone_by_rewinds import select_events_in_force
 from trimtab.log.message import Message
-from trimtab.log.rewind import select_events_in_force
 from trimtab.options import options_from_settings
-from trimtab.replay.conversations import RecordedConversation
-from trimtab.replay.readers.json_files import JsonLine, UnreadableRecording, derive_conversation_id
+from trimtab.replay.readers.json_file_helpers import (
+    JsonLine,
+    UnreadableRecording,
+    derive_conversation_id,
+)
+from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.stores.export import EXPORT_VERSION as EXPORT
 from trimtab.stores.export import FOOTER_KIND, HEADER_KIND
 

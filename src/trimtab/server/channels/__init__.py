@@ -1,1 +1,1 @@
-"""Ways in from outside: HTTP and chat platforms. They post letters and have no budget logic."""
+"""Ways in and out: HTTP and chat platforms. They post messages and have no budget logic."""

@@ -1,15 +1,39 @@
-"""Who is meant by a list of ids and names in `agent.yaml`."""
+"""Who is answered, by the lists of ids and names in `agent.yaml`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from typing import Protocol
 
 EVERYONE_WILDCARD = "*"
 
 
-def matches_access_list(access_list: Iterable[int | str], sender_identities: Set[str]) -> bool:
-    """Whether one of a sender's ids or names is in a list; names are known in small letters."""
+class AccessLists(Protocol):
+    """The two lists of a channel's block in `agent.yaml`."""
+
+    @property
+    def allow(self) -> Iterable[int | str]:
+        """Who is answered."""
+        ...
+
+    @property
+    def deny(self) -> Iterable[int | str]:
+        """Who is not, even if they are in `allow`."""
+        ...
+
+
+def matches_access_list(access_list: Iterable[int | str], identities: Set[str]) -> bool:
+    """Return whether a list has one of these ids or names; names are given in lower case."""
     return any(
-        str(one) == EVERYONE_WILDCARD or str(one).casefold() in sender_identities
-        for one in access_list
+        str(one) == EVERYONE_WILDCARD or str(one).casefold() in identities for one in access_list
+    )
+
+
+def is_allowed(lists: AccessLists, identities: Set[str]) -> bool:
+    """Return whether a sender is answered: by who they are or where they write.
+
+    One entry in `deny` that matches is enough to refuse.
+    """
+    return matches_access_list(lists.allow, identities) and not matches_access_list(
+        lists.deny, identities
     )

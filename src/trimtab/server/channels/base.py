@@ -1,15 +1,15 @@
-"""What a way in and out promises: a chat platform, or the clock."""
+"""The interface of a channel: a chat platform, or the schedules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.queue.inbound_outbound import OutboundMessage
 
 
 class Channel(Protocol):
-    """Takes in what is said outside, by `AgentService.post`, and sends replies out."""
+    """Takes in messages, by `AgentService.post`, and sends replies."""
 
     @property
     def name(self) -> str:

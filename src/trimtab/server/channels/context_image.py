@@ -53,9 +53,11 @@ def _draw_header(draw: Any, report: ContextReport) -> None:
     draw.text(
         (IMAGE_WIDTH_PX - MARGIN_PX, MARGIN_PX - 6), share, level, font=_load_font(34), anchor="ra"
     )
-    told = f"{format_token_count(report.used)} of {format_token_count(report.limit)} tokens"
+    usage_text = f"{format_token_count(report.used)} of {format_token_count(report.limit)} tokens"
     left = IMAGE_WIDTH_PX - MARGIN_PX - draw.textlength(share, font=_load_font(34)) - 20
-    draw.text((left, MARGIN_PX + 4), told, MUTED_TEXT_COLOUR, font=_load_font(24), anchor="ra")
+    draw.text(
+        (left, MARGIN_PX + 4), usage_text, MUTED_TEXT_COLOUR, font=_load_font(24), anchor="ra"
+    )
 
 
 def _draw_bar(draw: Any, report: ContextReport, rows: list[tuple[str, int, str]]) -> None:

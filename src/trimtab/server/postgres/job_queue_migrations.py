@@ -8,7 +8,7 @@ from pathlib import Path
 from procrastinate.schema import SchemaManager
 from psycopg import AsyncConnection, errors
 
-from trimtab.server.postgres.queries import SERVER_QUERIES
+from trimtab.server.postgres.message_queue_and_job_queries import SERVER_QUERIES
 from trimtab.stores.postgres.migrations import MIGRATION_LOCK_ID, open_migration_connection
 from trimtab.stores.postgres.queries import QUERIES as STORE
 

@@ -16,7 +16,7 @@ from hashlib import sha256
 from psycopg import AsyncConnection, AsyncRawCursor, Error
 from psycopg.types.numeric import Int4
 
-from trimtab.server.postgres.queries import SERVER_QUERIES
+from trimtab.server.postgres.message_queue_and_job_queries import SERVER_QUERIES
 from trimtab.stores.postgres.error_translation import describe_database, translate_psycopg_error
 
 log = logging.getLogger("trimtab.server")
@@ -81,7 +81,7 @@ class TenantSlots:
                 await connection.execute(SERVER_QUERIES["leave_slot"], values)
             except Error as error:
                 # With the connection all that it held is free.
-                log.info("the places of tenants are counted anew: %s", error)
+                log.info("the running turns of each tenant are counted again: %s", error)
                 await connection.close()
 
     async def _get_connection(self) -> AsyncConnection:

@@ -26,7 +26,7 @@ from procrastinate.worker import Worker
 from psycopg import Error
 
 from trimtab.errors import StoreError
-from trimtab.server.postgres.job_queue import (
+from trimtab.server.postgres.procrastinate_jobs import (
     SUMMARY_QUEUE,
     TASK_NAMES,
     TURN_QUEUE,
@@ -34,9 +34,9 @@ from trimtab.server.postgres.job_queue import (
     JobPayload,
     parse_job_payload,
 )
-from trimtab.server.postgres.job_runner import JobRunner
 from trimtab.server.postgres.tenant_slots import TenantSlots
-from trimtab.server.queue.postgres import PostgresQueue
+from trimtab.server.postgres.turn_and_summary_jobs import TurnAndSummaryJobHandlers
+from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.retries import dead_letter_with_apology
 from trimtab.server.service import AgentService
 
@@ -77,7 +77,7 @@ class WorkerPool:
     def __init__(
         self,
         service: AgentService,
-        queue: PostgresQueue,
+        queue: PostgresMessageQueue,
         *,
         max_turns: int = 32,
         max_summaries: int = 4,
@@ -91,7 +91,7 @@ class WorkerPool:
         self._timings = timings or WorkerPoolTimings()
         self._max_jobs: dict[JobKind, int] = {TURN_QUEUE: max_turns, SUMMARY_QUEUE: max_summaries}
         self._slots = TenantSlots(queue.job_queue.conninfo, max_turns_per_tenant)
-        self._job_runner = JobRunner(service, queue, self._slots)
+        self._job_runner = TurnAndSummaryJobHandlers(service, queue, self._slots)
         self._workers: dict[JobKind, Worker] = {}
         self._running: dict[int, _RunningJob] = {}
         self._unknown_jobs: set[int] = set()
@@ -149,7 +149,7 @@ class WorkerPool:
                 await worker.run()
             except DATABASE_ERRORS as error:
                 log.warning(
-                    "workers for %s begin again in %g s: %r",
+                    "workers for %s failed; restarting in %g s: %r",
                     kind,
                     self._timings.restart_delay_s,
                     error,
@@ -193,7 +193,9 @@ class WorkerPool:
         self._running.pop(job_id, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.info(
-                "the end of job %d was not heard; it was taken over, or will be: %r", job_id, error
+                "the end of job %d was not recorded; another worker has taken it over, or will: %r",
+                job_id,
+                error,
             )
         # What waited behind its lock was announced while it ran; Procrastinate would look again
         # only after its polling interval.
@@ -218,7 +220,7 @@ class WorkerPool:
                     await self._queue.delete_expired_replies()
             except DATABASE_ERRORS as error:
                 self._heartbeats_since = None
-                log.debug("the fleet was not looked after: %r", error)
+                log.debug("the check of other workers failed: %r", error)
             await asyncio.sleep(self._timings.heartbeat_s)
 
     async def _watch_own_heartbeat(self) -> None:
@@ -242,7 +244,7 @@ class WorkerPool:
                     )
             except DATABASE_ERRORS as error:
                 self._heartbeats_since = None
-                log.debug("this process was not heard: %r", error)
+                log.debug("the heartbeat failed: %r", error)
             await asyncio.sleep(self._timings.heartbeat_s)
 
     def _own_worker_ids(self) -> set[int]:
@@ -273,7 +275,7 @@ class WorkerPool:
         for number in job_ids:
             running = self._running.get(number)
             if running is not None and not running.over:
-                log.warning("job %d is broken off: %s", number, why)
+                log.warning("job %d is cancelled: %s", number, why)
                 running.over = True
                 self.cancelled_jobs += 1
                 running.task.cancel()
@@ -286,10 +288,14 @@ class WorkerPool:
         if not await self._queue.take_over_job(job.id, job.worker_id, following):
             return
         if following is not None:
-            log.warning("%s of %s: its worker is gone, taken over", due.kind, due.session)
+            log.warning("%s of session %s: its worker is gone; taken over", due.kind, due.session)
         elif due.kind == TURN_QUEUE:
             why = f"{MAX_TAKEOVERS} workers have died in this turn"
-            log.error("turn of %s is given up: %s", due.session, why)
+            log.error(
+                "turn of session %s failed for good; its messages are dead letters: %s",
+                due.session,
+                why,
+            )
             await dead_letter_with_apology(self._queue, due.session, why)
 
 

@@ -12,8 +12,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from trimtab.errors import LogDamaged, SessionBusy, StoreUnavailable
-from trimtab.server.queue.messages import QueueRecord, check_queue_record_version
+from trimtab.errors import LogDamaged, SessionLockedByOtherProcess, StoreUnavailable
+from trimtab.server.queue.inbound_outbound import QueueRecord, check_queue_record_version
 from trimtab.stores.files.disk import (
     UNFINISHED_SUFFIX,
     fsync_folder,
@@ -33,7 +33,7 @@ QUEUE_LOG_NAME = "mail.jsonl"
 _log = logging.getLogger("trimtab.server")
 
 
-class QueueInUse(SessionBusy):
+class QueueInUse(SessionLockedByOtherProcess):
     """Another process serves from this folder."""
 
     def __init__(self, folder: Path, holder: str) -> None:
@@ -64,7 +64,7 @@ class FileQueueLog:
             make_private_folder(self._folder)
         try:
             self._lock = FolderLock(self._folder, QUEUE_FOLDER)
-        except SessionBusy:
+        except SessionLockedByOtherProcess:
             raise QueueInUse(root, find_lock_holder(self._folder) or "unknown") from None
         try:
             with translate_write_errors(self._path):

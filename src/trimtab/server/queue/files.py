@@ -23,7 +23,7 @@ from typing import Any
 
 from trimtab.errors import StaleOwner, StoreError, StoreUnavailable
 from trimtab.server.queue.file_log import FileQueueLog
-from trimtab.server.queue.messages import (
+from trimtab.server.queue.inbound_outbound import (
     InboundMessage,
     OutboundMessage,
     QueueRecord,
@@ -46,8 +46,8 @@ MIN_COMPACTION_BYTES = 1_048_576
 _log = logging.getLogger("trimtab.server")
 
 
-class FileQueue:
-    """Open it with `FileQueue.open`; at most one process has it."""
+class FileMessageQueue:
+    """Open it with `FileMessageQueue.open`; at most one process has it."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class FileQueue:
         *,
         fsync: bool = True,
         **options: Any,
-    ) -> FileQueue:
+    ) -> FileMessageQueue:
         """The mail of a store's folder, as it was left. Raises `QueueInUse` and `LogDamaged`."""
         mail = cls(store, on_posted, **options)
         kinds = set[str]()
@@ -290,7 +290,9 @@ class FileQueue:
                 lambda: log.replace(map(encode_queue_record, self._state.records()))
             )
         except StoreError as error:
-            _log.warning("the mail's log keeps what is over for now: %s", error)
+            _log.warning(
+                "the queue's log could not be compacted; finished entries stay for now: %s", error
+            )
             failed = error
         self._is_compacted = failed is None
         # Not again before it is worth it, whatever the keys take.

@@ -10,9 +10,13 @@ from psycopg import AsyncConnection
 from psycopg.types.numeric import Float8, Int4, Int8
 
 from trimtab.errors import StaleOwner
-from trimtab.server.postgres.job_queue import JobPayload, JobQueue, add_job_queue_options
-from trimtab.server.postgres.queries import POST_BY_PARTITION, SERVER_QUERIES
-from trimtab.server.queue.messages import InboundMessage, OutboundMessage
+from trimtab.server.postgres.message_queue_and_job_queries import POST_BY_PARTITION, SERVER_QUERIES
+from trimtab.server.postgres.procrastinate_jobs import (
+    JobPayload,
+    ProcrastinateJobQueue,
+    add_job_queue_options,
+)
+from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage
 from trimtab.server.queue.postgres_erasure import PostgresErasableQueue
 from trimtab.server.queue.postgres_rows import (
     build_reply_arrays,
@@ -23,11 +27,11 @@ from trimtab.server.queue.postgres_rows import (
 )
 from trimtab.server.queue.protocol import DeadLetterSession
 from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
-from trimtab.stores.postgres.row_keys import (
+from trimtab.stores.postgres.session_keys_and_text_escaping import (
     compute_event_partition,
     compute_session_uuid,
-    escape_name,
-    unescape_name,
+    escape_for_text_column,
+    unescape_from_text_column,
 )
 
 MAX_COUNTED_MESSAGES = 1_000_000
@@ -38,10 +42,10 @@ CLEANUP_BATCH_ROWS = 1_000
 """Rows that are cleared away at once."""
 
 
-class PostgresQueue:
+class PostgresMessageQueue:
     """The `MessageQueue` for many processes. Made by `connect`, given back by `close`."""
 
-    def __init__(self, connections: ConnectionPool, job_queue: JobQueue) -> None:
+    def __init__(self, connections: ConnectionPool, job_queue: ProcrastinateJobQueue) -> None:
         self.job_queue = job_queue
         """Where turns are due."""
         self.on_replies: Callable[[], None] = lambda: None
@@ -61,7 +65,7 @@ class PostgresQueue:
             found, min_size=min_size, max_size=max_size, wait=wait
         )
         try:
-            queue = await JobQueue.open(conninfo, wait=wait)
+            queue = await ProcrastinateJobQueue.open(conninfo, wait=wait)
         except BaseException:
             await connections.close()
             raise
@@ -75,10 +79,13 @@ class PostgresQueue:
         self, inbound: InboundMessage, connection: AsyncConnection
     ) -> bool:
         """Post in the caller's transaction, on a connection from `borrow_connection`."""
-        name, part = escape_name(inbound.session), compute_event_partition(inbound.session)
+        name, part = (
+            escape_for_text_column(inbound.session),
+            compute_event_partition(inbound.session),
+        )
         values = [
             name,
-            escape_name(inbound.key),
+            escape_for_text_column(inbound.key),
             encode_inbound_body(inbound),
             compute_session_uuid(inbound.session),
         ]
@@ -110,7 +117,7 @@ class PostgresQueue:
         values = [
             compute_session_uuid(session),
             Int8(epoch),
-            escape_name(session),
+            escape_for_text_column(session),
             [*map(Int8, answered)],
         ]
         rows = await self._fetch(SERVER_QUERIES["finish"], [*values, *build_reply_arrays(replies)])
@@ -121,7 +128,10 @@ class PostgresQueue:
             self.on_replies()
 
     async def list_waiting_sessions(self) -> list[str]:
-        return [unescape_name(name) for (name,) in await self._fetch(SERVER_QUERIES["waiting"], [])]
+        return [
+            unescape_from_text_column(name)
+            for (name,) in await self._fetch(SERVER_QUERIES["waiting"], [])
+        ]
 
     async def depth(self, prefix: str = "") -> int:
         rows = await self._fetch(
@@ -140,10 +150,15 @@ class PostgresQueue:
         which = [
             compute_session_uuid(inbound.session),
             known,
-            escape_name(inbound.session),
+            escape_for_text_column(inbound.session),
             Int8(inbound.number),
         ]
-        values = [*which, escape_name(why), Float8(time.time()), *build_reply_arrays(replies)]
+        values = [
+            *which,
+            escape_for_text_column(why),
+            Float8(time.time()),
+            *build_reply_arrays(replies),
+        ]
         given: bool = (await self._fetch(SERVER_QUERIES["give_up"], values))[0][0]
         if given and replies:
             self.on_replies()
@@ -157,8 +172,8 @@ class PostgresQueue:
         )
         return [
             DeadLetterSession(
-                session=unescape_name(name),
-                why=unescape_name(why or ""),
+                session=unescape_from_text_column(name),
+                why=unescape_from_text_column(why or ""),
                 messages=letters,
                 at=at,
                 replies=replies,
@@ -167,15 +182,17 @@ class PostgresQueue:
         ]
 
     async def dead_letter_reason(self, session: str) -> str | None:
-        rows = await self._fetch(SERVER_QUERIES["why_given_up"], [escape_name(session)])
-        return unescape_name(rows[0][0]) if rows else None
+        rows = await self._fetch(SERVER_QUERIES["why_given_up"], [escape_for_text_column(session)])
+        return unescape_from_text_column(rows[0][0]) if rows else None
 
     async def revive(self, session: str) -> bool:
         async with self._connections.borrow() as connection, connection.transaction():
             await connection.execute(
                 SERVER_QUERIES["share_gate"], [Int8(compute_session_lock_key(session))]
             )
-            cursor = await connection.execute(SERVER_QUERIES["revive"], [escape_name(session)])
+            cursor = await connection.execute(
+                SERVER_QUERIES["revive"], [escape_for_text_column(session)]
+            )
             revived, letters = await cursor.fetchone() or (False, False)
             if revived and letters:
                 await self.job_queue.defer_job(connection, JobPayload(session=session))
@@ -186,7 +203,7 @@ class PostgresQueue:
     async def lease_replies(
         self, channels: Collection[str], *, limit: int, lease_s: float
     ) -> list[OutboundMessage]:
-        values = [[*map(escape_name, channels)], Int8(limit), Float8(lease_s)]
+        values = [[*map(escape_for_text_column, channels)], Int8(limit), Float8(lease_s)]
         rows = await self._fetch(SERVER_QUERIES["outgoing"], values)
         return sorted(map(outbound_from_row, rows), key=lambda reply: reply.number)
 
@@ -198,11 +215,11 @@ class PostgresQueue:
     ) -> None:
         undone = Int4(0 if maybe_sent else 1)
         await self._execute_named(
-            "put_off", Int8(number), Float8(delay_s), escape_name(why), undone
+            "put_off", Int8(number), Float8(delay_s), escape_for_text_column(why), undone
         )
 
     async def mark_undeliverable(self, number: int, why: str) -> None:
-        await self._execute_named("refused", Int8(number), escape_name(why))
+        await self._execute_named("refused", Int8(number), escape_for_text_column(why))
 
     async def forget_session(self, session: str) -> None:
         await self._erasable.forget_session(session)
@@ -257,7 +274,10 @@ class PostgresQueue:
         """Queue jobs for letters that have none; returns how many."""
         rows = await self._fetch(SERVER_QUERIES["stranded"], [Int8(limit)])
         return sum(
-            [await self.defer_job(JobPayload(session=unescape_name(name))) for (name,) in rows]
+            [
+                await self.defer_job(JobPayload(session=unescape_from_text_column(name)))
+                for (name,) in rows
+            ]
         )
 
     async def delete_expired_replies(self) -> None:

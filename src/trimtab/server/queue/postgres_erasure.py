@@ -10,16 +10,19 @@ from psycopg import AsyncConnection
 from psycopg.types.numeric import Int8
 
 from trimtab.log.edits import erase_message_payload
-from trimtab.server.postgres.queries import SERVER_QUERIES
-from trimtab.server.queue.messages import InboundMessage
+from trimtab.server.postgres.message_queue_and_job_queries import SERVER_QUERIES
+from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.queue.postgres_rows import (
     encode_inbound_body,
     inbound_from_row,
     outbound_from_row,
 )
-from trimtab.server.queue.protocol import redact_failure_reason
+from trimtab.server.queue.protocol import erase_failure_details
 from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
-from trimtab.stores.postgres.row_keys import escape_name, unescape_name
+from trimtab.stores.postgres.session_keys_and_text_escaping import (
+    escape_for_text_column,
+    unescape_from_text_column,
+)
 
 
 class PostgresErasableQueue:
@@ -37,14 +40,14 @@ class PostgresErasableQueue:
     async def pending(
         self, session: str, *, after: int = 0, limit: int = 100
     ) -> list[InboundMessage]:
-        values = [escape_name(session), Int8(after), Int8(limit)]
+        values = [escape_for_text_column(session), Int8(after), Int8(limit)]
         rows = await self._connections.fetch(SERVER_QUERIES["pending"], values)
         return [inbound_from_row(row) for row in rows]
 
     async def forget_session(self, session: str) -> None:
         async with self.borrow_connection() as connection, connection.transaction():
             for query in ("forget_inbox", "forget_waiting", "forget_done", "forget_dead"):
-                await connection.execute(SERVER_QUERIES[query], [escape_name(session)])
+                await connection.execute(SERVER_QUERIES[query], [escape_for_text_column(session)])
 
     async def erase_messages(
         self, session: str, positions: Collection[int], keys: Collection[str]
@@ -63,9 +66,9 @@ class PostgresErasableQueue:
 
 
 async def _erase_inbound(connection: AsyncConnection, session: str, keys: Collection[str]) -> None:
-    name = escape_name(session)
+    name = escape_for_text_column(session)
     cursor = await connection.execute(
-        SERVER_QUERIES["said_in_letters"], [name, [*map(escape_name, keys)]]
+        SERVER_QUERIES["said_in_letters"], [name, [*map(escape_for_text_column, keys)]]
     )
     for row in await cursor.fetchall():
         letter = inbound_from_row(row)
@@ -81,7 +84,7 @@ async def _erase_replies(
     connection: AsyncConnection, session: str, positions: Collection[int]
 ) -> None:
     for query in ("said_in_waiting", "said_in_done"):
-        cursor = await connection.execute(SERVER_QUERIES[query], [escape_name(session)])
+        cursor = await connection.execute(SERVER_QUERIES[query], [escape_for_text_column(session)])
         for number, body, why in await cursor.fetchall():
             if body and outbound_from_row((number, body, 0)).seq in positions:
                 await connection.execute(SERVER_QUERIES["erase_reply"], [Int8(number)])
@@ -92,4 +95,4 @@ async def _erase_replies(
 
 
 def _redact_stored_reason(reason: str) -> str:
-    return escape_name(redact_failure_reason(unescape_name(reason)))
+    return escape_for_text_column(erase_failure_details(unescape_from_text_column(reason)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-from trimtab.server.queue.messages import (
+from trimtab.server.queue.inbound_outbound import (
     InboundMessage,
     OutboundMessage,
     check_queue_record_version,
@@ -18,7 +18,7 @@ from trimtab.server.queue.messages import (
     outbound_to_record,
 )
 from trimtab.stores.postgres.event_rows import format_text_array
-from trimtab.stores.postgres.row_keys import escape_name
+from trimtab.stores.postgres.session_keys_and_text_escaping import escape_for_text_column
 
 
 def encode_inbound_body(inbound: InboundMessage) -> str:
@@ -35,8 +35,8 @@ def inbound_from_row(row: tuple[Any, ...]) -> InboundMessage:
 def build_reply_arrays(replies: Sequence[OutboundMessage]) -> list[str]:
     """Arrays of keys, doors and bodies."""
     return [
-        format_text_array([escape_name(reply.key) for reply in replies]),
-        format_text_array([escape_name(reply.route.channel) for reply in replies]),
+        format_text_array([escape_for_text_column(reply.key) for reply in replies]),
+        format_text_array([escape_for_text_column(reply.route.channel) for reply in replies]),
         format_text_array(
             [encode_queue_record(outbound_to_record(reply)).decode() for reply in replies]
         ),
@@ -53,7 +53,7 @@ def outbound_from_row(row: tuple[Any, ...]) -> OutboundMessage:
 
 def compute_prefix_range(prefix: str) -> tuple[str, str | None]:
     """The range of names that begin so; None where it has no end."""
-    first = escape_name(prefix)
+    first = escape_for_text_column(prefix)
     for place in range(len(first) - 1, -1, -1):
         following = ord(first[place]) + 1
         if following <= 0x10FFFF:

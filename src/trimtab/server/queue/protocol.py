@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from trimtab.server.queue.messages import InboundMessage, OutboundMessage
+from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage
 
 ERASED_DETAILS_TEXT = "the details were erased with a message"
 
@@ -32,7 +32,7 @@ class DeadLetterSession:
     """Replies that will never arrive: `MessageQueue.refused`."""
 
 
-def redact_failure_reason(reason: str) -> str:
+def erase_failure_details(reason: str) -> str:
     """Why something was given up, without the words of an error, which may quote a message."""
     kind = reason.partition(":")[0]
     return f"{kind}: {ERASED_DETAILS_TEXT}" if kind.isidentifier() else ERASED_DETAILS_TEXT

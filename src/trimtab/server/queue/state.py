@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from trimtab.log.edits import erase_message_payload
-from trimtab.server.queue.messages import (
+from trimtab.server.queue.inbound_outbound import (
     InboundMessage,
     OutboundMessage,
     QueueRecord,
@@ -20,8 +20,8 @@ from trimtab.server.queue.messages import (
     outbound_from_record,
     outbound_to_record,
 )
-from trimtab.server.queue.outbox import Outbox
-from trimtab.server.queue.protocol import DeadLetterSession, redact_failure_reason
+from trimtab.server.queue.protocol import DeadLetterSession, erase_failure_details
+from trimtab.server.queue.waiting_replies import WaitingReplies
 
 MAX_REMEMBERED_REPLY_KEYS = 10_000
 """Keys of replies that are remembered, the newest: a turn that is done again is done soon."""
@@ -51,7 +51,7 @@ class QueueState:
         """The last that was given."""
         self.live_bytes = 0
         """Bytes, about, that a log of what waits would take."""
-        self.outbox = Outbox()
+        self.outbox = WaitingReplies()
         """Replies that wait."""
         self._by_session: dict[str, _SessionMessages] = {}
         self._depth = Counter[str]()
@@ -256,10 +256,10 @@ class QueueState:
             if reply.seq in positions:
                 del self._undeliverable[number]
             else:
-                self._undeliverable[number] = (reply, redact_failure_reason(why), at)
+                self._undeliverable[number] = (reply, erase_failure_details(why), at)
         if session in self._dead_sessions:
             dead = self._dead_sessions[session]
-            self._dead_sessions[session] = replace(dead, why=redact_failure_reason(dead.why))
+            self._dead_sessions[session] = replace(dead, why=erase_failure_details(dead.why))
 
     def _add_reply(self, reply: OutboundMessage, size: int, until: float) -> None:
         self.last_number = max(self.last_number, reply.number)

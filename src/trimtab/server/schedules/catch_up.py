@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from trimtab.server.schedules.schedule import Schedule, ScheduleRun
+from trimtab.server.schedules.schedule import Schedule, ScheduleRunLogEntry
 from trimtab.server.schedules.triggers import find_last_due_time, find_next_due_time
 
 LATE_AFTER_S = 60.0
@@ -20,14 +20,16 @@ class DueRunsDecision:
 
     due_times: tuple[float, ...]
     """The runs that are made, by when they were due."""
-    skipped: ScheduleRun | None
+    skipped: ScheduleRunLogEntry | None
     """Those that are not, with why."""
     next_run_at: float | None
     """When it is due next. It moves forward only: a clock that is set back runs nothing twice."""
 
-    def build_run_log(self, schedule: Schedule, now: float) -> list[ScheduleRun]:
+    def build_run_log(self, schedule: Schedule, now: float) -> list[ScheduleRunLogEntry]:
         """What the run log says of it."""
-        made = [ScheduleRun(schedule=schedule.id, due=due, at=now) for due in self.due_times]
+        made = [
+            ScheduleRunLogEntry(schedule=schedule.id, due=due, at=now) for due in self.due_times
+        ]
         return made if self.skipped is None else [self.skipped, *made]
 
 
@@ -36,17 +38,19 @@ def decide_due_runs(schedule: Schedule, now: float) -> DueRunsDecision:
     first = schedule.next_run_at
     if first is None or first > now:
         raise ValueError(f"{schedule.id} is not due")
-    allowed = 0.0 if schedule.missed == "skip" else float(schedule.late)
+    allowed = 0.0 if schedule.catch_up == "skip" else float(schedule.catch_up_window)
     oldest = now - max(LATE_AFTER_S, allowed)
-    due = _list_due_times(schedule, first, oldest, now) if schedule.missed == "all" else ()
-    if schedule.missed != "all":
+    due = _list_due_times(schedule, first, oldest, now) if schedule.catch_up == "all" else ()
+    if schedule.catch_up != "all":
         last = find_last_due_time(schedule.trigger, first, now)
         due = (last,) if last >= oldest else ()
     skipped = None
     if not due or first < due[0]:
         until = due[0] if due else now
-        why = _skip_reason(schedule, made_up=bool(due))
-        skipped = ScheduleRun(schedule=schedule.id, due=first, at=now, why=why, until=until)
+        reason = _skip_reason(schedule, made_up=bool(due))
+        skipped = ScheduleRunLogEntry(
+            schedule=schedule.id, due=first, at=now, reason=reason, until=until
+        )
     behind = find_next_due_time(schedule.trigger, due[-1] if due else now)
     return DueRunsDecision(due_times=due, skipped=skipped, next_run_at=behind)
 
@@ -64,8 +68,8 @@ def _list_due_times(
 
 
 def _skip_reason(schedule: Schedule, *, made_up: bool) -> str:
-    if schedule.missed == "skip":
-        return "missed, and `missed` is `skip`"
-    if schedule.missed == "once" and made_up:
-        return "missed, and one run stands for all"
-    return f"missed for more than {schedule.late:,} seconds"
+    if schedule.catch_up == "skip":
+        return "missed, and `catch_up` is `skip`"
+    if schedule.catch_up == "once" and made_up:
+        return "missed; one later run catches up for all"
+    return f"missed more than {schedule.catch_up_window:,} seconds ago"

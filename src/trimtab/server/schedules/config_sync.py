@@ -12,16 +12,16 @@ from collections.abc import Mapping
 
 from trimtab.agent.config.spec import ScheduleSpec as Block
 from trimtab.agent.config.spec import parse_chat_address
-from trimtab.server.queue.messages import ReplyRoute
+from trimtab.server.queue.inbound_outbound import ReplyRoute
+from trimtab.server.schedules.protocol import ScheduleStore
 from trimtab.server.schedules.schedule import Schedule
-from trimtab.server.schedules.store import ScheduleStore
 from trimtab.server.schedules.triggers import (
     Trigger,
     find_next_due_time,
     parse_cron_trigger,
     parse_one_time_trigger,
 )
-from trimtab.server.session_ids import DEFAULT_TENANT, SessionAddress, is_valid_name
+from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddress, is_valid_name
 
 
 async def sync_schedules_from_config(
@@ -69,15 +69,15 @@ def build_schedule_from_config(
     return Schedule(
         id=f"{tenant}/{agent}/{name}",
         session=str(SessionAddress(tenant=tenant, agent=agent, name=session)),
-        says=block.says,
+        message=block.message,
         trigger=when,
         origin="file",
         created_at=now,
         # What is due once is due even if that is over: whether it is made up for is judged then.
         next_run_at=when.at if when.at is not None else find_next_due_time(when, now),
         route=route,
-        missed=block.missed,
-        late=block.late,
+        catch_up=block.catch_up,
+        catch_up_window=block.catch_up_window,
     )
 
 
@@ -91,10 +91,12 @@ def _parse_trigger_config(block: Block) -> Trigger:
 
 def parse_chat_route(target: str) -> ReplyRoute:
     """The route to a chat. Raises `ValueError` where it names none."""
-    door, chat, topic = parse_chat_address(target)
-    if door == "discord":
-        return ReplyRoute(channel=door, address={"channel": chat})
-    return ReplyRoute(channel=door, address={"chat": chat, **({"topic": topic} if topic else {})})
+    platform, chat, topic = parse_chat_address(target)
+    if platform == "discord":
+        return ReplyRoute(channel=platform, address={"channel": chat})
+    return ReplyRoute(
+        channel=platform, address={"chat": chat, **({"topic": topic} if topic else {})}
+    )
 
 
 def name_chat_session(route: ReplyRoute) -> str:

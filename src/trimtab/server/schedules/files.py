@@ -15,30 +15,30 @@ from pathlib import Path
 from typing import TypeVar
 
 from trimtab.errors import StoreError
-from trimtab.server.queue.messages import InboundMessage
+from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.schedules.catch_up import decide_due_runs
-from trimtab.server.schedules.commands import list_schedule_commands
-from trimtab.server.schedules.jsonl_log import JsonlLog, read_jsonl_log
+from trimtab.server.schedules.command_files import list_schedule_command_files
+from trimtab.server.schedules.protocol import (
+    MAX_RUN_LOG_ENTRIES,
+    ScheduleNotPosted,
+    TooManySchedules,
+    execute_schedule_command,
+)
 from trimtab.server.schedules.schedule import (
     Schedule,
-    ScheduleRun,
+    ScheduleRunLogEntry,
     apply_schedule_change,
     build_run_message,
     paused_schedule,
     resumed_schedule,
 )
+from trimtab.server.schedules.single_writer_jsonl import JsonlLog, read_jsonl_log
 from trimtab.server.schedules.state import (
     ScheduleRecord,
     ScheduleState,
+    build_due_run_record,
     build_removal_record,
-    build_reschedule_record,
     build_schedule_record,
-)
-from trimtab.server.schedules.store import (
-    MAX_RUN_LOG_ENTRIES,
-    ScheduleRunFailed,
-    TooManySchedules,
-    execute_schedule_command,
 )
 
 T = TypeVar("T")
@@ -73,7 +73,10 @@ class FileScheduleStore:
     async def open(
         cls, root: Path | str, *, post: PostMessage, find_key: FindMessageKey, fsync: bool = True
     ) -> FileScheduleStore:
-        """Take up the schedules of a store's folder; `SessionBusy` where another has them."""
+        """Take up the schedules of a store's folder.
+
+        Raises `SessionLockedByOtherProcess` where another process has them.
+        """
         journal = await asyncio.to_thread(JsonlLog, Path(root) / SCHEDULES_FOLDER, fsync=fsync)
         try:
             book = _fold_records(journal.records)
@@ -86,7 +89,10 @@ class FileScheduleStore:
         try:
             await made._compact_removed()  # what a crash has cut short
         except StoreError as error:
-            log.warning("the log of the schedules keeps what was removed for now: %s", error)
+            log.warning(
+                "the log of the schedules could not be compacted; removed entries stay for now: %s",
+                error,
+            )
         return made
 
     async def upsert(self, schedule: Schedule) -> None:
@@ -135,8 +141,8 @@ class FileScheduleStore:
             ):
                 return True  # asked again by what a crash has left
             await self._post_once(build_run_message(found, now, now))
-            made = ScheduleRun(schedule=found.id, due=now, at=now)
-            await self._write(build_reschedule_record(found.id, found.next_run_at, [made]))
+            made = ScheduleRunLogEntry(schedule=found.id, due=now, at=now)
+            await self._write(build_due_run_record(found.id, found.next_run_at, [made]))
             return True
 
     async def forget_session(self, session: str) -> None:
@@ -156,7 +162,7 @@ class FileScheduleStore:
 
     async def list_runs(
         self, *, schedule_id: str | None = None, limit: int = 100
-    ) -> list[ScheduleRun]:
+    ) -> list[ScheduleRunLogEntry]:
         return self._state.list_runs(schedule_id, limit)
 
     async def next_due(
@@ -180,9 +186,9 @@ class FileScheduleStore:
             except StoreError:
                 raise
             except Exception as error:
-                raise ScheduleRunFailed(found.id, error) from error
+                raise ScheduleNotPosted(found.id, error) from error
             await self._write(
-                build_reschedule_record(
+                build_due_run_record(
                     found.id, verdict.next_run_at, verdict.build_run_log(found, now)
                 )
             )
@@ -194,13 +200,20 @@ class FileScheduleStore:
 
     async def _execute_commands(self) -> None:
         """Do what somebody has asked by a file."""
-        for wanted, path in await asyncio.to_thread(list_schedule_commands, self._jsonl_log.folder):
+        for wanted, path in await asyncio.to_thread(
+            list_schedule_command_files, self._jsonl_log.folder
+        ):
             try:
                 await execute_schedule_command(self, wanted)
             except StoreError:
                 raise
             except Exception as error:  # noqa: BLE001 - what is due must not wait for it
-                log.warning("%s of %s is tried again: %s", wanted.verb, wanted.schedule, error)
+                log.warning(
+                    "%s of schedule %s failed and is retried: %s",
+                    wanted.verb,
+                    wanted.schedule,
+                    error,
+                )
             else:
                 await asyncio.to_thread(path.unlink, missing_ok=True)
 

@@ -16,23 +16,23 @@ from psycopg import AsyncConnection, Error
 
 from trimtab.errors import StoreError
 from trimtab.log.event import dump_canonical_json
-from trimtab.server.queue.messages import InboundMessage
+from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.schedules.catch_up import decide_due_runs
+from trimtab.server.schedules.protocol import (
+    FINISHED_RETENTION_S,
+    MAX_RUN_LOG_ENTRIES,
+    ScheduleNotPosted,
+    TooManySchedules,
+)
 from trimtab.server.schedules.schedule import (
     Schedule,
-    ScheduleRun,
+    ScheduleRunLogEntry,
     apply_schedule_change,
     build_run_message,
     paused_schedule,
     resumed_schedule,
     schedule_from_json,
     schedule_to_json,
-)
-from trimtab.server.schedules.store import (
-    FINISHED_RETENTION_S,
-    MAX_RUN_LOG_ENTRIES,
-    ScheduleRunFailed,
-    TooManySchedules,
 )
 from trimtab.stores.postgres.queries import parse_named_queries
 
@@ -107,7 +107,7 @@ class PostgresScheduleStore:
             await self._post(build_run_message(found, now, now), connection)
             await connection.execute(SCHEDULE_QUERIES["move"], [found.id, found.next_run_at, now])
             await _insert_runs(
-                connection, found.id, now, [ScheduleRun(schedule=found.id, due=now, at=now)]
+                connection, found.id, now, [ScheduleRunLogEntry(schedule=found.id, due=now, at=now)]
             )
             return True
 
@@ -129,11 +129,11 @@ class PostgresScheduleStore:
 
     async def list_runs(
         self, *, schedule_id: str | None = None, limit: int = 100
-    ) -> list[ScheduleRun]:
+    ) -> list[ScheduleRunLogEntry]:
         rows = await self._fetch_named("runs", [schedule_id, limit])
         return [
-            ScheduleRun(schedule=one, due=due, at=at, why=why, until=until)
-            for one, due, at, why, until in rows
+            ScheduleRunLogEntry(schedule=one, due=due, at=at, reason=reason, until=until)
+            for one, due, at, reason, until in rows
         ]
 
     async def next_due(
@@ -158,7 +158,7 @@ class PostgresScheduleStore:
             except (StoreError, Error):
                 raise
             except Exception as error:
-                raise ScheduleRunFailed(found.id, error) from error
+                raise ScheduleNotPosted(found.id, error) from error
             await connection.execute(SCHEDULE_QUERIES["move"], [found.id, verdict.next_run_at, now])
             await _insert_runs(connection, found.id, now, verdict.build_run_log(found, now))
             return found
@@ -187,11 +187,11 @@ class PostgresScheduleStore:
 
 
 async def _insert_runs(
-    connection: AsyncConnection, schedule_id: str, now: float, runs: list[ScheduleRun]
+    connection: AsyncConnection, schedule_id: str, now: float, runs: list[ScheduleRunLogEntry]
 ) -> None:
-    due, why = [run.due for run in runs], [run.why for run in runs]
+    due, reasons = [run.due for run in runs], [run.reason for run in runs]
     until = [run.until for run in runs]
-    await connection.execute(SCHEDULE_QUERIES["log"], [schedule_id, due, now, why, until])
+    await connection.execute(SCHEDULE_QUERIES["log"], [schedule_id, due, now, reasons, until])
     await connection.execute(SCHEDULE_QUERIES["shorten"], [schedule_id, MAX_RUN_LOG_ENTRIES])
 
 

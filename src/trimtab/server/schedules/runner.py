@@ -10,8 +10,8 @@ from typing import Any
 
 from trimtab.observe.server_metrics import count_schedule_run
 from trimtab.server.delivery import Undeliverable
-from trimtab.server.queue.messages import OutboundMessage
-from trimtab.server.schedules.store import ScheduleRunFailed, ScheduleStore
+from trimtab.server.queue.inbound_outbound import OutboundMessage
+from trimtab.server.schedules.protocol import ScheduleNotPosted, ScheduleStore
 
 SCHEDULE_POLL_S = 15.0
 """Seconds between two looks at most: a clock may be set, another process may add something."""
@@ -52,7 +52,7 @@ class ScheduleRunner:
             try:
                 wait = await self.run_due()
             except Exception as error:  # noqa: BLE001 - whatever it is, the clock must go on
-                log.warning("schedules cannot be looked at, again in %g s: %r", self._poll_s, error)
+                log.warning("schedules cannot be read; retrying in %g s: %r", self._poll_s, error)
                 wait = self._poll_s
             try:
                 async with asyncio.timeout(wait):
@@ -68,9 +68,9 @@ class ScheduleRunner:
                 ran = await self._schedules.run_next_due(
                     self._clock(), self._agents, excluding=aside
                 )
-            except ScheduleRunFailed as error:
+            except ScheduleNotPosted as error:
                 count_schedule_run("failed")
-                log.warning("%s; again in %g s", error, self._poll_s)
+                log.warning("%s; retrying in %g s", error, self._poll_s)
                 aside.append(error.schedule_id)
                 continue
             if ran is None:
@@ -85,7 +85,7 @@ class ScheduleRunner:
 
     async def deliver(self, reply: OutboundMessage) -> None:
         """Nothing is delivered to a clock: results go to the chat that a schedule names."""
-        raise Undeliverable(f"a schedule is no place to send {reply.key} to")
+        raise Undeliverable(f"a reply cannot be sent to a schedule: {reply.key}")
 
     async def close(self) -> None:
         """Give back the schedules."""

@@ -1,4 +1,4 @@
-"""What is told to an agent at set times, and what became of it."""
+"""A message that an agent gets at set times, and the log of its runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, cast
 
 from trimtab.log.message import make_text_message
-from trimtab.server.queue.messages import InboundMessage, ReplyRoute
+from trimtab.server.queue.inbound_outbound import InboundMessage, ReplyRoute
 from trimtab.server.schedules.triggers import Trigger, find_next_due_time
-from trimtab.server.session_ids import parse_session_id
+from trimtab.server.tenant_agent_session_ids import parse_session_address
 
-MissedRunPolicy = Literal["skip", "once", "all"]
+CatchUpPolicy = Literal["skip", "once", "all"]
 ScheduleOrigin = Literal["file", "tool"]
 SCHEDULE_FORMAT_VERSION = 1
 """Of the stored shape."""
@@ -23,8 +23,8 @@ class Schedule:
     """`tenant/agent/name` from a file, `tenant/agent/session/number` from a tool."""
     session: str
     """The id of the session that it happens in."""
-    says: str
-    """What the agent is told."""
+    message: str
+    """What the agent gets, as if a user had written it."""
     trigger: Trigger
     """When it is due."""
     origin: ScheduleOrigin
@@ -35,17 +35,17 @@ class Schedule:
     """When it is due next, in seconds since the epoch; None where it is done."""
     route: ReplyRoute | None = None
     """Where the result goes; None where it stays in the session."""
-    missed: MissedRunPolicy = "once"
-    """What becomes of runs that were missed."""
-    late: int = 86_400
-    """Seconds after which a missed run is not made up for any more."""
+    catch_up: CatchUpPolicy = "once"
+    """What to do about runs that were missed."""
+    catch_up_window: int = 86_400
+    """Seconds after which a missed run is skipped in any case."""
     paused: bool = False
     """Whether somebody has put it aside: it does not run, and misses nothing meanwhile."""
 
     @property
     def agent(self) -> str:
         """Who is told."""
-        address = parse_session_id(self.session)
+        address = parse_session_address(self.session)
         return address.agent if address is not None else ""
 
     @property
@@ -55,7 +55,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScheduleRun:
+class ScheduleRunLogEntry:
     """A line of the run log."""
 
     schedule: str
@@ -64,8 +64,8 @@ class ScheduleRun:
     """When it was due, in seconds since the epoch; the first time where several were skipped."""
     at: float
     """When that was decided."""
-    why: str = ""
-    """Why it was skipped; empty where it ran."""
+    reason: str = ""
+    """Why it was skipped; empty if it ran."""
     until: float | None = None
     """Where it was skipped: so were all that were due before this moment."""
 
@@ -95,7 +95,7 @@ def build_run_message(schedule: Schedule, due_at: float, now: float) -> InboundM
     """What a due run posts. Its key is the run's own, so that the same run is never two."""
     return InboundMessage(
         session=schedule.session,
-        message=make_text_message("user", schedule.says),
+        message=make_text_message("user", schedule.message),
         key=f"schedule/{schedule.id}/{int(due_at)}",
         at=now,
         route=schedule.route,
@@ -109,7 +109,7 @@ def schedule_to_json(schedule: Schedule) -> dict[str, Any]:
         "v": SCHEDULE_FORMAT_VERSION,
         "id": schedule.id,
         "session": schedule.session,
-        "says": schedule.says,
+        "says": schedule.message,
         "cron": schedule.trigger.cron,
         "at": schedule.trigger.at,
         "timezone": schedule.trigger.timezone,
@@ -117,8 +117,8 @@ def schedule_to_json(schedule: Schedule) -> dict[str, Any]:
         "created_at": schedule.created_at,
         "next_run_at": schedule.next_run_at,
         "route": route and {"door": route.channel, "address": dict(route.address)},
-        "missed": schedule.missed,
-        "late": schedule.late,
+        "missed": schedule.catch_up,
+        "late": schedule.catch_up_window,
         "paused": schedule.paused,
     }
 
@@ -131,7 +131,7 @@ def schedule_from_json(data: Mapping[str, Any]) -> Schedule:
     return Schedule(
         id=data["id"],
         session=data["session"],
-        says=data["says"],
+        message=data["says"],
         trigger=Trigger(cron=data["cron"], at=data["at"], timezone=data["timezone"]),
         origin=data["origin"],
         created_at=data["created_at"],
@@ -139,23 +139,29 @@ def schedule_from_json(data: Mapping[str, Any]) -> Schedule:
         route=None
         if route is None
         else ReplyRoute(channel=route["door"], address=route["address"]),
-        missed=data["missed"],
-        late=data["late"],
+        catch_up=data["missed"],
+        catch_up_window=data["late"],
         paused=data["paused"],
     )
 
 
-def schedule_run_to_json(run: ScheduleRun) -> dict[str, Any]:
+def schedule_run_to_json(run: ScheduleRunLogEntry) -> dict[str, Any]:
     """Plain JSON values."""
     return {
         "schedule": run.schedule,
         "due": run.due,
         "at": run.at,
-        "why": run.why,
+        "why": run.reason,
         "until": run.until,
     }
 
 
-def schedule_run_from_json(data: Mapping[str, Any]) -> ScheduleRun:
+def schedule_run_from_json(data: Mapping[str, Any]) -> ScheduleRunLogEntry:
     """The inverse of `schedule_run_to_json`."""
-    return ScheduleRun(**data)
+    return ScheduleRunLogEntry(
+        schedule=data["schedule"],
+        due=data["due"],
+        at=data["at"],
+        reason=data["why"],
+        until=data["until"],
+    )

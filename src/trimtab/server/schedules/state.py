@@ -7,15 +7,15 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from trimtab.server.schedules.protocol import FINISHED_RETENTION_S, MAX_RUN_LOG_ENTRIES
 from trimtab.server.schedules.schedule import (
     Schedule,
-    ScheduleRun,
+    ScheduleRunLogEntry,
     schedule_from_json,
     schedule_run_from_json,
     schedule_run_to_json,
     schedule_to_json,
 )
-from trimtab.server.schedules.store import FINISHED_RETENTION_S, MAX_RUN_LOG_ENTRIES
 
 ScheduleRecord = dict[str, Any]
 """A line, as plain JSON values."""
@@ -26,7 +26,7 @@ class ScheduleState:
 
     def __init__(self) -> None:
         self._schedules: dict[str, Schedule] = {}
-        self._runs: dict[str, deque[ScheduleRun]] = {}
+        self._runs: dict[str, deque[ScheduleRunLogEntry]] = {}
 
     @property
     def size(self) -> int:
@@ -73,7 +73,7 @@ class ScheduleState:
         )
         return sorted(found, key=lambda one: one.id)
 
-    def list_runs(self, schedule_id: str | None, limit: int) -> list[ScheduleRun]:
+    def list_runs(self, schedule_id: str | None, limit: int) -> list[ScheduleRunLogEntry]:
         """The newest first."""
         logs = self._runs.values() if schedule_id is None else (self._runs.get(schedule_id, ()),)
         found = [run for one in logs for run in one]
@@ -102,11 +102,13 @@ class ScheduleState:
             < now - FINISHED_RETENTION_S
         ]
 
-    def _add_run(self, run: ScheduleRun) -> None:
+    def _add_run(self, run: ScheduleRunLogEntry) -> None:
         self._runs.setdefault(run.schedule, deque(maxlen=MAX_RUN_LOG_ENTRIES)).append(run)
 
 
-def build_schedule_record(schedule: Schedule, runs: Iterable[ScheduleRun] = ()) -> ScheduleRecord:
+def build_schedule_record(
+    schedule: Schedule, runs: Iterable[ScheduleRunLogEntry] = ()
+) -> ScheduleRecord:
     """The line of a schedule that is new or changed."""
     return {
         "kind": "kept",
@@ -115,15 +117,15 @@ def build_schedule_record(schedule: Schedule, runs: Iterable[ScheduleRun] = ()) 
     }
 
 
-def build_reschedule_record(
-    schedule_id: str, next_run_at: float | None, runs: Sequence[ScheduleRun]
+def build_due_run_record(
+    schedule_id: str, next_run_at: float | None, run_log_entries: Sequence[ScheduleRunLogEntry]
 ) -> ScheduleRecord:
     """The line of a schedule that was due."""
     return {
         "kind": "moved",
         "id": schedule_id,
         "next_run_at": next_run_at,
-        "runs": [schedule_run_to_json(run) for run in runs],
+        "runs": [schedule_run_to_json(run) for run in run_log_entries],
     }
 
 

@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
-from trimtab.server.message_erasure import EraseHook, SessionErasure
-from trimtab.server.queue.messages import ReplyRoute
+from trimtab.server.message_erasure import ErasedMessagesRecord, EraseHook
+from trimtab.server.queue.inbound_outbound import ReplyRoute
 from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.schedules.protocol import ScheduleStore, TooManySchedules
 from trimtab.server.schedules.schedule import Schedule
-from trimtab.server.schedules.store import ScheduleStore, TooManySchedules
 from trimtab.server.schedules.triggers import find_next_due_time, format_time_in_zone, parse_trigger
 from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN
-from trimtab.server.session_ids import parse_session_id
+from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
 MAX_SCHEDULES_PER_SESSION = 20
 """Schedules that one session may have."""
 MAX_SCHEDULED_TEXT_CHARS = 4_000
-"""Characters that it may be told."""
+"""Characters that the message may have."""
 
 SCHEDULE_TASK_TOOL: Mapping[str, Any] = {
     "name": "schedule_task",
     "description": (
-        "Be told something later, once or again and again; what you answer then goes to the chat "
-        "you are in now. Use it when the user wants a reminder or something done at set times."
+        "Send yourself a message later, once or repeatedly; your answer to it goes to the chat you "
+        "are in now. Use it when the user wants a reminder or something done at set times."
     ),
     "input_schema": {
         "type": "object",
@@ -39,11 +39,11 @@ SCHEDULE_TASK_TOOL: Mapping[str, Any] = {
                     "weekday, as in `0 8 * * mon-fri`."
                 ),
             },
-            "says": {
+            "message": {
                 "type": "string",
                 "description": (
-                    "What you will be told, as if the user said it. Write it so that it can be "
-                    "understood by itself: `Remind me to call Ada about the invoice.`"
+                    "The message you will get, as if the user had written it. Write it so that it "
+                    "can be understood by itself: `Remind me to call Ada about the invoice.`"
                 ),
             },
             "timezone": {
@@ -51,18 +51,18 @@ SCHEDULE_TASK_TOOL: Mapping[str, Any] = {
                 "description": "The user's time zone, as in `Europe/Zurich`; UTC if missing.",
             },
         },
-        "required": ["when", "says"],
+        "required": ["when", "message"],
         "additionalProperties": False,
     },
 }
 LIST_SCHEDULES_TOOL: Mapping[str, Any] = {
     "name": "list_schedules",
-    "description": "What you will be told in this chat and when, and the time it is now.",
+    "description": "The messages that are scheduled in this chat and when, and the time it is now.",
     "input_schema": {"type": "object", "properties": {}, "additionalProperties": False},
 }
 CANCEL_SCHEDULE_TOOL: Mapping[str, Any] = {
     "name": "cancel_schedule",
-    "description": "Take back something that you made with schedule_task in this chat.",
+    "description": "Cancel something that you scheduled with schedule_task in this chat.",
     "input_schema": {
         "type": "object",
         "properties": {
@@ -118,21 +118,21 @@ class _ScheduleTools:
         return f"{given} is cancelled."
 
     async def _add_schedule(self, invocation: ToolInvocation, number: str, now: float) -> Schedule:
-        says = invocation.arguments.get("says")
+        message = invocation.arguments.get("message")
         when = invocation.arguments.get("when")
         zone = invocation.arguments.get("timezone") or "UTC"
-        if not (isinstance(says, str) and isinstance(when, str) and isinstance(zone, str)):
-            raise ToolError("`when`, `says` and `timezone` are texts")
-        if not says.strip() or len(says) > MAX_SCHEDULED_TEXT_CHARS:
+        if not (isinstance(message, str) and isinstance(when, str) and isinstance(zone, str)):
+            raise ToolError("`when`, `message` and `timezone` are texts")
+        if not message.strip() or len(message) > MAX_SCHEDULED_TEXT_CHARS:
             raise ToolError(
-                f"`says` has {len(says):,} characters; it may have 1 to "
+                f"`message` has {len(message):,} characters; it may have 1 to "
                 f"{MAX_SCHEDULED_TEXT_CHARS:,}"
             )
         try:
             wanted = parse_trigger(when, now, zone)
         except ValueError as error:
             raise ToolError(str(error)) from None
-        if parse_session_id(invocation.session) is None:
+        if parse_session_address(invocation.session) is None:
             raise ToolError("nothing can be scheduled in a session that is not served")
         first = find_next_due_time(wanted, now)
         if first is None:
@@ -140,7 +140,7 @@ class _ScheduleTools:
         made = Schedule(
             id=f"{invocation.session}/{number}",
             session=invocation.session,
-            says=says,
+            message=message,
             trigger=wanted,
             origin="tool",
             created_at=now,
@@ -153,9 +153,9 @@ class _ScheduleTools:
             raise ToolError(str(error)) from None
 
     async def _find_reply_route(self, session: str) -> ReplyRoute | None:
-        """Where the newest letter of this turn came from: they wait until it is finished."""
-        letters = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
-        return next((one.route for one in reversed(letters) if one.route is not None), None)
+        """The route of the newest message of this turn: they stay queued until it ends."""
+        messages = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
+        return next((one.route for one in reversed(messages) if one.route is not None), None)
 
 
 def build_schedule_tools(
@@ -180,10 +180,10 @@ def build_schedule_tools(
     ]
 
 
-def build_schedule_erase_hook(schedules: ScheduleStore) -> EraseHook:
+def build_erased_call_schedules_hook(schedules: ScheduleStore) -> EraseHook:
     """What the calls of erased messages have scheduled goes with them: it says what they said."""
 
-    async def clear(gone: SessionErasure) -> None:
+    async def clear(gone: ErasedMessagesRecord) -> None:
         for key in gone.tool_keys:
             await schedules.remove(f"{gone.session}/{derive_schedule_number(key)}")
 
@@ -202,4 +202,4 @@ def _format_schedule_line(schedule: Schedule) -> str:
     coming = format_time_in_zone(schedule.next_run_at or 0.0, zone)
     whose = fixed if schedule.origin == "file" else ""
     put_aside = " once it is no longer paused" if schedule.paused else ""
-    return f"{schedule.name}{whose}: due {coming}{again}{put_aside}: {schedule.says}"
+    return f"{schedule.name}{whose}: due {coming}{again}{put_aside}: {schedule.message}"

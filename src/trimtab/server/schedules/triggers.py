@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from trimtab.agent.config.cron import normalise_cron
+from trimtab.agent.config.cron_syntax import normalise_cron
 from trimtab.server.schedules.time_zones import (
     find_first_wall_clock_timestamp,
     find_wall_clock_timestamps,

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from trimtab.errors import LogDamaged
-from trimtab.stores.blobs import compress_text, compute_text_digest, decompress_text
 from trimtab.stores.files.disk import fsync_folder, make_private_folder, write_file_atomically
+from trimtab.stores.large_texts import compress_text, compute_text_digest, decompress_text
 
 BLOBS_FOLDER = "blobs"
 

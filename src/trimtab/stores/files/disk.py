@@ -11,7 +11,7 @@ from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from trimtab.errors import StoreFull, StoreReadOnly, StoreUnavailable
+from trimtab.errors import StoreFull, StoreNotWritable, StoreUnavailable
 
 MAX_FOLDER_NAME_BYTES = 255
 """Bytes of a folder's name, which is what common file systems allow."""
@@ -62,7 +62,7 @@ def translate_write_errors(path: Path) -> Generator[None]:
                 "try again"
             ) from error
         if error.errno in _READ_ONLY_ERRNOS:
-            raise StoreReadOnly(
+            raise StoreNotWritable(
                 f"{where} may not be written to ({why}); nothing was written: make it writable for "
                 f"user {os.getuid()}, or give the store another folder"
             ) from error
@@ -107,10 +107,10 @@ def make_private_folder(path: Path) -> None:
     except FileExistsError:
         if not path.is_dir():
             raise
-    restrict_folder_to_owner(path)
+    restrict_folder_tree_to_owner(path)
 
 
-def restrict_folder_to_owner(path: Path) -> None:
+def restrict_folder_tree_to_owner(path: Path) -> None:
     """Let nobody else look into a folder, nor into what is in it; nothing where nobody can."""
     if stat.S_IMODE(path.stat().st_mode) & 0o777 == FOLDER_MODE:
         return

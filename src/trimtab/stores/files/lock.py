@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from trimtab.errors import SessionBusy
+from trimtab.errors import SessionLockedByOtherProcess
 from trimtab.stores.files.disk import open_private_file, translate_write_errors, write_all_at
 
 LOCK_FILE = "lock"
@@ -56,7 +56,7 @@ def _open_locked(path: Path, owner_name: str) -> int:
         except BlockingIOError:
             holder = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
             os.close(fd)
-            raise SessionBusy(
+            raise SessionLockedByOtherProcess(
                 f"session {owner_name!r} is written to by process {holder or 'unknown'}, which "
                 "holds "
                 f"{path}; one process at a time may: end that one, or let it release the session"

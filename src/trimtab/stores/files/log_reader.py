@@ -13,9 +13,9 @@ from trimtab.recall.search_ranking import (
     score_query_words,
     split_index_words,
 )
-from trimtab.stores.base import PositionSpan, StoredSession
+from trimtab.stores.base import PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import folder_name_to_session
-from trimtab.stores.files.event_lines import event_from_line
+from trimtab.stores.files.event_lines_and_blobs import event_from_line
 from trimtab.stores.files.log_file import LogView
 
 READ_CHUNK_BYTES = 4 * 1024 * 1024
@@ -71,11 +71,11 @@ class LogSearch:
         return rank_scored_positions(self.scored, self.limit)
 
 
-def read_stored_session(view: LogView) -> StoredSession:
+def read_session_list_entry(view: LogView) -> SessionListEntry:
     """What a list of sessions says of this one."""
     last = view.last
     event = next(event_from_line(view, *line) for line in view.read_lines(last.seq, last.seq))
-    return StoredSession(
+    return SessionListEntry(
         session=folder_name_to_session(view.folder.name),
         position=last.seq,
         messages=last.messages,

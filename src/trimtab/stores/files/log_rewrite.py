@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from trimtab.log.event import Event, MessageAdded
-from trimtab.stores.blobs import list_blob_digests
 from trimtab.stores.files.blob_files import delete_unneeded_blobs, save_blobs
 from trimtab.stores.files.disk import (
     UNFINISHED_SUFFIX,
@@ -21,7 +20,7 @@ from trimtab.stores.files.disk import (
     open_private_file,
     write_file_atomically,
 )
-from trimtab.stores.files.event_lines import event_from_line, event_to_line
+from trimtab.stores.files.event_lines_and_blobs import encode_event_line_and_blobs, event_from_line
 from trimtab.stores.files.log_file import (
     ENTRY_BEFORE_FIRST,
     INDEX_FILE,
@@ -31,6 +30,7 @@ from trimtab.stores.files.log_file import (
     pack_index_entry,
     parse_log_line,
 )
+from trimtab.stores.large_texts import list_blob_digests
 
 SWEEP_MARKER_FILE = "sweep"
 TORN_WRITES_FILE = "events.torn"
@@ -116,7 +116,7 @@ def _iter_changed_lines(
         new = change(old)
         if new.seq != seq:
             raise ValueError(f"event {seq} was changed into one at {new.seq}; it must stay there")
-        written = event_to_line(new)
+        written = encode_event_line_and_blobs(new)
         if new is old or written.text == line.strip():
             yield line, _parse_whole_line(view, seq, line), False
             continue

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from trimtab.errors import (
-    IdempotencyKeyTaken,
+    DuplicateIdempotencyKey,
     LogDamaged,
     PositionTaken,
     StaleOwner,
@@ -26,7 +26,7 @@ from trimtab.stores.files.disk import (
     translate_write_errors,
     write_all_at,
 )
-from trimtab.stores.files.event_lines import event_to_line
+from trimtab.stores.files.event_lines_and_blobs import encode_event_line_and_blobs
 from trimtab.stores.files.key_index import (
     delete_key_index,
     find_indexed_key_position,
@@ -153,7 +153,7 @@ class SessionWriter:
                 key = event.body.key
                 taken = keys.get(key) or self._find_key(key)
                 if taken is not None:
-                    raise IdempotencyKeyTaken(self._session, key, taken)
+                    raise DuplicateIdempotencyKey(self._session, key, taken)
                 keys[key] = seq
         return keys
 
@@ -165,7 +165,7 @@ class SessionWriter:
 
     def _lines(self, events: Sequence[Event]) -> tuple[list[bytes], list[Mapping[str, Any]]]:
         """The lines of a batch; what they name beside the log is there already."""
-        written = [event_to_line(event) for event in events]
+        written = [encode_event_line_and_blobs(event) for event in events]
         for line in written:
             save_blobs(self._folder, line.blobs, fsync=self._fsync)
         forks = [event.body for event in events if isinstance(event.body, Fork)]
@@ -282,7 +282,7 @@ class SessionWriter:
         finally:
             os.close(fd)
         _log.warning(
-            "%s: %d bytes of an unfinished write behind event %d were moved to %s",
+            "%s: %d bytes of an unfinished write after event %d were moved to %s",
             view.path,
             len(torn),
             view.last.seq,

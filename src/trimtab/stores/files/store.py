@@ -34,12 +34,12 @@ from weakref import WeakValueDictionary
 from trimtab.errors import LogDamaged, PositionTaken, SessionNotFound, StoreError
 from trimtab.log.event import Event
 from trimtab.recall.search_ranking import split_query_words
-from trimtab.stores.base import WHOLE_LOG, PositionSpan, StoredSession
+from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import (
     folder_name_to_session,
     fsync_folder,
     make_private_folder,
-    restrict_folder_to_owner,
+    restrict_folder_tree_to_owner,
     session_to_folder_name,
     translate_read_errors,
     translate_write_errors,
@@ -55,7 +55,7 @@ from trimtab.stores.files.log_reader import (
     LogSearch,
     find_parent_session,
     read_event_chunk,
-    read_stored_session,
+    read_session_list_entry,
 )
 from trimtab.stores.files.log_rewrite import SWEEP_MARKER_FILE
 from trimtab.stores.files.session_writer import FORKS_FOLDER, SessionWriter
@@ -195,7 +195,7 @@ class FileStore:
     async def forks(self, session: str) -> list[str]:
         return await asyncio.to_thread(self._forks, session)
 
-    async def sessions(self, *, after: str = "", limit: int = 100) -> list[StoredSession]:
+    async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
         return await asyncio.to_thread(self._sessions, after, limit)
 
     async def recover(self) -> None:
@@ -215,7 +215,7 @@ class FileStore:
                     self._recover_one(name)
                 except StoreError as error:
                     _logger.warning(
-                        "session %s is left as it is: %s", folder_name_to_session(name), error
+                        "session %s was not recovered: %s", folder_name_to_session(name), error
                     )
 
     def _recover_one(self, name: str) -> None:
@@ -223,7 +223,7 @@ class FileStore:
             SessionWriter(self._root, folder_name_to_session(name), fsync=self._fsync).close()
         else:
             with translate_write_errors(self._root / name):
-                restrict_folder_to_owner(self._root / name)
+                restrict_folder_tree_to_owner(self._root / name)
 
     def _close_root(self) -> None:
         """Not where somebody else's things are in it: who may see those is not ours to say."""
@@ -338,17 +338,17 @@ class FileStore:
                     found.append(child)
         return sorted(found)
 
-    def _sessions(self, after: str, limit: int) -> list[StoredSession]:
+    def _sessions(self, after: str, limit: int) -> list[SessionListEntry]:
         with translate_read_errors(self._root):
             names = [path.name for path in self._root.iterdir()] if self._root.is_dir() else []
         ids = sorted(folder_name_to_session(name) for name in names if not name.startswith("."))
-        found: list[StoredSession] = []
+        found: list[SessionListEntry] = []
         for session in ids:
             if len(found) >= limit:
                 break
             if session > after:
                 with contextlib.suppress(SessionNotFound):
-                    found.append(self._viewed(session, read_stored_session))
+                    found.append(self._viewed(session, read_session_list_entry))
         return found
 
     async def _look(self, session: str, use: Callable[[LogView], T]) -> T:

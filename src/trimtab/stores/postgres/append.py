@@ -8,38 +8,38 @@ from typing import Any
 from psycopg import errors
 from psycopg.types.numeric import Float8, Int4, Int8
 
-from trimtab.errors import IdempotencyKeyTaken, PositionTaken, StaleOwner, StoreError
+from trimtab.errors import DuplicateIdempotencyKey, PositionTaken, StaleOwner, StoreError
 from trimtab.log.event import Event, MessageAdded
 from trimtab.stores.postgres.event_rows import (
     EventRow,
     build_append_batch,
-    build_derived_row_parameters,
+    build_blob_and_call_parameters,
     build_event_parameters,
     build_session_row_parameters,
     clamp_timestamp,
-    event_to_row,
+    event_to_row_and_blobs,
     needs_only_event_row,
 )
 from trimtab.stores.postgres.log_reader import FetchRows
 from trimtab.stores.postgres.queries import (
     QUERIES,
-    expand_query_per_partition,
+    build_query_per_partition,
     expand_values_placeholder,
 )
-from trimtab.stores.postgres.row_keys import (
+from trimtab.stores.postgres.session_keys_and_text_escaping import (
     compute_event_partition,
     compute_session_uuid,
-    escape_name,
-    unescape_name,
+    escape_for_text_column,
+    unescape_from_text_column,
 )
 
 ANY_EPOCH = 2**63 - 1
 """Of a writer that owns no turn and needs none."""
 
-APPEND_ONE_SQL = expand_query_per_partition(QUERIES["append_one"])
-APPEND_MANY_SQL = expand_query_per_partition(QUERIES["append_many"], QUERIES["owner_shares"])
+APPEND_ONE_SQL = build_query_per_partition(QUERIES["append_one"])
+APPEND_MANY_SQL = build_query_per_partition(QUERIES["append_many"], QUERIES["owner_shares"])
 APPEND_FEW_SQL = {
-    rows: expand_query_per_partition(
+    rows: build_query_per_partition(
         expand_values_placeholder(
             QUERIES["append_few"], rows, ("float8", "int4", "text", "text", "text"), 4
         ),
@@ -47,9 +47,9 @@ APPEND_FEW_SQL = {
     )
     for rows in range(1, 9)
 }
-APPEND_WITH_ROWS_SQL = expand_query_per_partition(QUERIES["append_rows"], QUERIES["owner_shares"])
-APPEND_CLAIM_SQL = expand_query_per_partition(QUERIES["append_rows"], QUERIES["owner_claims"])
-APPEND_FIRST_SQL = expand_query_per_partition(QUERIES["append_rows"], QUERIES["owner_begins"])
+APPEND_WITH_ROWS_SQL = build_query_per_partition(QUERIES["append_rows"], QUERIES["owner_shares"])
+APPEND_CLAIM_SQL = build_query_per_partition(QUERIES["append_rows"], QUERIES["owner_claims"])
+APPEND_FIRST_SQL = build_query_per_partition(QUERIES["append_rows"], QUERIES["owner_begins"])
 
 BoundStatement = tuple[bytes, list[Any]]
 
@@ -66,7 +66,7 @@ def build_append_statement(
     # Of one type whatever their size: a statement is prepared for each.
     limit, before = Int8(ANY_EPOCH if epoch is None else epoch), Int4(first - 1)
     if len(events) == 1 and first != 1 and needs_only_event_row(events[0]):
-        row, blobs = event_to_row(events[0])
+        row, blobs = event_to_row_and_blobs(events[0])
         if not blobs:
             # As text, which psycopg sends on as it is.
             return APPEND_ONE_SQL[part], [key.hex, *event_row_to_sql_values(row), limit, before]
@@ -79,22 +79,22 @@ def build_append_statement(
         return APPEND_FEW_SQL[len(events)][part], [key.hex, limit, before, *values]
     parameters = [key, *build_event_parameters(batch), limit, before]
     if first == 1:
-        begun = [escape_name(session), clamp_timestamp(events[0].at)]
+        begun = [escape_for_text_column(session), clamp_timestamp(events[0].at)]
         return APPEND_FIRST_SQL[part], [
             *parameters,
-            *build_derived_row_parameters(batch),
+            *build_blob_and_call_parameters(batch),
             *build_session_row_parameters(batch),
             *begun,
         ]
     if batch.changes_session_row:
         return APPEND_CLAIM_SQL[part], [
             *parameters,
-            *build_derived_row_parameters(batch),
+            *build_blob_and_call_parameters(batch),
             *build_session_row_parameters(batch),
         ]
     if batch.has_only_events:
         return APPEND_MANY_SQL[part], parameters
-    return APPEND_WITH_ROWS_SQL[part], [*parameters, *build_derived_row_parameters(batch)]
+    return APPEND_WITH_ROWS_SQL[part], [*parameters, *build_blob_and_call_parameters(batch)]
 
 
 def event_row_to_sql_values(event_row: EventRow) -> tuple[Any, ...]:
@@ -126,13 +126,13 @@ async def find_key_refusal(
     }
     if not keys:
         return None
-    names = [escape_name(key) for key in keys.values()]
+    names = [escape_for_text_column(key) for key in keys.values()]
     for name, seq in await fetch(QUERIES["keys"], [compute_session_uuid(session), names]):
-        return IdempotencyKeyTaken(session, unescape_name(name), seq)
+        return DuplicateIdempotencyKey(session, unescape_from_text_column(name), seq)
     seen: dict[str, int] = {}
     for seq, key in keys.items():
         if key in seen:
-            return IdempotencyKeyTaken(session, key, seen[key])
+            return DuplicateIdempotencyKey(session, key, seen[key])
         seen[key] = seq
     return None
 

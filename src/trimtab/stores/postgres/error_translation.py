@@ -10,7 +10,7 @@ from trimtab.errors import (
     DatabaseNotMigrated,
     StoreError,
     StoreFull,
-    StoreReadOnly,
+    StoreNotWritable,
     StoreUnavailable,
 )
 
@@ -46,7 +46,7 @@ def translate_psycopg_error(
                 "nothing is lost"
             )
         case errors.ReadOnlySqlTransaction():
-            return StoreReadOnly(
+            return StoreNotWritable(
                 f"{database_label} takes no writes ({why}); it is a standby or set to read "
                 "only: connect to "
                 "the primary, for example with target_session_attrs=read-write"
@@ -56,7 +56,7 @@ def translate_psycopg_error(
                 f"{database_label} lacks tables of ours ({why}); {MIGRATE_HINT}"
             )
         case errors.InsufficientPrivilege():
-            return StoreReadOnly(
+            return StoreNotWritable(
                 f"{database_label} refuses this user ({why}); grant it what it needs"
             )
         case PoolTimeout():

@@ -16,13 +16,13 @@ from trimtab.log.event import (
     ModelCall,
     Settings,
     SummaryAttempt,
-    TurnStateChange,
+    TurnProgressRecord,
     Usage,
     event_from_json,
     event_to_json,
 )
-from trimtab.stores.blobs import compress_text, extract_large_texts, restore_large_texts
-from trimtab.stores.postgres.row_keys import escape_name
+from trimtab.stores.large_texts import compress_text, extract_large_texts, restore_large_texts
+from trimtab.stores.postgres.session_keys_and_text_escaping import escape_for_text_column
 
 ROW_BLOB_THRESHOLD_BYTES = 8 * 1024
 """Bytes of UTF-8; a text over it becomes a blob, which costs a row and a second query to read. Of
@@ -39,7 +39,7 @@ _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallRow:
+class ModelCallRow:
     seq: int
     """The position of the call."""
     bytes: int
@@ -64,7 +64,7 @@ class AppendBatch:
     """The events, in order."""
     blobs: dict[str, str] = field(default_factory=dict[str, str])
     """Large texts by digest."""
-    calls: dict[int, CallRow] = field(default_factory=dict[int, CallRow])
+    calls: dict[int, ModelCallRow] = field(default_factory=dict[int, ModelCallRow])
     """Calls by position."""
     outcomes: dict[int, CallOutcome] = field(default_factory=dict[int, CallOutcome])
     """Outcomes of calls that were appended earlier, by the call's position."""
@@ -90,7 +90,7 @@ class AppendBatch:
         return bool(self.epoch or self.summary or self.parent is not None or self.model)
 
 
-def event_to_row(event: Event) -> tuple[EventRow, dict[str, str]]:
+def event_to_row_and_blobs(event: Event) -> tuple[EventRow, dict[str, str]]:
     """An event's row, and its large texts."""
     data = event_to_json(event)
     line = _encode_json(data)
@@ -101,7 +101,7 @@ def event_to_row(event: Event) -> tuple[EventRow, dict[str, str]]:
             line = _encode_json(lighter)
     body = event.body
     key = body.key if type(body) is MessageAdded else None
-    stored = key if key is None else escape_name(key)
+    stored = key if key is None else escape_for_text_column(key)
     return (event.at, event.seq, data["kind"], stored, line), blobs
 
 
@@ -112,7 +112,7 @@ def needs_only_event_row(event: Event) -> bool:
             return False
         case SummaryAttempt(calls=calls):
             return not calls
-        case TurnStateChange(state=state):
+        case TurnProgressRecord(state=state):
             return state != "claimed"
         case Edit(op=op):
             return op != "summarise"
@@ -124,7 +124,7 @@ def build_append_batch(events: Sequence[Event]) -> AppendBatch:
     """All that these events need."""
     batch = AppendBatch()
     for event in events:
-        row, blobs = event_to_row(event)
+        row, blobs = event_to_row_and_blobs(event)
         batch.rows.append(row)
         batch.blobs |= blobs
         _add_derived_rows(batch, event)
@@ -134,25 +134,25 @@ def build_append_batch(events: Sequence[Event]) -> AppendBatch:
 def _add_derived_rows(batch: AppendBatch, event: Event) -> None:
     match event.body:
         case ModelCall() as call:
-            batch.calls[event.seq] = CallRow(
+            batch.calls[event.seq] = ModelCallRow(
                 seq=event.seq, bytes=call.bytes, at=event.at, model=batch.model
             )
         case SummaryAttempt() as attempt if attempt.calls:
-            batch.calls[event.seq] = CallRow(
+            batch.calls[event.seq] = ModelCallRow(
                 seq=event.seq,
                 # What was sent is not in the log: four bytes for each of its tokens.
                 bytes=4 * (attempt.usage.input if attempt.usage else attempt.replaced),
                 at=event.at,
                 status="error" if attempt.outcome == "failed" else "ok",
                 usage=attempt.usage,
-                model=escape_name(attempt.model),
+                model=escape_for_text_column(attempt.model),
                 purpose="summary",
             )
         case Settings() as settings:
-            batch.model = escape_name(settings.model)
+            batch.model = escape_for_text_column(settings.model)
         case CallOutcome() as outcome if 0 < outcome.call < event.seq:
-            apply_call_outcome(batch.calls, batch.outcomes, outcome)
-        case TurnStateChange(state="claimed") as turn:
+            apply_model_call_outcome(batch.calls, batch.outcomes, outcome)
+        case TurnProgressRecord(state="claimed") as turn:
             batch.epoch = max(batch.epoch, turn.epoch)
         case Edit(op="summarise") as edit:
             batch.summary = edit.text, event.at
@@ -164,15 +164,17 @@ def _add_derived_rows(batch: AppendBatch, event: Event) -> None:
             pass
 
 
-def apply_call_outcome(
-    calls: dict[int, CallRow], pending_outcomes: dict[int, CallOutcome], outcome: CallOutcome
+def apply_model_call_outcome(
+    model_calls: dict[int, ModelCallRow],
+    pending_outcomes: dict[int, CallOutcome],
+    outcome: CallOutcome,
 ) -> None:
     """Complete a call that is at hand; keep the outcome for one that is not."""
-    call = calls.get(outcome.call)
+    call = model_calls.get(outcome.call)
     if call is None:
         pending_outcomes[outcome.call] = outcome
     else:
-        calls[call.seq] = replace(call, status=outcome.status, usage=outcome.usage)
+        model_calls[call.seq] = replace(call, status=outcome.status, usage=outcome.usage)
 
 
 def build_event_parameters(batch: AppendBatch) -> list[str]:
@@ -198,7 +200,7 @@ def _quote_array_text(item: str) -> str:
     return '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def build_derived_row_parameters(batch: AppendBatch) -> list[Any]:
+def build_blob_and_call_parameters(batch: AppendBatch) -> list[Any]:
     """$9 to $27: blobs, then calls, then outcomes."""
     calls, outcomes = batch.calls.values(), batch.outcomes.values()
     return [
@@ -224,9 +226,9 @@ def build_session_row_parameters(batch: AppendBatch) -> list[Any]:
     return [
         batch.epoch,
         batch.summary is not None,
-        summary if summary is None else escape_name(summary),
+        summary if summary is None else escape_for_text_column(summary),
         at if at is None else clamp_timestamp(at),
-        batch.parent if batch.parent is None else escape_name(batch.parent),
+        batch.parent if batch.parent is None else escape_for_text_column(batch.parent),
         batch.model,
     ]
 

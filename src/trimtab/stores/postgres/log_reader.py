@@ -10,7 +10,7 @@ from uuid import UUID
 from trimtab.errors import LogDamaged
 from trimtab.log.event import Event
 from trimtab.stores.base import PositionSpan
-from trimtab.stores.blobs import decompress_text, list_blob_digests
+from trimtab.stores.large_texts import decompress_text, list_blob_digests
 from trimtab.stores.postgres.event_rows import event_from_row_body
 from trimtab.stores.postgres.queries import QUERIES
 

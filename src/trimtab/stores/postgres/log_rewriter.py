@@ -11,17 +11,24 @@ from psycopg import AsyncConnection
 from trimtab.errors import SessionNotFound
 from trimtab.log.event import CallOutcome, Edit, Event, Fork, ModelCall
 from trimtab.stores.base import WHOLE_LOG
-from trimtab.stores.blobs import compress_text
+from trimtab.stores.large_texts import compress_text
 from trimtab.stores.postgres.append import (
     build_append_statement,
     find_append_refusal,
     find_key_refusal,
 )
-from trimtab.stores.postgres.event_rows import clamp_timestamp, event_to_row, usage_to_columns
+from trimtab.stores.postgres.event_rows import (
+    clamp_timestamp,
+    event_to_row_and_blobs,
+    usage_to_columns,
+)
 from trimtab.stores.postgres.log_reader import read_events
 from trimtab.stores.postgres.queries import QUERIES
-from trimtab.stores.postgres.row_keys import compute_session_uuid, escape_name
-from trimtab.stores.postgres.search_index import build_lexeme_chunks
+from trimtab.stores.postgres.search_lexemes_and_tsqueries import build_lexeme_chunks
+from trimtab.stores.postgres.session_keys_and_text_escaping import (
+    compute_session_uuid,
+    escape_for_text_column,
+)
 
 
 class LogRewriter:
@@ -52,7 +59,7 @@ class LogRewriter:
             if new != event:
                 await self._replace(event, new)
             else:
-                self._live |= event_to_row(event)[1].keys()
+                self._live |= event_to_row_and_blobs(event)[1].keys()
             self._note(new)
         await self._append(new_events)
         if self._changed:
@@ -69,15 +76,15 @@ class LogRewriter:
 
     async def _append(self, events: Sequence[Event]) -> None:
         for event in events:
-            self._live |= event_to_row(event)[1].keys()
+            self._live |= event_to_row_and_blobs(event)[1].keys()
             self._note(event)
         if events:
             await self._execute(*build_append_statement(self._session, events, None))
 
     async def _replace(self, old: Event, new: Event) -> None:
-        (at, seq, kind, key, body), blobs = event_to_row(new)
+        (at, seq, kind, key, body), blobs = event_to_row_and_blobs(new)
         self._changed = True
-        self._gone |= event_to_row(old)[1].keys()
+        self._gone |= event_to_row_and_blobs(old)[1].keys()
         self._live |= blobs.keys()
         for digest, text in blobs.items():
             await self._execute(
@@ -87,7 +94,7 @@ class LogRewriter:
         await self._rewrite_call(old, new)
         if seq <= self._indexed:
             await self._execute(QUERIES["drop_words"], [self._key, [seq]])
-            await index_messages(self._connection, self._key, [new])
+            await write_search_index_rows(self._connection, self._key, [new])
 
     async def _rewrite_call(self, old: Event, new: Event) -> None:
         match new.body:
@@ -109,9 +116,9 @@ class LogRewriter:
     def _note(self, event: Event) -> None:
         match event.body:
             case Edit(op="summarise", text=text):
-                self._summary = escape_name(text), clamp_timestamp(event.at)
+                self._summary = escape_for_text_column(text), clamp_timestamp(event.at)
             case Fork(parent=parent):
-                self._parent = escape_name(parent)
+                self._parent = escape_for_text_column(parent)
             case _:
                 pass
 
@@ -128,7 +135,7 @@ class LogRewriter:
         return await (await self._connection.execute(query, parameters)).fetchall()
 
 
-async def index_messages(
+async def write_search_index_rows(
     connection: AsyncConnection, session_key: UUID, events: Sequence[Event]
 ) -> None:
     """Make messages findable by their words."""

@@ -21,7 +21,7 @@ def parse_named_queries(sql: str) -> dict[str, bytes]:
     }
 
 
-def expand_query_per_partition(query: bytes, owner_clause: bytes = b"") -> tuple[bytes, ...]:
+def build_query_per_partition(query: bytes, owner_clause: bytes = b"") -> tuple[bytes, ...]:
     """A query that appends, once for each partition, for those whom `owner` lets through."""
     whole = query.replace(b":owner", owner_clause)
     return tuple(

@@ -5,7 +5,7 @@ meet at the primary key `(session, seq)`; nothing else is locked against each ot
 
 An append whose connection dies raises `StoreUnavailable`, and whether it has landed is unknown:
 the server may have committed before its answer was lost. Whoever goes on reads the position first;
-a blind second try is refused with `PositionTaken` or `IdempotencyKeyTaken` if the first has
+a blind second try is refused with `PositionTaken` or `DuplicateIdempotencyKey` if the first has
 landed. The same store works again once the server is back.
 
 A reader holds no connection between two pages; a session that is deleted while it is read ends
@@ -29,7 +29,7 @@ from trimtab.recall.search_ranking import (
     split_index_words,
     split_query_words,
 )
-from trimtab.stores.base import WHOLE_LOG, PositionSpan, StoredSession
+from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
 from trimtab.stores.postgres.append import (
     build_append_statement,
     find_append_refusal,
@@ -38,11 +38,16 @@ from trimtab.stores.postgres.append import (
 )
 from trimtab.stores.postgres.connection_pool import ConnectionPool
 from trimtab.stores.postgres.log_reader import read_events
-from trimtab.stores.postgres.log_rewriter import LogRewriter, index_messages
+from trimtab.stores.postgres.log_rewriter import LogRewriter, write_search_index_rows
 from trimtab.stores.postgres.queries import QUERIES
-from trimtab.stores.postgres.row_keys import compute_session_uuid, escape_name
-from trimtab.stores.postgres.row_keys import unescape_name as name_of
-from trimtab.stores.postgres.search_index import build_tsqueries
+from trimtab.stores.postgres.search_lexemes_and_tsqueries import build_word_and_prefix_tsqueries
+from trimtab.stores.postgres.session_keys_and_text_escaping import (
+    compute_session_uuid,
+    escape_for_text_column,
+)
+from trimtab.stores.postgres.session_keys_and_text_escaping import (
+    unescape_from_text_column as name_of,
+)
 from trimtab.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 
 MAX_APPEND_ATTEMPTS = 5
@@ -144,7 +149,7 @@ class PostgresStore:
 
     async def find_key(self, session: str, key: str) -> int | None:
         rows = await self._fetch(
-            QUERIES["keys"], [compute_session_uuid(session), [escape_name(key)]]
+            QUERIES["keys"], [compute_session_uuid(session), [escape_for_text_column(key)]]
         )
         return rows[0][1] if rows else None
 
@@ -155,7 +160,7 @@ class PostgresStore:
             return []
         indexed = rows[0][0]
         found = await self._fetch(
-            QUERIES["search"], [key, build_tsqueries(key, wanted), limit, indexed]
+            QUERIES["search"], [key, build_word_and_prefix_tsqueries(key, wanted), limit, indexed]
         )
         tail = [
             (score_query_words(wanted, split_index_words(get_searchable_text(event))), event.seq)
@@ -180,13 +185,13 @@ class PostgresStore:
                 await connection.execute(QUERIES[f"delete_{made}"], [key])
 
     async def forks(self, session: str) -> list[str]:
-        rows = await self._fetch(QUERIES["forks"], [escape_name(session)])
+        rows = await self._fetch(QUERIES["forks"], [escape_for_text_column(session)])
         return [name_of(name) for (name,) in rows]
 
-    async def sessions(self, *, after: str = "", limit: int = 100) -> list[StoredSession]:
-        rows = await self._fetch(QUERIES["sessions"], [escape_name(after), limit])
+    async def sessions(self, *, after: str = "", limit: int = 100) -> list[SessionListEntry]:
+        rows = await self._fetch(QUERIES["sessions"], [escape_for_text_column(after), limit])
         return [
-            StoredSession(
+            SessionListEntry(
                 session=name_of(name),
                 position=position,
                 messages=messages,
@@ -210,6 +215,6 @@ class PostgresStore:
         async for event in read_events(fetch, compute_session_uuid(session), (span,)):
             events.append(event)
             if len(events) == MESSAGES_PER_INDEX_BATCH:
-                await index_messages(connection, compute_session_uuid(session), events)
+                await write_search_index_rows(connection, compute_session_uuid(session), events)
                 events = []
-        await index_messages(connection, compute_session_uuid(session), events)
+        await write_search_index_rows(connection, compute_session_uuid(session), events)

@@ -6,7 +6,9 @@ words, limits what is too much, and records what it received. Needs the extra `d
 
 from trimtab.testing.discord.interactions import SlashInteraction as SlashInteraction
 from trimtab.testing.discord.options import DiscordSimulatorOptions as DiscordSimulatorOptions
-from trimtab.testing.discord.requests import RecordedDiscordRequest as RecordedDiscordRequest
+from trimtab.testing.discord.request_bodies_and_faults import (
+    RecordedDiscordRequest as RecordedDiscordRequest,
+)
 from trimtab.testing.discord.simulator import DiscordSimulator as DiscordSimulator
 from trimtab.testing.discord.simulator import serve_simulated_discord as serve_simulated_discord
 

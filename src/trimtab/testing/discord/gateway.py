@@ -52,7 +52,7 @@ class GatewayClosed(Exception):
 
 
 @dataclass(slots=True, kw_only=True)
-class GatewaySession:
+class ResumableGatewaySession:
     """A client's session: what it was told, by number, so that it can be told again."""
 
     id: str
@@ -128,7 +128,7 @@ class SimulatedGateway:
         """What clients have sent, heartbeats left out."""
         self.close_codes: list[int] = []
         """The codes with which connections were closed by this side."""
-        self.sessions: dict[str, GatewaySession] = {}
+        self.sessions: dict[str, ResumableGatewaySession] = {}
         """By id."""
         self.identified: asyncio.Event = asyncio.Event()
         """Set while somebody listens."""
@@ -138,7 +138,7 @@ class SimulatedGateway:
         socket = web.WebSocketResponse(max_msg_size=1 << 20)
         await socket.prepare(request)
         connection = GatewayConnection(socket, request.query.get("compress"))
-        session: GatewaySession | None = None
+        session: ResumableGatewaySession | None = None
         try:
             _check_query(request)
             interval = int(self.options.heartbeat * 1_000)
@@ -182,9 +182,11 @@ class SimulatedGateway:
             if session.connection is not None:
                 await action(session.connection)
 
-    async def _receive_payloads(self, connection: GatewayConnection) -> GatewaySession | None:
+    async def _receive_payloads(
+        self, connection: GatewayConnection
+    ) -> ResumableGatewaySession | None:
         """Hear a client to its end; returns its session, if it began or resumed one."""
-        session: GatewaySession | None = None
+        session: ResumableGatewaySession | None = None
         heard: deque[float] = deque(maxlen=MAX_PAYLOADS_PER_MINUTE)
         late = self.options.heartbeat * 1.5
         while True:
@@ -216,7 +218,10 @@ class SimulatedGateway:
                     raise GatewayClosed(4001, f"Unknown opcode: {op}")
 
     async def _acknowledge_heartbeat(
-        self, connection: GatewayConnection, session: GatewaySession | None, payload: Payload
+        self,
+        connection: GatewayConnection,
+        session: ResumableGatewaySession | None,
+        payload: Payload,
     ) -> None:
         last = session.sequence if session is not None else 0
         told = payload.get("d")
@@ -224,7 +229,7 @@ class SimulatedGateway:
             raise GatewayClosed(4007, "Invalid seq")
         await connection.send_payload({"op": OP_HEARTBEAT_ACK})
 
-    async def _identify(self, connection: GatewayConnection, data: Any) -> GatewaySession:
+    async def _identify(self, connection: GatewayConnection, data: Any) -> ResumableGatewaySession:
         self.received.append({"op": OP_IDENTIFY, "d": data})
         if not isinstance(data, dict) or not isinstance(data.get("properties"), dict):  # pyright: ignore[reportUnknownMemberType]
             raise GatewayClosed(4002, "Decode error")
@@ -235,7 +240,7 @@ class SimulatedGateway:
             raise GatewayClosed(4013, "Invalid intents")
         if intents & INTENT_MESSAGE_CONTENT & ~self.options.intents:
             raise GatewayClosed(4014, "Disallowed intents")
-        session = GatewaySession(id=secrets.token_hex(16), intents=intents)
+        session = ResumableGatewaySession(id=secrets.token_hex(16), intents=intents)
         self.sessions[session.id] = session
         session.connection = connection
         ready = {
@@ -254,7 +259,9 @@ class SimulatedGateway:
         self.identified.set()
         return session
 
-    async def _resume(self, connection: GatewayConnection, data: Any) -> GatewaySession | None:
+    async def _resume(
+        self, connection: GatewayConnection, data: Any
+    ) -> ResumableGatewaySession | None:
         self.received.append({"op": OP_RESUME, "d": data})
         told = cast("Payload", data) if isinstance(data, dict) else {}
         self._check_token(told)
@@ -281,7 +288,9 @@ class SimulatedGateway:
         self.identified.set()
         return session
 
-    async def _dispatch_to_session(self, session: GatewaySession, event: str, data: Any) -> None:
+    async def _dispatch_to_session(
+        self, session: ResumableGatewaySession, event: str, data: Any
+    ) -> None:
         session.sequence += 1
         payload = {"op": OP_DISPATCH, "t": event, "s": session.sequence, "d": data}
         session.events.append(payload)
@@ -293,7 +302,10 @@ class SimulatedGateway:
             raise GatewayClosed(4004, "Authentication failed")
 
     def _disconnect(
-        self, connection: GatewayConnection, session: GatewaySession | None, code: int | None
+        self,
+        connection: GatewayConnection,
+        session: ResumableGatewaySession | None,
+        code: int | None,
     ) -> None:
         for told in self.sessions.values():
             if told.connection is connection:

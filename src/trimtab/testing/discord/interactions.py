@@ -13,7 +13,7 @@ from trimtab.testing.discord.api_errors import (
     make_unknown_refusal,
 )
 from trimtab.testing.discord.options import DiscordSimulatorOptions
-from trimtab.testing.discord.requests import validate_message_body
+from trimtab.testing.discord.request_bodies_and_faults import validate_message_body
 from trimtab.testing.discord.world import DiscordWorld, Payload
 
 EPHEMERAL_FLAG = 64

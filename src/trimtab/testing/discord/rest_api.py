@@ -20,7 +20,7 @@ from trimtab.testing.discord.gateway import SimulatedGateway
 from trimtab.testing.discord.interactions import InteractionRegistry
 from trimtab.testing.discord.options import DiscordSimulatorOptions
 from trimtab.testing.discord.rate_limits import DiscordRateLimits
-from trimtab.testing.discord.requests import (
+from trimtab.testing.discord.request_bodies_and_faults import (
     DiscordFault,
     RecordedDiscordRequest,
     list_pinged_targets,

@@ -22,7 +22,7 @@ from trimtab.testing.discord.gateway import (
 )
 from trimtab.testing.discord.interactions import SlashInteraction
 from trimtab.testing.discord.options import DiscordSimulatorOptions
-from trimtab.testing.discord.requests import DiscordFault, RecordedDiscordRequest
+from trimtab.testing.discord.request_bodies_and_faults import DiscordFault, RecordedDiscordRequest
 from trimtab.testing.discord.rest_api import DiscordRestApi
 from trimtab.testing.discord.world import CHANNEL_THREAD, DiscordWorld, Payload
 

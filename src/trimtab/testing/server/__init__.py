@@ -4,15 +4,17 @@ It counts with a real tokenizer, refuses what the real ones refuse, in their wor
 cache, does what a script says and records what it received. Needs the extra `testing`.
 """
 
-from trimtab.testing.server.faults import OTHER_FAULTS as OTHER_FAULTS
-from trimtab.testing.server.faults import OVERFLOW_FAULTS as OVERFLOW_FAULTS
-from trimtab.testing.server.faults import PROVIDER_FAULTS as PROVIDER_FAULTS
-from trimtab.testing.server.faults import ProviderFault as ProviderFault
 from trimtab.testing.server.local_server import RemoteSimulator as RemoteSimulator
 from trimtab.testing.server.local_server import ServedSimulator as ServedSimulator
 from trimtab.testing.server.local_server import serve_simulated_provider as serve_simulated_provider
 from trimtab.testing.server.local_server import spawn_simulated_provider as spawn_simulated_provider
 from trimtab.testing.server.options import ProviderSimulatorOptions as ProviderSimulatorOptions
+from trimtab.testing.server.provider_error_catalog import OTHER_FAULTS as OTHER_FAULTS
+from trimtab.testing.server.provider_error_catalog import OVERFLOW_FAULTS as OVERFLOW_FAULTS
+from trimtab.testing.server.provider_error_catalog import PROVIDER_FAULTS as PROVIDER_FAULTS
+from trimtab.testing.server.provider_error_catalog import (
+    ProviderErrorTemplate as ProviderErrorTemplate,
+)
 from trimtab.testing.server.request_log import RecordedRequest as RecordedRequest
 from trimtab.testing.server.simulator import ProviderSimulator as ProviderSimulator
 
@@ -20,7 +22,7 @@ __all__ = [
     "OTHER_FAULTS",
     "OVERFLOW_FAULTS",
     "PROVIDER_FAULTS",
-    "ProviderFault",
+    "ProviderErrorTemplate",
     "ProviderSimulator",
     "ProviderSimulatorOptions",
     "RecordedRequest",

@@ -11,13 +11,13 @@ from trimtab.dialects import get_dialect
 from trimtab.dialects.anthropic.model_features import parse_claude_version
 from trimtab.testing.media_check import find_media_error
 from trimtab.testing.pair_check import find_pairing_error
-from trimtab.testing.request_counter import list_json_objects, read_cache_ttl
-from trimtab.testing.server.options import ProviderSimulatorOptions
-from trimtab.testing.server.request_parameters import (
+from trimtab.testing.request_counter import list_array_objects, read_cache_ttl
+from trimtab.testing.server.known_parameter_names import (
     ANTHROPIC_BLOCK_TYPES,
     ANTHROPIC_COUNT_PARAMETERS,
     ANTHROPIC_PARAMETERS,
 )
+from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.responses import make_anthropic_refusal as refused
 from trimtab.testing.signatures import find_signature_fault
 
@@ -77,7 +77,7 @@ def _examine_message(index: int, message: JsonObject) -> None:
     extra = sorted(set(message) - {"role", "content"})
     if extra:
         raise refused(f"messages.{index}.{extra[0]}: Extra inputs are not permitted")
-    for number, block in enumerate(list_json_objects(message.get("content"))):
+    for number, block in enumerate(list_array_objects(message.get("content"))):
         if block.get("type") not in ANTHROPIC_BLOCK_TYPES:
             raise refused(
                 f"messages.{index}.content.{number}: Input tag {block.get('type')!r} found "
@@ -106,7 +106,7 @@ def _examine_thinking(request: JsonObject, options: ProviderSimulatorOptions) ->
         return
     previous = ""
     for index, number, block in iterate_thinking_blocks(request):
-        text, given = read_thinking_block(block)
+        text, given = read_thinking_and_signature(block)
         where = f"messages.{index}.content.{number}"
         match find_signature_fault(text, given, previous):
             case "forged":
@@ -126,14 +126,14 @@ def _examine_thinking(request: JsonObject, options: ProviderSimulatorOptions) ->
 
 def iterate_thinking_blocks(request: JsonObject) -> Iterator[tuple[int, int, JsonObject]]:
     """Thinking blocks with the places where they stand."""
-    for index, message in enumerate(list_json_objects(request.get("messages"))):
+    for index, message in enumerate(list_array_objects(request.get("messages"))):
         if message.get("role") == "assistant":
-            for number, block in enumerate(list_json_objects(message.get("content"))):
+            for number, block in enumerate(list_array_objects(message.get("content"))):
                 if block.get("type") in THINKING_BLOCK_TYPES:
                     yield index, number, block
 
 
-def read_thinking_block(block: JsonObject) -> tuple[str, str]:
+def read_thinking_and_signature(block: JsonObject) -> tuple[str, str]:
     """What a thinking block says and its seal."""
     if block["type"] == "thinking":
         return str(block.get("thinking")), str(block.get("signature"))
@@ -141,26 +141,26 @@ def read_thinking_block(block: JsonObject) -> tuple[str, str]:
     return mark, given
 
 
-def find_last_signature(request: JsonObject) -> str:
+def find_signature_to_chain_from(request: JsonObject) -> str:
     """The seal that the next thought goes on from: the open loop's last one, or none."""
-    messages = list_json_objects(request.get("messages"))
-    if not messages or not list_json_objects(messages[-1].get("content")):
+    messages = list_array_objects(request.get("messages"))
+    if not messages or not list_array_objects(messages[-1].get("content")):
         return ""
     if any(
-        block.get("type") != "tool_result" for block in list_json_objects(messages[-1]["content"])
+        block.get("type") != "tool_result" for block in list_array_objects(messages[-1]["content"])
     ):
         # A new word of the user ends the loop.
         return ""
     found = [block for _, _, block in iterate_thinking_blocks(request)]
-    return read_thinking_block(found[-1])[1] if found else ""
+    return read_thinking_and_signature(found[-1])[1] if found else ""
 
 
 def _examine_marks(request: JsonObject) -> None:
     """Their number is the dialect's to check; here their order and their form."""
-    blocks = [*list_json_objects(request.get("tools")), *list_json_objects(request.get("system"))]
+    blocks = [*list_array_objects(request.get("tools")), *list_array_objects(request.get("system"))]
     for message in request["messages"]:
-        for block in list_json_objects(message.get("content")):
-            blocks += [*list_json_objects(block.get("content")), block]
+        for block in list_array_objects(message.get("content")):
+            blocks += [*list_array_objects(block.get("content")), block]
     short = False
     for block in [*blocks, request]:
         control = block.get("cache_control")
@@ -180,7 +180,7 @@ def _examine_marks(request: JsonObject) -> None:
         short = short or mark == "5m"
 
 
-def compute_anthropic_output_limit(
+def compute_anthropic_limit_or_refuse(
     request: JsonObject, input_tokens: int, model_info: ModelInfo, options: ProviderSimulatorOptions
 ) -> int:
     """Tokens that the reply may take, if the request fits."""

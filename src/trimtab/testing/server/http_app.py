@@ -16,8 +16,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from trimtab.testing.server.faults import PROVIDER_FAULTS
+from trimtab.testing.server.clouds.base import Cloud
+from trimtab.testing.server.clouds.routes import build_cloud_routes
 from trimtab.testing.server.options import ProviderSimulatorOptions
+from trimtab.testing.server.provider_error_catalog import PROVIDER_FAULTS
 from trimtab.testing.server.responses import SimulatedResponse
 from trimtab.testing.server.simulator import ProviderSimulator
 
@@ -137,7 +139,7 @@ class _SimulatedHttpResponse(Response):
             content=b"" if streamed else outcome.body_bytes(),
             status_code=outcome.status,
             headers=dict(outcome.headers),
-            media_type="text/event-stream" if streamed else "application/json",
+            media_type=outcome.media_type if streamed else "application/json",
         )
         if streamed:
             del self.headers["content-length"]
@@ -189,5 +191,10 @@ def build_provider_app(simulator: ProviderSimulator) -> Starlette:
         Route(path, _endpoint(simulator, dialect), methods=["POST"])
         for path, dialect in DIALECT_BY_PATH.items()
     ]
+
+    def handle_cloud(cloud: Cloud) -> Response:
+        return _SimulatedHttpResponse(simulator.handle_cloud_request(cloud))
+
     counted = Route("/v1/messages/count_tokens", count, methods=["POST"])
-    return Starlette(routes=[*apis, counted, *build_control_routes(simulator)])
+    clouds = build_cloud_routes(handle_cloud)
+    return Starlette(routes=[*apis, counted, *clouds, *build_control_routes(simulator)])

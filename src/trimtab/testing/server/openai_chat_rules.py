@@ -9,18 +9,18 @@ from typing import Any
 from trimtab.catalog import ModelInfo
 from trimtab.dialects import get_dialect
 from trimtab.testing.pair_check import find_pairing_error
-from trimtab.testing.request_counter import RequestBlock, RequestCounter, list_json_objects
+from trimtab.testing.request_counter import RequestBlock, RequestCounter, list_array_objects
+from trimtab.testing.server.known_parameter_names import CHAT_PARAMETERS
 from trimtab.testing.server.openai_rules import (
     check_cache_breakpoints,
+    check_json_object_list,
     check_requested_output,
     is_openai_reasoning_model,
-    reject_bad_content,
+    reject_bad_media_or_forbidden_text,
     reject_unknown_parameters,
-    require_json_object_list,
     sum_tool_definition_tokens,
 )
 from trimtab.testing.server.options import ProviderSimulatorOptions
-from trimtab.testing.server.request_parameters import CHAT_PARAMETERS
 from trimtab.testing.server.responses import make_openai_refusal as refused
 
 JsonObject = Mapping[str, Any]
@@ -29,7 +29,7 @@ _CONTENT_PART_TYPES = ("text", "image_url", "input_audio", "file")
 
 def validate_chat_request(request: JsonObject, options: ProviderSimulatorOptions) -> None:
     reject_unknown_parameters(request, CHAT_PARAMETERS)
-    require_json_object_list(request, "messages")
+    check_json_object_list(request, "messages")
     if is_openai_reasoning_model(request["model"]) and "max_tokens" in request:
         raise refused(
             "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
@@ -47,9 +47,9 @@ def validate_chat_request(request: JsonObject, options: ProviderSimulatorOptions
     if (wrong := find_pairing_error(request, "openai_chat")) is not None:
         raise refused(f"Invalid parameter: {wrong}", param="messages")
     check_cache_breakpoints(request, "messages", "content", _CONTENT_PART_TYPES)
-    reject_bad_content(request, "openai_chat", options)
+    reject_bad_media_or_forbidden_text(request, "openai_chat", options)
     if options.template == "strict":
-        _examine_template(list_json_objects(request["messages"]))
+        _examine_template(list_array_objects(request["messages"]))
 
 
 def _examine_template(messages: Sequence[JsonObject]) -> None:
@@ -67,7 +67,7 @@ def _examine_template(messages: Sequence[JsonObject]) -> None:
             raise refused("Conversation roles must alternate user/assistant/user/assistant/...")
 
 
-def compute_chat_output_limit(
+def compute_chat_limit_or_refuse(
     request: JsonObject,
     input_tokens: int,
     blocks: Sequence[RequestBlock],

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from trimtab.catalog import find_model_info
 from trimtab.testing.media_check import find_media_error
-from trimtab.testing.request_counter import RequestBlock, RequestCounter, list_json_objects
+from trimtab.testing.request_counter import RequestBlock, RequestCounter, list_array_objects
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.responses import make_openai_refusal as refused
 
@@ -48,7 +48,7 @@ def reject_unknown_parameters(request: JsonObject, known_names: frozenset[str]) 
         raise refused("you must provide a model parameter")
 
 
-def require_json_object_list(request: JsonObject, key: str) -> None:
+def check_json_object_list(request: JsonObject, key: str) -> None:
     """Refuse what is no list of objects."""
     given = request.get(key)
     if not isinstance(given, list):
@@ -65,7 +65,7 @@ def require_json_object_list(request: JsonObject, key: str) -> None:
             )
 
 
-def reject_bad_content(
+def reject_bad_media_or_forbidden_text(
     request: JsonObject, dialect: str, options: ProviderSimulatorOptions
 ) -> None:
     """Refuse pictures and documents that cannot be read, and what a policy forbids."""
@@ -95,12 +95,12 @@ def check_cache_breakpoints(
     request: JsonObject, key: str, content_key: str, part_types: Sequence[str]
 ) -> None:
     """Breakpoints stand on content parts, and only where the model knows them."""
-    for index, holder in enumerate(list_json_objects(request.get(key))):
+    for index, holder in enumerate(list_array_objects(request.get(key))):
         if "prompt_cache_breakpoint" in holder:
             name = f"{key}[{index}].prompt_cache_breakpoint"
             raise refused(f"Unknown parameter: '{name}'.", param=name, code="unknown_parameter")
         inner = "output" if "output" in holder else content_key
-        for number, part in enumerate(list_json_objects(holder.get(inner))):
+        for number, part in enumerate(list_array_objects(holder.get(inner))):
             if "prompt_cache_breakpoint" not in part:
                 continue
             name = f"{key}[{index}].{inner}[{number}].prompt_cache_breakpoint"

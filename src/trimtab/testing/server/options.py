@@ -25,6 +25,8 @@ class ProviderSimulatorOptions:
     """What each count is multiplied by: 1.3 counts 30 % more."""
     api_keys: tuple[str, ...] = ()
     """Keys that are let in; empty for all."""
+    aws_secret_key: str = "simulated-secret"  # noqa: S105 - known to all, and to nothing else
+    """What requests to Bedrock must be signed with, by whatever access key."""
     cache_minimum: int | None = None
     """Tokens below which no prefix is cached; None for what the catalog says of each model."""
     stops_at_window: bool | None = None

@@ -5,7 +5,7 @@ Refusals in the words and bodies of the provider that makes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -24,6 +24,10 @@ class SimulatedResponse:
     """What is streamed; None for a whole body."""
     has_event_names: bool = True
     """Whether events are sent with their names, and without a `[DONE]` at the end."""
+    frame_event: Callable[[Mapping[str, Any]], bytes] | None = None
+    """How an event is written; None for server-sent events."""
+    media_type: str = "text/event-stream"
+    """What a stream is declared to be."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Sent along."""
     cut: int | None = None
@@ -38,9 +42,12 @@ class SimulatedResponse:
         for number, event in enumerate(self.events or ()):
             if number == self.cut:
                 return
+            if self.frame_event is not None:
+                yield self.frame_event(event)
+                continue
             name = f"event: {event['type']}\n" if self.has_event_names else ""
             yield f"{name}data: {dump_compact_json(event)}\n\n".encode("utf-8", "surrogatepass")
-        if not self.has_event_names and self.cut is None:
+        if self.frame_event is None and not self.has_event_names and self.cut is None:
             yield b"data: [DONE]\n\n"
 
     def body_bytes(self) -> bytes:

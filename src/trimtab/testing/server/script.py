@@ -19,8 +19,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 from trimtab.testing.replies import ScriptedCall
-from trimtab.testing.request_counter import list_json_objects
-from trimtab.testing.server.faults import PROVIDER_FAULTS
+from trimtab.testing.request_counter import list_array_objects
+from trimtab.testing.server.provider_error_catalog import PROVIDER_FAULTS
 
 SCRIPT_PREFIX = "simulate:"
 """Begins a user's message that says what its turn is to be, JSON behind it on the same line."""
@@ -200,17 +200,17 @@ def find_newest_user_text(request: Mapping[str, Any]) -> str:
     given = request.get("messages", request.get("input"))
     if isinstance(given, str):
         return given
-    for message in reversed(list_json_objects(given)):
+    for message in reversed(list_array_objects(given)):
         if message.get("role") != "user":
             continue
         content = message.get("content")
         if isinstance(content, str):
             return content
         # Behind it there may be what the caller put into the same message.
-        for part in list_json_objects(content):
+        for part in list_array_objects(content):
             text = part.get("text")
             if isinstance(text, str) and text.startswith(SCRIPT_PREFIX):
                 return text
-        if any("text" in part for part in list_json_objects(content)):
-            return next(str(part["text"]) for part in list_json_objects(content) if "text" in part)
+        if any("text" in part for part in list_array_objects(content)):
+            return next(str(part["text"]) for part in list_array_objects(content) if "text" in part)
     return ""

@@ -18,13 +18,13 @@ from trimtab.testing.request_counter import RequestBlock, RequestCounter
 from trimtab.testing.server import (
     anthropic_rules,
     openai_chat_rules,
-    openai_responses_rules,
+    openai_responses_rules_and_state,
     openai_rules,
 )
-from trimtab.testing.server.faults import PROVIDER_FAULTS
+from trimtab.testing.server.clouds.base import Cloud
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.prompt_cache import ServerPromptCache
-from trimtab.testing.server.reply_generator import SizedReply, generate_reply
+from trimtab.testing.server.provider_error_catalog import PROVIDER_FAULTS
 from trimtab.testing.server.request_log import RecordedRequest, RequestLog
 from trimtab.testing.server.responses import (
     ProviderRefusal,
@@ -33,6 +33,7 @@ from trimtab.testing.server.responses import (
     build_openai_error_body,
 )
 from trimtab.testing.server.script import ScriptStep, SimulatorScript, find_newest_user_text
+from trimtab.testing.server.script_step_replies import MeasuredReply, generate_reply
 from trimtab.testing.wire_formats import get_wire_format
 
 MAX_BODY_BYTES = 32_000_000
@@ -84,7 +85,7 @@ class ProviderSimulator:
         self._ahead = 0.0
         self._counters: dict[str, RequestCounter] = {}
         self._ids = SeededIds(self._options.seed or secrets.token_hex(3))
-        self._kept = openai_responses_rules.StoredResponses()
+        self._kept = openai_responses_rules_and_state.StoredResponses()
         self.script = SimulatorScript()
         """What the model does next."""
         self.records = RequestLog()
@@ -119,15 +120,26 @@ class ProviderSimulator:
         self.records.clear()
         self.cache.clear()
         self.script = SimulatorScript()
-        self._kept = openai_responses_rules.StoredResponses()
+        self._kept = openai_responses_rules_and_state.StoredResponses()
 
     def handle_request(
         self, dialect: str, headers: Mapping[str, str], raw_body: bytes
     ) -> SimulatedResponse:
         """What goes back for a request of a dialect."""
-        record = self.records.start_record(dialect, raw_body if self._options.keeps else b"")
+        return self._handle(dialect, headers, raw_body, None)
+
+    def handle_cloud_request(self, cloud: Cloud) -> SimulatedResponse:
+        """What goes back for a request at a cloud's address."""
+        http = cloud.http
+        return cloud.wrap_response(self._handle(cloud.dialect, http.headers, http.body, cloud))
+
+    def _handle(
+        self, dialect: str, headers: Mapping[str, str], raw_body: bytes, cloud: Cloud | None
+    ) -> SimulatedResponse:
+        where = dialect if cloud is None else cloud.name
+        record = self.records.start_record(where, raw_body if self._options.keeps else b"")
         try:
-            asked = self._accept(dialect, headers, raw_body, record)
+            asked = self._accept(dialect, headers, raw_body, record, cloud)
             said = find_newest_user_text(asked.full_request)
             step = self.script.take_step(asked.key, headers.get(STEP_HEADER), said)
             if step.fault is not None:
@@ -156,11 +168,20 @@ class ProviderSimulator:
         )
 
     def _accept(
-        self, dialect: str, headers: Mapping[str, str], raw_body: bytes, record: RecordedRequest
+        self,
+        dialect: str,
+        headers: Mapping[str, str],
+        raw_body: bytes,
+        record: RecordedRequest,
+        cloud: Cloud | None,
     ) -> _AcceptedRequest:
         own = anthropic_rules if dialect == "anthropic" else openai_rules
-        record.key = key = own.check_api_key(headers, self._options)
-        request = whole = _parse_body(raw_body, dialect)
+        if cloud is None:
+            record.key = key = own.check_api_key(headers, self._options)
+            request = whole = _parse_body(raw_body, dialect)
+        else:
+            record.key = key = cloud.check_credentials(self._options)
+            request = whole = cloud.unwrap_request(_parse_body(raw_body, dialect))
         match dialect:
             case "anthropic":
                 anthropic_rules.validate_anthropic_request(request, self._options)
@@ -168,7 +189,7 @@ class ProviderSimulator:
                 openai_chat_rules.validate_chat_request(request, self._options)
             case _:
                 whole = self._kept.expand_request(request)
-                openai_responses_rules.validate_responses_request(
+                openai_responses_rules_and_state.validate_responses_request(
                     request, whole, self._kept, self._options
                 )
         entry = self._options.resolve_model_info(request["model"], dialect)
@@ -177,17 +198,19 @@ class ProviderSimulator:
         record.tokens = tokens = counter.total_tokens(pieces)
         match dialect:
             case "anthropic":
-                room = anthropic_rules.compute_anthropic_output_limit(
+                room = anthropic_rules.compute_anthropic_limit_or_refuse(
                     request, tokens, entry, self._options
                 )
             case "openai_chat" if self._options.truncates:
                 room = request.get("max_tokens") or entry.context_window
             case "openai_chat":
-                room = openai_chat_rules.compute_chat_output_limit(
+                room = openai_chat_rules.compute_chat_limit_or_refuse(
                     request, tokens, pieces, counter, entry
                 )
             case _:
-                room = openai_responses_rules.compute_responses_output_limit(request, tokens, entry)
+                room = openai_responses_rules_and_state.compute_responses_limit_or_refuse(
+                    request, tokens, entry
+                )
         return _AcceptedRequest(
             dialect=dialect,
             request=request,
@@ -238,7 +261,7 @@ class ProviderSimulator:
         )
 
     def _build_metadata(
-        self, accepted: _AcceptedRequest, step: ScriptStep, sized: SizedReply
+        self, accepted: _AcceptedRequest, step: ScriptStep, sized: MeasuredReply
     ) -> ReplyMetadata:
         usage = Usage(input=accepted.input_tokens, output=sized.tokens)
         shown = step.truncate
@@ -269,7 +292,7 @@ class ProviderSimulator:
             thinking_tokens=sized.thinking_tokens,
             hour_cache_tokens=hours,
             created=math.floor(self.now()),
-            previous_signature=anthropic_rules.find_last_signature(accepted.request)
+            previous_signature=anthropic_rules.find_signature_to_chain_from(accepted.request)
             if accepted.dialect == "anthropic"
             else "",
             encrypts_reasoning="reasoning.encrypted_content"

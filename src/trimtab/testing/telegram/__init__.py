@@ -15,15 +15,15 @@ from trimtab.testing.telegram.local_server import (
     serve_simulated_telegram as serve_simulated_telegram,
 )
 from trimtab.testing.telegram.rate_limits import TelegramRateLimits as TelegramRateLimits
+from trimtab.testing.telegram.simulator import OneTimeTelegramFault as OneTimeTelegramFault
 from trimtab.testing.telegram.simulator import RecordedBotCall as RecordedBotCall
-from trimtab.testing.telegram.simulator import TelegramFault as TelegramFault
 from trimtab.testing.telegram.simulator import TelegramSimulator as TelegramSimulator
 
 __all__ = [
+    "OneTimeTelegramFault",
     "RecordedBotCall",
     "ServedTelegramSimulator",
     "TelegramChat",
-    "TelegramFault",
     "TelegramRateLimits",
     "TelegramRefusal",
     "TelegramSimulator",

@@ -14,7 +14,7 @@ from trimtab.testing.telegram.api_errors import (
     make_forbidden_refusal,
 )
 from trimtab.testing.telegram.chats import TelegramChat
-from trimtab.testing.telegram.message_text import validate_message_text
+from trimtab.testing.telegram.message_text_validation import validate_message_text
 
 if TYPE_CHECKING:
     from trimtab.testing.telegram.simulator import TelegramSimulator

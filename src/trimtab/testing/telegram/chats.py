@@ -55,7 +55,7 @@ def make_telegram_user(
     return {**told, **fields}
 
 
-def find_text_entities(text: str) -> list[dict[str, Any]]:
+def find_commands_and_mentions(text: str) -> list[dict[str, Any]]:
     """What Telegram finds in a text by itself: commands and names."""
     import re
 

@@ -18,7 +18,11 @@ from trimtab.testing.telegram.api_errors import (
     TelegramRefusal,
     make_conflict_refusal,
 )
-from trimtab.testing.telegram.chats import TelegramChat, find_text_entities, make_telegram_user
+from trimtab.testing.telegram.chats import (
+    TelegramChat,
+    find_commands_and_mentions,
+    make_telegram_user,
+)
 from trimtab.testing.telegram.rate_limits import TelegramRateLimits
 
 TEST_BOT_TOKEN = "123456789:AAE-local_bot_api_token_of_thirty5ch"  # noqa: S105 - of nobody
@@ -41,7 +45,7 @@ class RecordedBotCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TelegramFault:
+class OneTimeTelegramFault:
     """Something that goes wrong once."""
 
     refusal: TelegramRefusal | None = None
@@ -87,8 +91,8 @@ class TelegramSimulator:
     conflict_count: int = 0
     """Of them those that another one has ended."""
     _updates: deque[dict[str, Any]] = field(default_factory=deque[dict[str, Any]])
-    _troubles: dict[str, deque[TelegramFault]] = field(
-        default_factory=dict[str, deque[TelegramFault]]
+    _troubles: dict[str, deque[OneTimeTelegramFault | None]] = field(
+        default_factory=dict[str, deque[OneTimeTelegramFault | None]]
     )
     _number: int = 1_000
     _poll: int = 0
@@ -132,7 +136,7 @@ class TelegramSimulator:
                 "from": dict(sender),
             }
             if text:
-                message |= {"text": text, "entities": find_text_entities(text)}
+                message |= {"text": text, "entities": find_commands_and_mentions(text)}
             message |= fields
             chat.messages[message["message_id"]] = message
             self.push_update({"message": message})
@@ -144,7 +148,7 @@ class TelegramSimulator:
             kept = self.get_or_add_chat(chat_id).messages[message_id]
             kept |= {
                 "text": text,
-                "entities": find_text_entities(text),
+                "entities": find_commands_and_mentions(text),
                 "edit_date": int(time.time()),
             }
             self.push_update({"edited_message": kept})
@@ -168,8 +172,8 @@ class TelegramSimulator:
         with self._lock:
             return list(self._updates)
 
-    def fail_calls(self, method: str, *faults: TelegramFault) -> None:
-        """Let the next calls of a method go wrong."""
+    def fail_calls(self, method: str, *faults: OneTimeTelegramFault | None) -> None:
+        """Let the next calls of a method go wrong; None lets one pass."""
         with self._lock:
             self._troubles.setdefault(method, deque()).extend(faults)
 
@@ -194,7 +198,7 @@ class TelegramSimulator:
         method: str,
         params: Mapping[str, Any],
         run: Callable[[TelegramSimulator, Mapping[str, Any]], Any] | None,
-    ) -> tuple[Any, TelegramFault | None]:
+    ) -> tuple[Any, OneTimeTelegramFault | None]:
         """Do what a method says; raises a refusal. With it, what goes wrong with the answer."""
         with self._lock:
             queue = self._troubles.get(method)

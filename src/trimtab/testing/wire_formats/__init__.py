@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from trimtab.testing.replies import ReplyMetadata, ScriptedReply
 
 
-class WireFormat(Protocol):
+class ReplyWireFormat(Protocol):
     """How one API replies; implementations are modules of functions."""
 
     def build_reply_body(
@@ -24,7 +24,7 @@ class WireFormat(Protocol):
         ...
 
 
-def get_wire_format(dialect: str) -> WireFormat:
+def get_wire_format(dialect: str) -> ReplyWireFormat:
     """The wire of that dialect."""
     match dialect:
         case "anthropic":

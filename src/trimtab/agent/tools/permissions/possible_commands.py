@@ -60,7 +60,7 @@ def find_restricting_pattern(patterns: Sequence[str], line: str) -> str | None:
     named = {form.partition(" ")[0] for each in forms.values() for form in each}
     anything = not all(map(has_no_wildcards, named))
     found: set[str] = set()
-    for text in map(str.casefold, list_possible_commands(line) if patterns else ()):
+    for text in map(str.casefold, iterate_all_conceivable_commands(line) if patterns else ()):
         if anything or text.partition(" ")[0] in named:
             found |= {
                 pattern
@@ -108,12 +108,12 @@ def may_run_other_commands(command_words: CommandWords) -> bool:
     )
 
 
-def list_possible_commands(line: str) -> Iterator[str]:
+def iterate_all_conceivable_commands(shell_line: str) -> Iterator[str]:
     """Each command that may be meant, as its words without quotes."""
-    yield line
-    yield " ".join(line.split())
+    yield shell_line
+    yield " ".join(shell_line.split())
     try:
-        commands = parse_shell_line(line)
+        commands = parse_shell_line(shell_line)
         for command in commands:
             yield from _possible_commands_of(
                 command.texts, harmless=explain_not_read_only(command) is None
@@ -121,9 +121,9 @@ def list_possible_commands(line: str) -> Iterator[str]:
         if any(
             command.reads_pipe and may_run_other_commands(command.texts) for command in commands
         ):
-            yield from _commands_inside_text(line)
+            yield from _commands_inside_text(shell_line)
     except AmbiguousShellLine:
-        for words in _split_crudely(line):
+        for words in _split_crudely(shell_line):
             yield from _possible_commands_of(words, harmless=False)
 
 

@@ -22,7 +22,7 @@ def explain_not_read_only(command: ShellCommand, *, after_cd: bool = False) -> s
     `moved` says that a `cd` stands before it in the line.
     """
     texts = command.texts
-    head = find_read_only_program(texts)
+    head = find_read_only_program_words(texts)
     if head is None:
         name = " ".join(texts[:2]) if texts[0] in PARTLY_KNOWN_PROGRAMS else texts[0]
         return f"{name} is not known to only read"
@@ -33,9 +33,9 @@ def explain_not_read_only(command: ShellCommand, *, after_cd: bool = False) -> s
     return found and found[:MAX_REASON_CHARS]
 
 
-def find_read_only_program(words: Sequence[str]) -> tuple[str, ...] | None:
+def find_read_only_program_words(command_words: Sequence[str]) -> tuple[str, ...] | None:
     """The words that name a known program: `ls`, `git diff`; None if none is known."""
-    found = (tuple(words[:size]) for size in (3, 2, 1))
+    found = (tuple(command_words[:size]) for size in (3, 2, 1))
     return next((head for head in found if head in READ_ONLY_USAGES), None)
 
 

@@ -24,7 +24,7 @@ from trimtab.agent.tools.permissions.shell_parser import (
     parse_shell_line,
 )
 from trimtab.agent.tools.permissions.shell_patterns import (
-    explain_pattern_refusal,
+    explain_why_match_is_insufficient,
     has_no_wildcards,
     parse_shell_pattern,
 )
@@ -163,7 +163,7 @@ class PermissionGate:
                 self.always_allowed.add((asked.name, text))
             if answer == "nobody":
                 log.info(
-                    "%s was not run: it asks first, and nobody can be asked here",
+                    "%s was not run: the call needs approval, and nobody can approve it here",
                     asked.name,
                     extra={"session": asked.session, "tool": asked.name},
                 )
@@ -236,7 +236,7 @@ def _decide_shell_command(
         pattern = parse_shell_pattern(text)
         if not pattern.matches(command.texts):
             continue
-        against = explain_pattern_refusal(pattern, command, doubted, after_cd=moved)
+        against = explain_why_match_is_insufficient(pattern, command, doubted, after_cd=moved)
         if against is None:
             return PermissionDecision(permission="allow", pattern=text)
         why = why or f"the pattern {text!r} does not allow it: {against}"

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 
 from trimtab.agent.tools.permissions.read_only_check import (
-    find_read_only_program,
+    find_read_only_program_words,
     may_expand_to_parent,
     may_lead_outside_folder,
 )
@@ -59,8 +59,8 @@ def has_no_wildcards(text: str) -> bool:
     return not any(each in text for each in GLOB_CHARACTERS)
 
 
-def explain_pattern_refusal(
-    pattern: ShellPattern,
+def explain_why_match_is_insufficient(
+    matching_pattern: ShellPattern,
     command: ShellCommand,
     not_read_only_reason: str | None,
     *,
@@ -72,12 +72,12 @@ def explain_pattern_refusal(
     it. A command that is not known to be harmless is allowed only if each of its words is spelt.
     """
     if not_read_only_reason is None:
-        return _explain_unnamed_runner(pattern, command)
-    named = has_no_wildcards(pattern.words[0]) if pattern.words else False
+        return _explain_unnamed_runner(matching_pattern, command)
+    named = has_no_wildcards(matching_pattern.words[0]) if matching_pattern.words else False
     if (
-        pattern.allows_more_words
+        matching_pattern.allows_more_words
         or not named
-        or not all(map(_spells_word, pattern.words, command.words))
+        or not all(map(_spells_word, matching_pattern.words, command.words))
     ):
         return not_read_only_reason
     if command.reads_pipe:
@@ -89,7 +89,7 @@ def explain_pattern_refusal(
 
 def _explain_unnamed_runner(pattern: ShellPattern, command: ShellCommand) -> str | None:
     """What runs code is not meant by `*`: a pattern has to name it."""
-    head = find_read_only_program(command.texts) or ()
+    head = find_read_only_program_words(command.texts) or ()
     if head and READ_ONLY_USAGES[head].runs_code and pattern.words[: len(head)] != head:
         return f"{' '.join(head)} runs code of the folder, so a pattern has to name it"
     return None

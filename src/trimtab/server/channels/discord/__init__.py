@@ -6,8 +6,8 @@ import warnings
 
 from trimtab.agent.config.spec import DiscordSpec
 from trimtab.server.channels.base import Channel
-from trimtab.server.channels.discord.errors import DiscordLoginRefused as DiscordLoginRefused
-from trimtab.server.channels.discord.timing import DiscordTiming as DiscordTiming
+from trimtab.server.channels.discord.login_error import DiscordLoginRefused as DiscordLoginRefused
+from trimtab.server.channels.discord.wait_times import DiscordTiming as DiscordTiming
 from trimtab.server.service import AgentService
 
 __all__ = ["DiscordLoginRefused", "DiscordTiming", "create_discord_channel"]
@@ -20,7 +20,7 @@ def create_discord_channel(
     *,
     timing: DiscordTiming | None = None,
 ) -> Channel:
-    """The door to one bot on Discord: `run` it, and let it `deliver`."""
+    """Return the channel of one bot on Discord. Raises `ImportError` without discord.py."""
     try:
         with warnings.catch_warnings():
             # discord.py's part for voice, which nothing here uses, loads what Python is to drop.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trimtab.agent.config.spec import DiscordSpec
-from trimtab.server.channels.access_list import matches_access_list
+from trimtab.server.channels.access_list import is_allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,4 +32,4 @@ def is_discord_origin_allowed(config: DiscordSpec, origin: DiscordMessageOrigin)
     """Whether they are answered: by themselves, or by where they speak, and not denied by any."""
     ids = (origin.user_id, origin.channel_id, origin.parent_channel_id, origin.guild_id)
     known = {str(one) for one in ids if one is not None}
-    return matches_access_list(config.allow, known) and not matches_access_list(config.deny, known)
+    return is_allowed(config, known)

@@ -1,4 +1,4 @@
-"""The door itself: one connection after another, as long as it is open."""
+"""The channel of a Discord bot: one connection after another, until it is closed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ import aiohttp
 import discord
 
 from trimtab.agent.config.spec import DiscordSpec
+from trimtab.server.backoff import compute_backoff_s
 from trimtab.server.channels.access_list import matches_access_list
-from trimtab.server.channels.discord.bot import DiscordBot
-from trimtab.server.channels.discord.errors import DiscordLoginRefused
-from trimtab.server.channels.discord.inbound import DiscordMessageIntake
-from trimtab.server.channels.discord.outbound import DiscordReplySender
-from trimtab.server.channels.discord.timing import DiscordTiming
-from trimtab.server.channels.discord.typing_indicator import TypingIndicator
+from trimtab.server.channels.discord.gateway_client import DiscordBot
+from trimtab.server.channels.discord.login_error import DiscordLoginRefused
+from trimtab.server.channels.discord.message_intake import DiscordMessageIntake
+from trimtab.server.channels.discord.reply_sender import DiscordReplySender
+from trimtab.server.channels.discord.wait_times import DiscordTiming
+from trimtab.server.channels.typing_indicator import TypingIndicator
 from trimtab.server.delivery import Undeliverable
-from trimtab.server.queue.messages import OutboundMessage
+from trimtab.server.queue.inbound_outbound import OutboundMessage
 from trimtab.server.service import AgentService
 
 CLOSE_TIMEOUT_S = 5.0
-"""Seconds that what has come in has to be kept before the door is closed."""
+"""Seconds that messages that have come in have to reach the queue before the channel closes."""
 FATAL_CLOSE_CODES = (4004, 4010, 4011, 4012, 4013)
 """Codes of Discord after which another attempt would end in the same."""
 
@@ -60,14 +61,13 @@ class DiscordChannel:
     async def run(self) -> None:
         """Take in what comes, until cancelled. Raises `DiscordLoginRefused`."""
         loop = asyncio.get_running_loop()
-        wait = self._timing.first_reconnect_wait_s
+        first_s, max_s = self._timing.first_reconnect_wait_s, self._timing.max_retry_wait_s
+        failures = 0
         while True:
             begun = loop.time()
             await self._run_connection()
-            if loop.time() - begun > self._timing.max_retry_wait_s:
-                wait = self._timing.first_reconnect_wait_s
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, self._timing.max_retry_wait_s)
+            failures = 1 if loop.time() - begun > max_s else failures + 1
+            await asyncio.sleep(compute_backoff_s(failures, first_s=first_s, max_s=max_s))
 
     async def deliver(self, reply: OutboundMessage) -> None:
         """Send one reply; raises as `delivery.DeliverReply` says."""

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from trimtab.server.session_ids import DEFAULT_TENANT, is_valid_name
+from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, is_valid_name
 
 KEY_FILE_VERSION = 1
 KEY_PREFIX = "tt_"
@@ -96,12 +96,12 @@ class ApiKeyFile:
         stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
         if stamp != self._file_stamp:
             try:
-                self._keys = read_key_file(self.path)
+                self._keys = read_stored_api_keys(self.path)
             except (InvalidKeyFile, OSError) as error:
                 if self._file_stamp is None:
                     raise
                 # A slip of the hand must not lock everybody out, nor let anybody in.
-                log.warning("the keys stay as they were: %s", error)
+                log.warning("the changed file of keys is ignored: %s", error)
             self._file_stamp = stamp
         return self._keys
 
@@ -168,7 +168,7 @@ def create_api_key(
     return text, kept
 
 
-def read_key_file(path: Path) -> list[StoredApiKey]:
+def read_stored_api_keys(path: Path) -> list[StoredApiKey]:
     """The keys in a file; raises `InvalidKeyFile` with what is wrong."""
     try:
         data = json.loads(path.read_bytes())

@@ -18,26 +18,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from trimtab.http_responses import encode_json_bytes
+from trimtab.http_api_response_types import encode_json_bytes
 from trimtab.server.channels.http.api_keys import LOCAL_CALLER, ApiCaller
-from trimtab.server.channels.http.middleware import (
-    RequestSafetyMiddleware,
-    decode_request_headers,
-    send_problem_response,
-)
 from trimtab.server.channels.http.problems import HttpProblem
 from trimtab.server.channels.http.rate_limit import CallerRateLimiter
 from trimtab.server.channels.http.request_bodies import parse_request_body
-from trimtab.server.channels.http.request_context import (
+from trimtab.server.channels.http.request_context_and_operations import (
     ApiOperation,
     EndpointResponse,
     QueryParameter,
     RequestContext,
 )
-from trimtab.server.channels.http.request_context import HttpServerState as HttpServerState
+from trimtab.server.channels.http.request_context_and_operations import (
+    HttpServerState as HttpServerState,
+)
 from trimtab.server.channels.http.routes import API_OPERATIONS
+from trimtab.server.channels.http.size_origin_and_header_middleware import (
+    RequestSafetyMiddleware,
+    decode_request_headers,
+    send_problem_response,
+)
 from trimtab.server.channels.http.sse import EventStreamResponse, accepts_event_stream
-from trimtab.server.session_ids import is_valid_name
+from trimtab.server.tenant_agent_session_ids import is_valid_name
 
 BODY_TIMEOUT_S = 30.0
 """Seconds that a body may take to arrive."""
@@ -51,13 +53,12 @@ _CORS_OPTIONS: dict[str, Any] = {
 
 def create_http_app(server_state: HttpServerState) -> Starlette:
     """The application of what is offered."""
-    pace = CallerRateLimiter(server_state.serve_config.rate)
+    pace = CallerRateLimiter(server_state.serve_config.requests_per_minute)
     paths: dict[str, dict[str, ApiOperation]] = {}
     for operation in API_OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = operation
     routes = [
-        Route(path, OperationsEndpoint(server_state, pace, methods))
-        for path, methods in paths.items()
+        Route(path, ApiPathEndpoint(server_state, pace, methods)) for path, methods in paths.items()
     ]
 
     @asynccontextmanager
@@ -69,8 +70,8 @@ def create_http_app(server_state: HttpServerState) -> Starlette:
         await server_state.hubs.close()
 
     middleware = [Middleware(RequestSafetyMiddleware, server_state=server_state)]
-    if server_state.serve_config.origins:
-        origins = list(server_state.serve_config.origins)
+    if server_state.serve_config.allowed_origins:
+        origins = list(server_state.serve_config.allowed_origins)
         middleware.append(Middleware(CORSMiddleware, allow_origins=origins, **_CORS_OPTIONS))
     app = Starlette(
         routes=[*routes, *server_state.channel_routes],
@@ -79,11 +80,11 @@ def create_http_app(server_state: HttpServerState) -> Starlette:
         exception_handlers={HTTPException: _starlette_error_response},
     )
     app.router.redirect_slashes = False
-    app.router.default = OperationsEndpoint(server_state, pace, {})
+    app.router.default = ApiPathEndpoint(server_state, pace, {})
     return app
 
 
-class OperationsEndpoint:
+class ApiPathEndpoint:
     """All operations at one address; with none, what is said about an address without any."""
 
     def __init__(
@@ -109,10 +110,10 @@ class OperationsEndpoint:
         operation = self._find_operation(scope)
         if not public and (wait := self._rate_limiter.take_or_retry_after_s(caller.name)):
             seconds = math.ceil(wait)
-            limit = self._server_state.serve_config.rate
+            limit = self._server_state.serve_config.requests_per_minute
             raise HttpProblem(
-                "too-many",
-                f"the key {caller.name} may make {limit:,} requests in a minute; come again in "
+                "too-many-requests",
+                f"the key {caller.name} may make {limit:,} requests in a minute; try again in "
                 f"{seconds} s",
                 headers={"Retry-After": str(seconds)},
             )
@@ -140,16 +141,16 @@ class OperationsEndpoint:
     def _authenticate(self, headers: Mapping[str, str]) -> ApiCaller:
         if self._server_state.key_file is None:
             return LOCAL_CALLER
-        given = headers.get("authorization", "")
-        known = given[: len(BEARER_PREFIX)].lower() == BEARER_PREFIX
+        header = headers.get("authorization", "")
+        known = header[: len(BEARER_PREFIX)].lower() == BEARER_PREFIX
         caller = (
-            self._server_state.key_file.find_caller(given[len(BEARER_PREFIX) :].strip())
+            self._server_state.key_file.find_caller(header[len(BEARER_PREFIX) :].strip())
             if known
             else None
         )
         if caller is None:
-            why = "the key is not known here" if known else "no key came with the request"
-            raise HttpProblem("no-key", why, headers={"WWW-Authenticate": "Bearer"})
+            detail = "the key is not valid" if known else "the request has no key"
+            raise HttpProblem("unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
         return caller
 
     def _check_key_scope(self, caller: ApiCaller) -> None:
@@ -160,20 +161,22 @@ class OperationsEndpoint:
         if caller.scope in ("both", own):
             return
         if own == "metrics":
-            why = "may not read metrics; one made with `trimtab keys create NAME --metrics` may"
+            detail = (
+                "may not read metrics; one created with `trimtab keys create NAME --metrics` may"
+            )
         else:
-            why = "reads /metrics and nothing else; one made without --metrics opens sessions"
-        raise HttpProblem("not-allowed", f"the key {caller.name} {why}")
+            detail = "reads /metrics and nothing else; one created without --metrics opens sessions"
+        raise HttpProblem("forbidden", f"the key {caller.name} {detail}")
 
     def _find_operation(self, scope: Scope) -> ApiOperation:
         method: str = scope["method"]
         if not self._operations_by_method:
-            raise HttpProblem("not-found", f"there is nothing at {scope['path']}")
+            raise HttpProblem("not-found", f"there is no path {scope['path']}")
         found = self._operations_by_method.get("GET" if method == "HEAD" else method)
         if found is None or (method == "HEAD" and not found.is_public):
             allowed = ", ".join(self._operations_by_method)
-            detail = f"{method} is not for this address; {allowed} is"
-            raise HttpProblem("wrong-method", detail, headers={"Allow": allowed})
+            detail = f"{method} is not allowed for this path; {allowed} is"
+            raise HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})
         return found
 
 
@@ -195,12 +198,12 @@ async def _read_request_body(
     raw = await _read_raw_body(receive)
     if operation.body_model is None:
         if raw:
-            raise HttpProblem("invalid", f"{operation.method} takes no body here; send none")
+            raise HttpProblem("invalid-request", f"{operation.method} takes no body here")
         return None
     kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     if raw and kind != "application/json":
-        told = f"the body is {kind}" if kind else "the body does not say what it is"
-        raise HttpProblem("wrong-type", told)
+        detail = f"the body is {kind}" if kind else "the request has no Content-Type"
+        raise HttpProblem("unsupported-media-type", detail)
     return parse_request_body(operation.body_model, raw)
 
 
@@ -212,13 +215,13 @@ async def _read_raw_body(receive: Receive) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise HttpProblem("bad-request", "the connection was closed amid the body")
+                    raise HttpProblem("bad-request", "the connection was closed within the body")
                 found += message.get("body", b"")
                 if not message.get("more_body"):
                     return bytes(found)
     except TimeoutError:
         raise HttpProblem(
-            "too-slow", f"{len(found):,} bytes came in {BODY_TIMEOUT_S:g} s"
+            "request-timeout", f"only {len(found):,} bytes arrived in {BODY_TIMEOUT_S:g} s"
         ) from None
 
 
@@ -228,21 +231,21 @@ def _parse_query(parameters: tuple[QueryParameter, ...], raw_query: bytes) -> di
             raw_query.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=20
         )
     except ValueError:
-        raise HttpProblem("invalid", "what stands behind ? in the address cannot be read") from None
+        raise HttpProblem("invalid-request", "the query string cannot be read") from None
     names = {query.name: query for query in parameters}
     found: dict[str, Any] = {query.name: query.default for query in parameters}
     seen: set[str] = set()
     for name, text in given:
         if name not in names:
             there = f"; there is {', '.join(names)}" if names else ""
-            raise HttpProblem("invalid", f"there is no parameter {name!r} here{there}")
+            raise HttpProblem("invalid-request", f"there is no parameter {name!r} here{there}")
         if name in seen:
-            raise HttpProblem("invalid", f"{name} is there twice; give it once")
+            raise HttpProblem("invalid-request", f"{name} is there twice; send it once")
         seen.add(name)
         found[name] = _parse_query_value(names[name], text)
     for query in parameters:
         if query.required and query.name not in seen:
-            raise HttpProblem("invalid", f"{query.name} is missing: {query.description}")
+            raise HttpProblem("invalid-request", f"{query.name} is missing: {query.description}")
     return found
 
 
@@ -250,31 +253,31 @@ def _parse_query_value(parameter: QueryParameter, text: str) -> Any:
     if not parameter.is_integer:
         if not parameter.minimum <= len(text) <= parameter.maximum or "\0" in text:
             raise HttpProblem(
-                "invalid",
+                "invalid-request",
                 f"{parameter.name} has {len(text)} characters; {parameter.minimum} to "
                 f"{parameter.maximum} without "
                 "a NUL are fine",
             )
         return text
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise HttpProblem("invalid", f"{parameter.name} must be a whole number")
+        raise HttpProblem("invalid-request", f"{parameter.name} must be a whole number")
     number = int(text)
     if not parameter.minimum <= number <= parameter.maximum:
         raise HttpProblem(
-            "invalid",
+            "invalid-request",
             f"{parameter.name} is {number}; it may be {parameter.minimum} to {parameter.maximum}",
         )
     return number
 
 
 async def _starlette_error_response(request: Request, error: Exception) -> Response:
-    """What Starlette refuses by itself on the way to a door."""
+    """Convert what Starlette refuses by itself."""
     assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for no other
-    kinds = {404: "not-found", 405: "wrong-method"}
+    kinds = {404: "not-found", 405: "method-not-allowed"}
     kind = kinds.get(error.status_code, "bad-request")
     allowed = dict(error.headers or {})
     problem = HttpProblem(
-        kind, f"{request.method} {request.url.path} cannot be done", headers=allowed
+        kind, f"{request.method} {request.url.path} is not possible", headers=allowed
     )
     return Response(encode_json_bytes(problem.to_document()), problem.kind.status, problem.headers)
 

@@ -10,15 +10,15 @@ from typing import Any
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
-from trimtab import http_responses
-from trimtab.http_responses import ProblemDetails
+from trimtab import http_api_response_types
+from trimtab.http_api_response_types import ProblemDetails
 from trimtab.server.channels.http.problems import PROBLEM_KINDS
 from trimtab.server.channels.http.problems import PROBLEM_MEDIA_TYPE as PROBLEM
 from trimtab.server.channels.http.projection import STREAM_EVENT_KINDS as EVENTS
 from trimtab.server.channels.http.request_bodies import RequestBody
-from trimtab.server.channels.http.request_context import ApiOperation, QueryParameter
+from trimtab.server.channels.http.request_context_and_operations import ApiOperation, QueryParameter
 from trimtab.server.channels.http.sse import EVENT_STREAM_MEDIA_TYPE as STREAM
-from trimtab.server.session_ids import NAME_PATTERN
+from trimtab.server.tenant_agent_session_ids import NAME_PATTERN
 
 SCHEMA_REF_TEMPLATE = "#/components/schemas/{model}"
 KEYED_ERROR_STATUSES = (400, 401, 403, 408, 413, 422, 429, 500, 503)
@@ -26,10 +26,10 @@ KEYED_ERROR_STATUSES = (400, 401, 403, 408, 413, 422, 429, 500, 503)
 PUBLIC_ERROR_STATUSES = (400, 403, 422, 500)
 """The same for those that need none."""
 API_DESCRIPTION = """\
-Sessions of long-lived agents. A message is kept when it is accepted, and answered in its turn; \
-follow the answer as server-sent events. What the model no longer sees stays readable.
+Sessions of long-lived agents. An accepted message is stored, and answered in order; follow the \
+answer as server-sent events. What the model no longer sees stays readable.
 
-Failures are `application/problem+json` with `type`, `title`, `status`, `detail` and `help`."""
+Errors are `application/problem+json` with `type`, `title`, `status`, `detail` and `help`."""
 PATH_PARAMETER_DESCRIPTIONS = {
     "agent": "The agent.",
     "session": "The session: 1 to 128 letters, digits and `_ . : @ + = -`, a letter, digit or `_` "
@@ -86,7 +86,7 @@ def build_openapi_schemas(operations: Sequence[ApiOperation]) -> dict[str, Any]:
 
 def _with_field_descriptions(kind: Any) -> TypeAdapter[Any]:
     """A type with the texts under its fields as descriptions."""
-    for each in (*vars(http_responses).values(), kind):
+    for each in (*vars(http_api_response_types).values(), kind):
         if isinstance(each, type) and hasattr(each, "__dataclass_fields__"):
             each.__pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
     return TypeAdapter(kind)
@@ -133,7 +133,7 @@ def _describe_responses(operation: ApiOperation) -> dict[str, Any]:
         good["content"] = content
     if (
         operation.status in (201, 202)
-        and operation.response_type is not http_responses.ActionResult
+        and operation.response_type is not http_api_response_types.TurnControlResult
     ):
         good["headers"] = {"Location": {"schema": {"type": "string"}}}
     made: dict[str, Any] = {str(operation.status): good}
@@ -198,20 +198,22 @@ def _describe_query_parameter(parameter: QueryParameter) -> dict[str, Any]:
 def _describe_header_parameters(operation: ApiOperation) -> list[Mapping[str, Any]]:
     found: list[tuple[str, str, str]] = []
     if operation.always_streams or operation.can_stream:
-        told = "The id of the last event you have, to go on behind it; browsers send it themselves."
-        found.append(("Last-Event-ID", told, r"^[0-9]{1,18}(\.[0-9]{1,18}){0,2}$"))
+        text = (
+            "The id of the last event you have, to continue after it; browsers send it themselves."
+        )
+        found.append(("Last-Event-ID", text, r"^[0-9]{1,18}(\.[0-9]{1,18}){0,2}$"))
     if operation.can_stream:
-        told = "The same as `key` in the body."
-        found.append(("Idempotency-Key", told, r"^[!-~]{1,200}$"))
+        text = "The same as `key` in the body."
+        found.append(("Idempotency-Key", text, r"^[!-~]{1,200}$"))
     return [
         {
             "name": name,
             "in": "header",
             "required": False,
-            "description": told,
+            "description": text,
             "schema": {"type": "string", "pattern": pattern},
         }
-        for name, told, pattern in found
+        for name, text, pattern in found
     ]
 
 

@@ -1,4 +1,4 @@
-"""What a caller is told when something cannot be done: RFC 9457, with what to do next."""
+"""Errors of the HTTP API as problem details (RFC 9457), with what to do next."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trimtab.errors import PositionTaken, SessionBusy, SessionNotFound, StaleOwner, StoreUnavailable
+from trimtab.errors import (
+    PositionTaken,
+    SessionLockedByOtherProcess,
+    SessionNotFound,
+    StaleOwner,
+    StoreUnavailable,
+)
 from trimtab.policy.guard import CannotFit
 from trimtab.server.service import AgentNotServed, QueueFull
 
@@ -43,78 +49,77 @@ PROBLEM_KINDS = {
             help="Send valid HTTP; the OpenAPI document at /openapi.json shows every request.",
         ),
         ProblemKind(
-            name="no-key",
+            name="unauthorized",
             status=401,
-            title="A valid API key is needed",
-            help="Send `Authorization: Bearer KEY`; the operator makes keys with `trimtab keys "
+            title="A valid API key is required",
+            help="Send `Authorization: Bearer KEY`; the operator creates keys with `trimtab keys "
             "create`.",
         ),
         ProblemKind(
-            name="not-allowed",
+            name="forbidden",
             status=403,
-            title="This may not be done from here",
-            help="Ask the operator: which web pages, names and keys may do this is set where the "
-            "server runs.",
+            title="The caller is not allowed to do this",
+            help="Ask the operator, who sets which web pages, host names and keys may do this.",
         ),
         ProblemKind(
             name="not-found",
             status=404,
-            title="There is nothing here",
-            help="See /openapi.json for what there is, or list the sessions of an agent.",
+            title="Not found",
+            help="See /openapi.json for all paths, or list the sessions of an agent.",
         ),
         ProblemKind(
-            name="wrong-method",
+            name="method-not-allowed",
             status=405,
-            title="This cannot be done with this method",
+            title="The method is not allowed here",
             help="Use one of the methods that the header `Allow` names.",
         ),
         ProblemKind(
-            name="too-slow",
+            name="request-timeout",
             status=408,
             title="The request took too long to arrive",
-            help="Send it again, in one go.",
+            help="Send it again.",
         ),
         ProblemKind(
             name="conflict",
             status=409,
-            title="The session is not in a state for this",
+            title="The request conflicts with the state of the session",
             help="Read the detail, then try again.",
         ),
         ProblemKind(
-            name="too-large",
+            name="content-too-large",
             status=413,
             title="The request is too large",
-            help="Send less; the operator sets the limit as `serve.max_body` in agent.yaml.",
+            help="Send less; the operator sets the limit as `serve.max_body_bytes` in agent.yaml.",
         ),
         ProblemKind(
-            name="wrong-type",
+            name="unsupported-media-type",
             status=415,
-            title="Only JSON is understood",
+            title="The body must be JSON",
             help="Send the body as JSON, with `Content-Type: application/json`.",
         ),
         ProblemKind(
-            name="invalid",
+            name="invalid-request",
             status=422,
-            title="The request does not fit its description",
+            title="The request is invalid",
             help="Correct what the detail names; /openapi.json describes every field.",
         ),
         ProblemKind(
-            name="too-many",
+            name="too-many-requests",
             status=429,
             title="Too many requests",
-            help="Wait for as many seconds as the header `Retry-After` says.",
+            help="Wait for the seconds that the header `Retry-After` names.",
         ),
         ProblemKind(
-            name="fault",
+            name="internal-error",
             status=500,
-            title="The server made a mistake",
-            help="Tell the operator the `instance`; it is in the server's log.",
+            title="Internal error",
+            help="Give the `instance` to the operator; it is in the server's log.",
         ),
         ProblemKind(
-            name="unavailable",
+            name="service-unavailable",
             status=503,
-            title="The server cannot do this now",
-            help="Try again after as many seconds as the header `Retry-After` says.",
+            title="The service is unavailable",
+            help="Try again after the seconds that the header `Retry-After` names.",
         ),
     )
 }
@@ -156,12 +161,12 @@ def build_session_not_found_problem(agent: str, session_name: str) -> HttpProble
 
 def build_agent_not_found_problem(agent: str) -> HttpProblem:
     """The one answer for an agent that does not exist, and for one that a key may not use."""
-    return HttpProblem("not-found", f"no agent {agent} is served for you")
+    return HttpProblem("not-found", f"there is no agent {agent}, or this key may not use it")
 
 
 def build_unavailable_problem(reason: str, retry_after_s: int = STORE_RETRY_AFTER_S) -> HttpProblem:
     """Something that passes."""
-    return HttpProblem("unavailable", reason, headers={"Retry-After": str(retry_after_s)})
+    return HttpProblem("service-unavailable", reason, headers={"Retry-After": str(retry_after_s)})
 
 
 def convert_error_to_problem(error: Exception) -> HttpProblem | None:
@@ -171,14 +176,16 @@ def convert_error_to_problem(error: Exception) -> HttpProblem | None:
             return error
         case SessionNotFound() | AgentNotServed():
             # Gone since it was looked for.
-            return HttpProblem("not-found", "the session is not there any more")
+            return HttpProblem("not-found", "the session does not exist any more")
         case QueueFull():
             headers = {"Retry-After": str(QUEUE_RETRY_AFTER_S)}
-            return HttpProblem("too-many", str(error), headers=headers, waiting=error.waiting)
-        case SessionBusy() | PositionTaken() | StaleOwner():
-            return HttpProblem("conflict", "somebody else writes to this session; try again")
+            return HttpProblem(
+                "too-many-requests", str(error), headers=headers, waiting=error.waiting
+            )
+        case SessionLockedByOtherProcess() | PositionTaken() | StaleOwner():
+            return HttpProblem("conflict", "another process writes to this session; try again")
         case StoreUnavailable():
-            return build_unavailable_problem("the store cannot be reached")
+            return build_unavailable_problem("the store is unavailable")
         case CannotFit():
             return HttpProblem("conflict", str(error))
         case _:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trimtab.http_responses import MediaInfo, MessageInfo, ToolCallInfo, ToolResultInfo
+from trimtab.http_api_response_types import MediaInfo, MessageInfo, ToolCallInfo, ToolResultInfo
 from trimtab.log.event import (
     CallOutcome,
     Edit,
@@ -21,34 +21,38 @@ from trimtab.log.event import (
     Rewind,
     SummaryAttempt,
     ToolResultRepair,
-    TurnStateChange,
+    TurnProgressRecord,
 )
 from trimtab.log.message import Media, Message, Text, ToolCall
 from trimtab.session.events import COMPACTED_NOTICE
-from trimtab.session.tools import parse_tool_call_key
+from trimtab.session.tools import parse_call_position_from_key
 from trimtab.stores.base import Store
 
 FIRST_LOOKBACK_EVENTS = 64
 """Events that are read at first to know what stands before a place in the log."""
 STREAM_EVENT_KINDS: Mapping[str, str] = {
-    "message": "Somebody said something: a message. It stands for all pieces before it.",
-    "tool": "A tool was started: `call`, `name` and the `handle` of the call.",
-    "result": "What a tool gave: a message with `results`.",
-    "hidden": "What the model no longer sees, or sees again: `op`, `handle`, `why`, `stands`.",
-    "summary": "A model was asked for a summary: `outcome`, `why`, `tokens`, `replaced`.",
-    "usage": "What a call used: `input`, `output`, `cache_read`, `cache_write`.",
-    "restarted": "A call failed and is made again, or not: pieces since the last message are void.",
+    "message": "A user or the model added a message. It replaces the deltas before it.",
+    "message.delta": "The next part of the reply while it is written: `kind` (`text` or "
+    "`thinking`), `text`.",
+    "tool.started": "A tool was started: `call_id`, `name` and the `handle` of the call.",
+    "tool.result": "The result of a tool: a message with `tool_results`.",
+    "context.edited": "Something is hidden from the model, or shown again: `op`, `handle`, "
+    "`reason`, `replacement`.",
+    "summary.finished": "A model was asked for a summary: `outcome`, `reason`, `tokens`, "
+    "`replaced`.",
+    "usage": "Tokens of a call: `input`, `output`, `cache_read`, `cache_write`.",
+    "model_call.failed": "A model call failed: discard the deltas since the last message. "
+    "`reason`, `limit`.",
     "notice": "Something that the user should know: `text`.",
-    "undone": "Messages behind the position `to` were taken back.",
-    "erased": "A text was destroyed: `handle`, `why`.",
-    "begin": "A turn begins, or begins again: pieces since the last message are void.",
-    "end": "A turn is over: `why` is `done`, `stopped` where the model has not said its last, or "
-    "`rejected` where its provider did not take what was said: `detail` are its words. The next "
-    "message goes without what was rejected.",
-    "piece": "A piece of the reply while it is written: `kind` (`text` or `thinking`), `text`.",
-    "failed": "The turn was given up: `why`. The message waits for `resume`; where the session was "
-    "deleted there is none, and the stream is over.",
-    "bye": "The server stops; connect again, with Last-Event-ID, for what follows.",
+    "messages.undone": "The messages after the position `to` were undone.",
+    "messages.erased": "A text was erased: `handle`, `reason`.",
+    "turn.started": "A turn starts, or starts again: discard the deltas since the last message.",
+    "turn.finished": "A turn has ended: `reason` is `done`, `stopped` if it was stopped before the "
+    "final answer, or `rejected` if the provider rejected the content: `detail` is its message. "
+    "The next request leaves out what was rejected.",
+    "turn.failed": "The turn failed and is not retried: `reason`. `resume` retries it. If the "
+    "session was deleted, `reason` says so, and the stream ends.",
+    "reconnect": "The server stops or its store is unavailable: connect again, with Last-Event-ID.",
 }
 """What a stream consists of."""
 
@@ -101,27 +105,35 @@ class LogToStreamProjector:
                 return self._project_call(event)
             case CallOutcome():
                 return self._project_outcome(body)
-            case TurnStateChange():
+            case TurnProgressRecord():
                 return await self._project_turn(body)
             case Edit():
                 self._was_edited_after_overflow = self._had_overflow
-                told = {"op": body.op, "handle": body.handle, "why": body.why, "stands": body.text}
-                return ProjectedStreamEvent(kind="hidden", data=told)
+                data = {
+                    "op": body.op,
+                    "handle": body.handle,
+                    "reason": body.why,
+                    "replacement": body.text,
+                }
+                return ProjectedStreamEvent(kind="context.edited", data=data)
             case Rewind():
                 self.open_call_position, self._has_final_answer = 0, True
-                return ProjectedStreamEvent(kind="undone", data={"to": body.to})
+                return ProjectedStreamEvent(kind="messages.undone", data={"to": body.to})
             case SummaryAttempt():
-                names = ("outcome", "why", "tokens", "replaced")
-                return ProjectedStreamEvent(
-                    kind="summary", data={name: getattr(body, name) for name in names}
-                )
+                data = {
+                    "outcome": body.outcome,
+                    "reason": body.why,
+                    "tokens": body.tokens,
+                    "replaced": body.replaced,
+                }
+                return ProjectedStreamEvent(kind="summary.finished", data=data)
             case PayloadErasure():
                 part = "" if body.part is None else f".{body.part}"
-                told = {"handle": f"m{body.message}{part}", "why": body.why}
-                return ProjectedStreamEvent(kind="erased", data=told)
+                data = {"handle": f"m{body.message}{part}", "reason": body.why}
+                return ProjectedStreamEvent(kind="messages.erased", data=data)
             case RetentionErasure():
-                told = {"handle": f"m1-m{max(1, body.before - 1)}", "why": body.why}
-                return ProjectedStreamEvent(kind="erased", data=told)
+                data = {"handle": f"m1-m{max(1, body.before - 1)}", "reason": body.why}
+                return ProjectedStreamEvent(kind="messages.erased", data=data)
             case _:
                 return None
 
@@ -139,7 +151,7 @@ class LogToStreamProjector:
                 if isinstance(call, ToolCall)
             }
         self._has_final_answer = message.role == "assistant" and not message.calls
-        kind = "result" if message.results else "message"
+        kind = "tool.result" if message.results else "message"
         return ProjectedStreamEvent(kind=kind, data=asdict(build_message_info(event)))
 
     def _project_call(self, event: Event) -> ProjectedStreamEvent | None:
@@ -160,32 +172,33 @@ class LogToStreamProjector:
             self._had_overflow = error.get("kind") == "overflow"
             if error.get("kind") == "rejected":
                 self._rejection = str(error.get("message", ""))
-            told = {"why": error.get("kind"), "limit": error.get("limit")}
-            return ProjectedStreamEvent(kind="restarted", data=told)
+            data = {"reason": error.get("kind"), "limit": error.get("limit")}
+            return ProjectedStreamEvent(kind="model_call.failed", data=data)
         if body.usage is None:
             return None
         return ProjectedStreamEvent(kind="usage", data=asdict(body.usage))
 
-    async def _project_turn(self, body: TurnStateChange) -> ProjectedStreamEvent | None:
+    async def _project_turn(self, body: TurnProgressRecord) -> ProjectedStreamEvent | None:
         match body.state:
             case "claimed":
                 self.open_call_position = 0
-                return ProjectedStreamEvent(kind="begin", data={"epoch": body.epoch})
+                return ProjectedStreamEvent(kind="turn.started", data={"epoch": body.epoch})
             case "ended":
                 self.open_call_position = 0
                 if self._rejection is not None:
-                    told = {"why": "rejected", "detail": self._rejection, "epoch": body.epoch}
-                    return ProjectedStreamEvent(kind="end", data=told)
-                why = "done" if self._has_final_answer else "stopped"
-                return ProjectedStreamEvent(kind="end", data={"why": why, "epoch": body.epoch})
+                    data = {"reason": "rejected", "detail": self._rejection, "epoch": body.epoch}
+                    return ProjectedStreamEvent(kind="turn.finished", data=data)
+                reason = "done" if self._has_final_answer else "stopped"
+                data = {"reason": reason, "epoch": body.epoch}
+                return ProjectedStreamEvent(kind="turn.finished", data=data)
             case "tool_started":
-                found = parse_tool_call_key(body.key or "")
+                found = parse_call_position_from_key(body.key or "")
                 if found is None:
                     return None
                 seq, part, call = found
                 name = await self._find_tool_name(seq, part)
-                told = {"call": call, "name": name, "handle": f"m{seq}.{part}"}
-                return ProjectedStreamEvent(kind="tool", data=told)
+                data = {"call_id": call, "name": name, "handle": f"m{seq}.{part}"}
+                return ProjectedStreamEvent(kind="tool.started", data=data)
 
     async def _find_tool_name(self, seq: int, part: int) -> str:
         known = self._newest_tool_calls.get((seq, part))
@@ -207,12 +220,12 @@ def build_message_info(event: Event, *, undone: bool = False) -> MessageInfo:
         at=event.at,
         role=message.role,
         text=join_text_parts(message),
-        calls=[
+        tool_calls=[
             ToolCallInfo(id=call.id, name=call.name, arguments=call.arguments)
             for call in message.calls
         ],
-        results=[
-            ToolResultInfo(call=result.call_id, text=result.text, error=result.is_error)
+        tool_results=[
+            ToolResultInfo(call_id=result.call_id, text=result.text, is_error=result.is_error)
             for result in message.results
         ],
         media=[

@@ -1,4 +1,4 @@
-"""What a caller may send. Anything besides is refused with the field named."""
+"""The bodies of requests. An unknown field is refused and named."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trimtab.log.message import Media, Message, Part, Text, make_text_message
 from trimtab.server.channels.http.problems import HttpProblem
-from trimtab.server.session_ids import NAME_PATTERN
+from trimtab.server.tenant_agent_session_ids import NAME_PATTERN
 
 SessionNameField = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=128)]
 MESSAGE_KEY_PATTERN = re.compile(r"[!-~]{1,200}")
 MessageKeyField = Annotated[str, Field(pattern=f"^{MESSAGE_KEY_PATTERN.pattern}$")]
 MAX_REPORTED_ERRORS = 20
-"""Mistakes of one body that are told."""
+"""Errors of one body that are reported."""
 
 
 class RequestBody(BaseModel):
@@ -34,10 +34,10 @@ class EmptyBody(RequestBody):
 
 
 class CreateSessionBody(RequestBody):
-    """A session to be."""
+    """A new session."""
 
     name: SessionNameField | None = None
-    """What it is called; a name is made where it is missing."""
+    """Its name; one is generated if it is missing."""
 
 
 class TextPartBody(RequestBody):
@@ -72,15 +72,15 @@ MessagePartBody = Annotated[TextPartBody | MediaPartBody, Field(discriminator="t
 
 
 class SendMessageBody(RequestBody):
-    """Something said to the agent: either `text` or `parts`."""
+    """A message to the agent: either `text` or `parts`."""
 
     text: Annotated[str, Field(min_length=1)] | None = None
-    """What is said."""
+    """The text of the message."""
     parts: Annotated[tuple[MessagePartBody, ...], Field(min_length=1, max_length=50)] | None = None
-    """What is said and shown, in order."""
+    """Text, pictures and files, in order."""
     key: MessageKeyField | None = None
-    """Your own for this message: sent again with the same key it is not said again. One is made
-    where it is missing."""
+    """An idempotency key: a message with a key that is known is not added again. One is generated
+    if it is missing."""
 
     @model_validator(mode="after")
     def _one_content(self) -> SendMessageBody:
@@ -100,26 +100,26 @@ class UndoBody(RequestBody):
     """How far to go back."""
 
     to: Annotated[str, Field(pattern=r"^m[0-9]{1,18}$")] | None = None
-    """The last message that stays, `m12`; where it is missing the newest message of the user and
-    all behind it are undone."""
+    """The last message that stays, such as `m12`; if it is missing, the newest message of the user
+    and all after it are undone."""
 
 
 class EraseBody(RequestBody):
-    """What is to be destroyed."""
+    """What to erase."""
 
     handle: Annotated[str, Field(pattern=r"^m[0-9]{1,18}(\.[0-9]{1,9}|-m[0-9]{1,18})?$")]
     """A message `m12`, one part of it `m12.0`, or all from one to another, `m3-m50`."""
-    why: Annotated[str, Field(max_length=1_000)] = ""
+    reason: Annotated[str, Field(max_length=1_000)] = ""
     """Who asked for it, or which rule; it stays in the log."""
 
 
 class ForkBody(RequestBody):
-    """A session that shares the past of another."""
+    """A new session that begins with the history of another."""
 
     name: SessionNameField | None = None
-    """What the copy is called; a name is made where it is missing."""
+    """The name of the copy; one is generated if it is missing."""
     at: Annotated[int, Field(ge=1, le=2**62)] | None = None
-    """The position up to which the past is shared; all of it where it is missing."""
+    """The position up to which the history is copied; all of it if it is missing."""
 
 
 def parse_request_body(body_model: type[RequestBody], raw_body: bytes) -> RequestBody:
@@ -131,7 +131,7 @@ def parse_request_body(body_model: type[RequestBody], raw_body: bytes) -> Reques
     wrong = [
         {
             "field": ".".join(map(str, each["loc"])) or "body",
-            "why": _explain_validation_error(each["type"], each["msg"]),
+            "detail": _explain_validation_error(each["type"], each["msg"]),
         }
         for each in found[:MAX_REPORTED_ERRORS]
     ]
@@ -139,9 +139,9 @@ def parse_request_body(body_model: type[RequestBody], raw_body: bytes) -> Reques
 
 
 def build_invalid_fields_problem(field_problems: Sequence[Mapping[str, str]]) -> HttpProblem:
-    """What is wrong with a body: each `field` with its `why`."""
-    told = "; ".join(f"{each['field']}: {each['why']}" for each in field_problems)
-    return HttpProblem("invalid", told, fields=list(field_problems))
+    """What is wrong with a body: each `field` with its `detail`."""
+    detail = "; ".join(f"{each['field']}: {each['detail']}" for each in field_problems)
+    return HttpProblem("invalid-request", detail, errors=list(field_problems))
 
 
 def _explain_validation_error(error_type: str, message: str) -> str:

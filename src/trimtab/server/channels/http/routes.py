@@ -1,34 +1,34 @@
-"""All that can be asked over HTTP, in one table: it dispatches, and it describes itself."""
+"""All operations of the HTTP API, in one table for dispatch and for the OpenAPI document."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from trimtab.http_responses import (
-    ActionResult,
+from trimtab.http_api_response_types import (
     AgentList,
     CompactionResult,
     ContextUsageInfo,
+    DeadLetterRetryResult,
     DeadLetterSessionList,
     EraseResult,
     HealthStatus,
     HistoryPage,
     MessageAccepted,
     RecalledText,
-    ReviveResult,
-    SearchResultText,
+    SearchResultsText,
     SessionCreated,
     SessionPage,
     SessionState,
+    TurnControlResult,
     UndoResult,
     VisibilityInfo,
     encode_json_bytes,
 )
 from trimtab.server.channels.http.endpoints import (
-    admin,
+    compact_undo_erase_fork,
+    health_and_metrics,
     inspection,
     messages,
-    session_changes,
     sessions,
 )
 from trimtab.server.channels.http.request_bodies import (
@@ -39,7 +39,7 @@ from trimtab.server.channels.http.request_bodies import (
     SendMessageBody,
     UndoBody,
 )
-from trimtab.server.channels.http.request_context import (
+from trimtab.server.channels.http.request_context_and_operations import (
     ApiOperation,
     EndpointResponse,
     QueryParameter,
@@ -89,7 +89,7 @@ API_OPERATIONS = (
         handler=sessions.handle_list_sessions,
         response_type=SessionPage,
         query_parameters=(
-            QueryParameter(name="after", description="`next` of the page before.", maximum=128),
+            QueryParameter(name="after", description="`next` of the previous page.", maximum=128),
             LIMIT_PARAMETER,
         ),
         error_statuses=(404,),
@@ -98,7 +98,7 @@ API_OPERATIONS = (
         method="POST",
         path=f"{AGENT_PATH}/sessions",
         name="create_session",
-        description="Begin a session. Not needed: the first message begins one, too.",
+        description="Create a session. You need not: the first message creates one as well.",
         handler=sessions.handle_create_session,
         response_type=SessionCreated,
         status=201,
@@ -109,7 +109,7 @@ API_OPERATIONS = (
         method="GET",
         path=SESSION_PATH,
         name="get_session",
-        description="How a session stands.",
+        description="Read the state of a session.",
         handler=sessions.handle_get_session_state,
         response_type=SessionState,
         error_statuses=(404,),
@@ -118,9 +118,8 @@ API_OPERATIONS = (
         method="DELETE",
         path=SESSION_PATH,
         name="delete_session",
-        description="Remove a session with all that was made from it, and all that waits in it; "
-        "a turn "
-        "that runs is broken off.",
+        description="Delete a session with everything derived from it, and the messages that wait "
+        "in it; a running turn is cancelled.",
         handler=sessions.handle_delete_session,
         status=204,
         error_statuses=(404,),
@@ -129,12 +128,11 @@ API_OPERATIONS = (
         method="POST",
         path=f"{SESSION_PATH}/messages",
         name="send_message",
-        description="Say something to the agent. The message is kept when this answers, and "
-        "will be "
-        "answered; with `Accept: text/event-stream` the answer follows as events, up to the end "
-        "of the turn. Sent again with the same key, it is not said again; with `Last-Event-ID` "
-        "besides, the events go on where they were broken off.",
-        handler=messages.handle_send_message,
+        description="Send a message to the agent. The response means that it is queued and will be "
+        "answered. With `Accept: text/event-stream` the answer follows as events, up to the end of "
+        "the turn. A message with a key that is known is not added again; with `Last-Event-ID` as "
+        "well, the events continue after that one.",
+        handler=messages.handle_enqueue_message,
         response_type=MessageAccepted,
         status=202,
         body_model=SendMessageBody,
@@ -145,17 +143,15 @@ API_OPERATIONS = (
         method="GET",
         path=f"{SESSION_PATH}/events",
         name="follow_session",
-        description="Follow a session: what happens in it, as server-sent events, from now on "
-        "or from "
-        "behind `Last-Event-ID`, without a gap or a repeat.",
+        description="Follow a session as server-sent events, from now on or after `Last-Event-ID`, "
+        "without a gap or a repeat.",
         handler=messages.handle_follow_session,
         always_streams=True,
         query_parameters=(
             QueryParameter(
                 name="after",
-                description="The id of the last event you have, where you cannot send "
-                "`Last-Event-ID`; 0 "
-                "begins at the beginning.",
+                description="The id of the last event you have, if you cannot send "
+                "`Last-Event-ID`; 0 starts at the beginning.",
                 maximum=60,
             ),
         ),
@@ -165,12 +161,12 @@ API_OPERATIONS = (
         method="GET",
         path=f"{SESSION_PATH}/history",
         name="read_history",
-        description="All that was said, hidden from the model or not.",
+        description="Read all messages, including those hidden from the model.",
         handler=inspection.handle_read_history,
         response_type=HistoryPage,
         query_parameters=(
             QueryParameter(
-                name="after", description="Messages behind this position.", is_integer=True
+                name="after", description="Messages after this position.", is_integer=True
             ),
             QueryParameter(
                 name="before",
@@ -186,8 +182,7 @@ API_OPERATIONS = (
         method="GET",
         path=f"{SESSION_PATH}/context",
         name="read_context",
-        description="Where the tokens of the next call would go; as a picture of text with "
-        "`Accept: "
+        description="Read how the tokens of the next call are used; as text with `Accept: "
         "text/plain`.",
         handler=inspection.handle_read_context_usage,
         response_type=ContextUsageInfo,
@@ -197,8 +192,8 @@ API_OPERATIONS = (
     ApiOperation(
         method="GET",
         path=f"{SESSION_PATH}/why/{{handle}}",
-        name="read_why",
-        description="Why the model sees a message, or a part of it, as it does.",
+        name="explain_visibility",
+        description="Explain why the model sees a message, or a part of it, as it does.",
         handler=inspection.handle_explain_visibility,
         response_type=VisibilityInfo,
         error_statuses=(404,),
@@ -207,7 +202,7 @@ API_OPERATIONS = (
         method="GET",
         path=f"{SESSION_PATH}/recall/{{handle}}",
         name="recall",
-        description="A text exactly as it was said, hidden or not.",
+        description="Read a text exactly as it was written, hidden or not.",
         handler=inspection.handle_recall_text,
         response_type=RecalledText,
         text_media_type=PLAIN_TEXT,
@@ -217,9 +212,9 @@ API_OPERATIONS = (
         method="GET",
         path=f"{SESSION_PATH}/search",
         name="search",
-        description="Find messages by their words, what the model does not see first.",
+        description="Search messages by words, those hidden from the model first.",
         handler=inspection.handle_search_messages,
-        response_type=SearchResultText,
+        response_type=SearchResultsText,
         query_parameters=(
             QueryParameter(
                 name="q", description="The words.", required=True, minimum=1, maximum=1_000
@@ -231,8 +226,8 @@ API_OPERATIONS = (
         method="POST",
         path=f"{SESSION_PATH}/compact",
         name="compact",
-        description="Make the context smaller now; nothing is lost.",
-        handler=session_changes.handle_compact_context,
+        description="Compact the context now; nothing is lost.",
+        handler=compact_undo_erase_fork.handle_compact_context,
         response_type=CompactionResult,
         body_model=EmptyBody,
         error_statuses=(404, 409),
@@ -241,10 +236,9 @@ API_OPERATIONS = (
         method="POST",
         path=f"{SESSION_PATH}/undo",
         name="undo",
-        description="Take back the newest message of the user and all behind it, or more. What "
-        "tools did "
-        "outside is not undone.",
-        handler=session_changes.handle_undo_messages,
+        description="Undo the newest message of the user and all after it, or more. Effects of "
+        "tools are not undone.",
+        handler=compact_undo_erase_fork.handle_undo_messages,
         response_type=UndoResult,
         body_model=UndoBody,
         error_statuses=(404, 409),
@@ -253,11 +247,10 @@ API_OPERATIONS = (
         method="POST",
         path=f"{SESSION_PATH}/erase",
         name="erase",
-        description="Destroy a message, or a part of it, with all that was made from it: it "
-        "cannot be "
-        "brought back. A turn that runs is broken off and begun again without it. The same again "
-        "does no harm.",
-        handler=session_changes.handle_erase_message,
+        description="Erase a message, or a part of it, with everything derived from it. It cannot "
+        "be restored. A running turn is cancelled and started again without it. Repeating this "
+        "changes nothing.",
+        handler=compact_undo_erase_fork.handle_erase_message,
         response_type=EraseResult,
         body_model=EraseBody,
         error_statuses=(404, 409),
@@ -266,8 +259,8 @@ API_OPERATIONS = (
         method="POST",
         path=f"{SESSION_PATH}/fork",
         name="fork",
-        description="Begin a session that shares the past of this one.",
-        handler=session_changes.handle_fork_session,
+        description="Create a session that begins with the history of this one.",
+        handler=compact_undo_erase_fork.handle_fork_session,
         response_type=SessionCreated,
         status=201,
         body_model=ForkBody,
@@ -277,9 +270,9 @@ API_OPERATIONS = (
         method="POST",
         path=f"{SESSION_PATH}/stop",
         name="stop",
-        description="Let the turn that runs end after this step; `resume` goes on with it.",
+        description="Stop the running turn after its current step; `resume` continues it.",
         handler=messages.handle_stop_turn,
-        response_type=ActionResult,
+        response_type=TurnControlResult,
         body_model=EmptyBody,
         error_statuses=(404,),
     ),
@@ -287,41 +280,40 @@ API_OPERATIONS = (
         method="POST",
         path=f"{SESSION_PATH}/resume",
         name="resume",
-        description="Go on with a turn that was stopped or given up.",
+        description="Continue a turn that was stopped, or retry one that failed.",
         handler=messages.handle_resume_turn,
-        response_type=ActionResult,
+        response_type=TurnControlResult,
         status=202,
         body_model=EmptyBody,
         error_statuses=(404, 409),
     ),
     ApiOperation(
         method="GET",
-        path="/v1/dead",
-        name="list_dead",
-        description="List your sessions whose turns were given up, the newest first.",
-        handler=sessions.handle_list_dead_letters,
+        path="/v1/dead-letters",
+        name="list_dead_letters",
+        description="List your sessions with dead letters, the newest first: messages whose turn "
+        "failed and is not retried, and replies that could not be delivered.",
+        handler=sessions.handle_list_dead_letter_sessions,
         response_type=DeadLetterSessionList,
         query_parameters=(LIMIT_PARAMETER,),
     ),
     ApiOperation(
         method="POST",
-        path="/v1/dead",
-        name="revive_all",
-        description=(
-            "Try again all that was given up, of the newest 1,000 sessions; ask again for more."
-        ),
-        handler=messages.handle_revive_all_sessions,
-        response_type=ReviveResult,
+        path="/v1/dead-letters/retry",
+        name="retry_all_dead_letters",
+        description="Retry the dead letters of the newest 1,000 sessions; repeat it for more.",
+        handler=messages.handle_retry_all_dead_letters,
+        response_type=DeadLetterRetryResult,
         status=202,
         body_model=EmptyBody,
     ),
     ApiOperation(
         method="POST",
-        path="/v1/dead/{agent}/{session}",
-        name="revive",
-        description="Try again what was given up.",
-        handler=messages.handle_revive_session,
-        response_type=ActionResult,
+        path="/v1/dead-letters/{agent}/{session}/retry",
+        name="retry_dead_letters",
+        description="Retry the dead letters of a session.",
+        handler=messages.handle_retry_dead_letters,
+        response_type=TurnControlResult,
         status=202,
         body_model=EmptyBody,
         error_statuses=(404,),
@@ -331,7 +323,7 @@ API_OPERATIONS = (
         path="/healthz",
         name="health",
         description="Whether the server runs.",
-        handler=admin.handle_health_check,
+        handler=health_and_metrics.handle_liveness_check,
         response_type=HealthStatus,
         is_public=True,
     ),
@@ -339,8 +331,8 @@ API_OPERATIONS = (
         method="GET",
         path="/readyz",
         name="readiness",
-        description="Whether the store can be reached and the server is not about to stop.",
-        handler=admin.handle_readiness_check,
+        description="Whether the store is available and the server is not shutting down.",
+        handler=health_and_metrics.handle_readiness_check,
         response_type=HealthStatus,
         is_public=True,
         error_statuses=(503,),
@@ -349,10 +341,9 @@ API_OPERATIONS = (
         method="GET",
         path="/metrics",
         name="metrics",
-        description="Figures for Prometheus, of all tenants; for keys that were made with "
-        "`--metrics`, "
+        description="Metrics for Prometheus, of all tenants; for keys created with `--metrics`, "
         "which read nothing else.",
-        handler=admin.handle_read_metrics,
+        handler=health_and_metrics.handle_read_metrics,
         text_media_type=PLAIN_TEXT,
         key_scope="metrics",
         error_statuses=(403, 404),

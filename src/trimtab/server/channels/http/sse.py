@@ -20,7 +20,7 @@ from typing import Any, cast
 from starlette.types import Receive, Scope, Send
 
 from trimtab.errors import SessionNotFound, StoreError
-from trimtab.http_responses import encode_json_bytes
+from trimtab.http_api_response_types import encode_json_bytes
 from trimtab.log.event import Event, MessageAdded
 from trimtab.observe.server_metrics import track_open_stream
 from trimtab.server.channels.http.hub import SessionHub
@@ -76,7 +76,7 @@ def parse_event_id(event_id: str) -> StreamPosition | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOptions:
+class StreamEndConditions:
     """Until when a stream goes on."""
 
     is_closing: Callable[[], bool]
@@ -102,7 +102,7 @@ class SessionEventStream:
         session_id: str,
         hub: SessionHub,
         start: StreamPosition,
-        options: StreamOptions,
+        options: StreamEndConditions,
     ) -> None:
         self._store = store
         self._session_id = session_id
@@ -130,17 +130,17 @@ class SessionEventStream:
                 for frame in self._frames_from_partial_reply():
                     yield frame
                 if not self._is_finished and self._options.is_closing():
-                    yield encode_sse_frame(None, "bye", {})
+                    yield encode_sse_frame(None, "reconnect", {})
                     return
                 if not self._is_finished and self._hub.version == version:
                     frame, read = await self._wait_for_news(version, read)
                     if frame:
                         yield frame
         except SessionNotFound:
-            yield encode_sse_frame(None, "failed", {"why": SESSION_DELETED_REASON})
+            yield encode_sse_frame(None, "turn.failed", {"reason": SESSION_DELETED_REASON})
         except StoreError:
             # Whoever comes again gets what follows, when the store is back.
-            yield encode_sse_frame(None, "bye", {})
+            yield encode_sse_frame(None, "reconnect", {})
 
     async def _frames_from_log(self) -> AsyncIterator[bytes]:
         read, found = self._position.log_position, False
@@ -191,8 +191,8 @@ class SessionEventStream:
             # Who waits for an answer gets all of it in pieces, however fast it came.
             rest = join_text_parts(body.message) if self._is_message_in_log else ""
         self._position = replace(place, text_chars=place.text_chars + len(rest))
-        told = {"kind": "text", "text": rest}
-        return encode_sse_frame(self._position, "piece", told) if rest else b""
+        data = {"kind": "text", "text": rest}
+        return encode_sse_frame(self._position, "message.delta", data) if rest else b""
 
     def _frames_from_partial_reply(self) -> list[bytes]:
         draft, frames = self._hub.partial_reply, list[bytes]()
@@ -207,7 +207,9 @@ class SessionEventStream:
             else:
                 self._position = replace(place, text_chars=place.text_chars + len(text))
             self._quiet_s = 0.0
-            frames.append(encode_sse_frame(self._position, "piece", {"kind": kind, "text": text}))
+            frames.append(
+                encode_sse_frame(self._position, "message.delta", {"kind": kind, "text": text})
+            )
         return frames
 
     def _note_turn_end(self, event: Event, kind: str) -> None:
@@ -216,7 +218,7 @@ class SessionEventStream:
             return
         if isinstance(body, MessageAdded) and body.key == key:
             self._is_message_in_log = True
-        elif kind == "end" and self._is_message_in_log:
+        elif kind == "turn.finished" and self._is_message_in_log:
             self._is_finished = True
 
     async def _wait_for_news(self, version: int, log_version_read: int) -> tuple[bytes, int]:
@@ -235,10 +237,10 @@ class SessionEventStream:
             return b"", -1
         if (
             self._options.find_failure_reason is not None
-            and (why := await self._options.find_failure_reason()) is not None
+            and (reason := await self._options.find_failure_reason()) is not None
         ):
             self._is_finished = True
-            return encode_sse_frame(None, "failed", {"why": why}), log_version_read
+            return encode_sse_frame(None, "turn.failed", {"reason": reason}), log_version_read
         if (
             self._is_message_in_log
             and self._options.is_message_answered is not None
@@ -247,13 +249,13 @@ class SessionEventStream:
             # What was written while we looked comes first.
             self._is_finished = not await self._has_news()
             return (
-                (encode_sse_frame(None, "end", {"why": "done"}), log_version_read)
+                (encode_sse_frame(None, "turn.finished", {"reason": "done"}), log_version_read)
                 if self._is_finished
                 else (b"", -1)
             )
         if self._quiet_s >= KEEPALIVE_INTERVAL_S:
             self._quiet_s = 0.0
-            return b": still here\n\n", log_version_read
+            return b": keepalive\n\n", log_version_read
         return b"", log_version_read
 
     async def _has_news(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 from telegram import Chat, Message, MessageEntity, User
 
 from trimtab.agent.config.spec import TelegramRuleSpec, TelegramSpec
-from trimtab.server.channels.access_list import matches_access_list
+from trimtab.server.channels.access_list import is_allowed, matches_access_list
 from trimtab.server.channels.utf16 import slice_by_utf16_units
 
 GROUP_CHAT_TYPES = ("group", "supergroup")
@@ -26,7 +26,7 @@ class TelegramBotIdentity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TelegramSenderRules:
+class TelegramSenderPermissions:
     """Somebody who is answered, and under which rules."""
 
     groups: Literal["mention", "all", "off"]
@@ -37,17 +37,17 @@ class TelegramSenderRules:
     """Whether files are taken."""
 
 
-def find_telegram_sender_rules(
+def find_telegram_sender_permissions(
     config: TelegramSpec, message: Message
-) -> TelegramSenderRules | None:
+) -> TelegramSenderPermissions | None:
     """Under which rules the sender is answered; None where they are not."""
     who = list_sender_identities(message)
-    if matches_access_list(config.deny, who) or not matches_access_list(config.allow, who):
+    if not is_allowed(config, who):
         return None
     for rule in config.rules:
         if matches_access_list((rule.who,), who):
             return _rules_from_config(config, rule)
-    return TelegramSenderRules(groups=config.groups, commands=None, media=True)
+    return TelegramSenderPermissions(groups=config.groups, commands=None, media=True)
 
 
 def is_telegram_chat_denied(config: TelegramSpec, chat_id: int) -> bool:
@@ -72,7 +72,7 @@ def is_from_other_bot(message: Message) -> bool:
     return message.sender_chat is None and (sender is None or sender.is_bot)
 
 
-def is_addressed_to_telegram_bot(message: Message, bot_identity: TelegramBotIdentity) -> bool:
+def mentions_or_replies_to_bot(message: Message, bot_identity: TelegramBotIdentity) -> bool:
     """Whether a message in a group is meant for the bot: it is named, or replied to."""
     return _is_reply_to_bot(message, bot_identity) or any(
         _entity_names_bot(kind, covered, entity, bot_identity)
@@ -116,9 +116,9 @@ def _is_reply_to_bot(message: Message, bot_identity: TelegramBotIdentity) -> boo
     return to.from_user.id == bot_identity.user_id
 
 
-def _rules_from_config(config: TelegramSpec, rule: TelegramRuleSpec) -> TelegramSenderRules:
+def _rules_from_config(config: TelegramSpec, rule: TelegramRuleSpec) -> TelegramSenderPermissions:
     commands = None if rule.commands is None else tuple(c.lstrip("/") for c in rule.commands)
-    return TelegramSenderRules(
+    return TelegramSenderPermissions(
         groups=rule.groups or config.groups, commands=commands, media=rule.media
     )
 

@@ -1,4 +1,4 @@
-"""Telegram as a door: updates become letters, replies become messages."""
+"""The channel of a Telegram bot: updates become inbound messages, replies become messages."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,56 +14,61 @@ from telegram import Bot, BotCommand, Message, Update
 from telegram.error import InvalidToken, TelegramError
 
 from trimtab.agent.config.spec import TelegramSpec
-from trimtab.log.message import Message as Spoken
-from trimtab.log.message import Part, Text
+from trimtab.server.bounded_dict import BoundedDict
+from trimtab.server.channels.chat_files import build_user_message
 from trimtab.server.channels.telegram.access import (
     GROUP_CHAT_TYPES,
     TelegramBotIdentity,
-    TelegramSenderRules,
-    find_telegram_sender_rules,
-    is_addressed_to_telegram_bot,
+    TelegramSenderPermissions,
+    find_telegram_sender_permissions,
     is_from_other_bot,
     is_telegram_chat_denied,
     list_sender_identities,
+    mentions_or_replies_to_bot,
 )
-from trimtab.server.channels.telegram.attachments import convert_telegram_attachment
-from trimtab.server.channels.telegram.client import InvalidTelegramToken, create_telegram_bot
-from trimtab.server.channels.telegram.command_replies import CommandReplySender
-from trimtab.server.channels.telegram.commands import (
+from trimtab.server.channels.telegram.bot_api_client import (
+    InvalidTelegramToken,
+    create_telegram_bot,
+)
+from trimtab.server.channels.telegram.command_reply_sender import CommandReplySender
+from trimtab.server.channels.telegram.downloadable_files import find_telegram_file
+from trimtab.server.channels.telegram.inbound_text import (
+    find_topic_id,
+    format_telegram_message_for_agent,
+)
+from trimtab.server.channels.telegram.live_drafts import LiveDraftSender
+from trimtab.server.channels.telegram.paced_sender import (
+    MIN_SEND_INTERVAL_S,
+    TelegramSender,
+    TelegramTarget,
+)
+from trimtab.server.channels.telegram.reply_sender import TelegramReplySender, parse_telegram_target
+from trimtab.server.channels.telegram.slash_commands import (
     TELEGRAM_COMMANDS,
     TelegramCommandRequest,
     TelegramCommandRunner,
     parse_telegram_command,
 )
-from trimtab.server.channels.telegram.live_drafts import LiveDraftSender
-from trimtab.server.channels.telegram.outbound import TelegramReplySender, parse_telegram_target
-from trimtab.server.channels.telegram.parsing import (
-    ParsedTelegramMessage,
-    find_topic_id,
-    parse_telegram_message,
-)
-from trimtab.server.channels.telegram.sender import (
-    MIN_SEND_INTERVAL_S,
-    TelegramSender,
-    TelegramTarget,
-)
+from trimtab.server.channels.typing_indicator import TypingIndicator
 from trimtab.server.delivery import Undeliverable
-from trimtab.server.queue.messages import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab.server.service import AgentService
-from trimtab.server.session_ids import DEFAULT_TENANT, SessionAddress
+from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddress
 
 TELEGRAM_CHANNEL_NAME = "telegram"
 ALLOWED_UPDATE_KINDS = ("message", "edited_message")
 """Kinds of updates that Telegram is asked for."""
 MAX_REMEMBERED_KEYS = 1_024
 """People, albums and commands that are remembered."""
+TYPING_INTERVAL_S = 4.5
+"""Seconds after which it is shown again that the bot is writing; Telegram shows it for five."""
 WEBHOOK_SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 log = logging.getLogger("trimtab.telegram")
 
 
 class TelegramChannel:
-    """One bot of one agent. Made by `door`."""
+    """One bot of one agent."""
 
     def __init__(
         self,
@@ -74,7 +78,6 @@ class TelegramChannel:
         *,
         min_interval_s: float = MIN_SEND_INTERVAL_S,
         poll_timeout_s: float = 30.0,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         service.agent_for(
             str(SessionAddress(tenant=DEFAULT_TENANT, agent=agent_name, name=TELEGRAM_CHANNEL_NAME))
@@ -88,7 +91,6 @@ class TelegramChannel:
         self._agent_name = agent_name
         self._config = config
         self._poll_timeout_s = poll_timeout_s
-        self._clock = clock
         self.bot: Bot = create_telegram_bot(config)
         """The library's own."""
         self.identity: TelegramBotIdentity | None = None
@@ -100,13 +102,16 @@ class TelegramChannel:
         self._reply_sender = TelegramReplySender(self._message_sender, self._drafts)
         self._command_reply_sender = CommandReplySender(self._message_sender)
         self._command_runner = TelegramCommandRunner(service, self._command_reply_sender)
-        self._logged_strangers: OrderedDict[str, None] = OrderedDict()
-        self._handled_commands: OrderedDict[str, None] = OrderedDict()
-        self._addressed_albums: OrderedDict[str, None] = OrderedDict()
+        self._typing_indicator = TypingIndicator(
+            service, self._message_sender.show_typing, interval_s=TYPING_INTERVAL_S
+        )
+        self._logged_strangers = BoundedDict[str, None](MAX_REMEMBERED_KEYS)
+        self._handled_commands = BoundedDict[str, None](MAX_REMEMBERED_KEYS)
+        self._addressed_albums = BoundedDict[str, None](MAX_REMEMBERED_KEYS)
         self._connect_lock = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"<TelegramDoor of {self._agent_name}>"
+        return f"<TelegramChannel of {self._agent_name}>"
 
     @property
     def name(self) -> str:
@@ -126,15 +131,15 @@ class TelegramChannel:
     async def run(self) -> None:
         """Take in what comes, until cancelled. Raises `InvalidTelegramToken`."""
         from trimtab.server.channels.telegram.polling import (
-            call_telegram_with_retries,
             poll_telegram_updates,
+            retry_telegram_call_until_done,
         )
 
-        await call_telegram_with_retries(self.connect)
+        await retry_telegram_call_until_done(self.connect)
         if self._config.webhook is not None:
-            await call_telegram_with_retries(self._set_webhook)
+            await retry_telegram_call_until_done(self._set_webhook)
             await asyncio.Event().wait()
-        await call_telegram_with_retries(self._delete_webhook)
+        await retry_telegram_call_until_done(self._delete_webhook)
         await poll_telegram_updates(
             self.bot,
             self.handle_update,
@@ -164,7 +169,7 @@ class TelegramChannel:
                 [BotCommand(name, command.help) for name, command in TELEGRAM_COMMANDS.items()]
             )
         except TelegramError as error:
-            log.warning("the list of commands was not taken: %s", type(error).__name__)
+            log.warning("the list of commands was not accepted: %s", type(error).__name__)
 
     async def deliver(self, reply: OutboundMessage) -> None:
         """Send one reply; raises as `delivery.DeliverReply` says."""
@@ -172,11 +177,13 @@ class TelegramChannel:
         if is_telegram_chat_denied(self._config, place.chat):
             raise Undeliverable("the chat is in telegram.deny")
         await self.connect()
-        await self._reply_sender(reply)
+        await self._reply_sender.send_reply(reply)
+        self._typing_indicator.on_reply_sent(reply.session)
 
     async def close(self) -> None:
         """Take back what is half written, and give back the connections."""
         await self._command_reply_sender.close()
+        await self._typing_indicator.close()
         await self._drafts.close()
         await self.bot.shutdown()
 
@@ -198,7 +205,12 @@ class TelegramChannel:
         await self._accept_message(message, sender, edited=edited, update_id=update.update_id)
 
     async def _accept_message(
-        self, message: Message, sender_rules: TelegramSenderRules, *, edited: bool, update_id: int
+        self,
+        message: Message,
+        sender_rules: TelegramSenderPermissions,
+        *,
+        edited: bool,
+        update_id: int,
     ) -> None:
         me = self._require_identity()
         session, place = (
@@ -214,36 +226,46 @@ class TelegramChannel:
                     command=command, session_id=session, target=place, idempotency_key=key
                 )
                 await self._command_runner.run(given)
-                _remember_if_new(self._handled_commands, key)
+                self._handled_commands[key] = None
             return
-        words = parse_telegram_message(message, me, edited=edited)
-        if words is None:
+        max_bytes = self._config.max_file_bytes
+        file = find_telegram_file(self.bot, message, max_bytes=max_bytes)
+        text = format_telegram_message_for_agent(
+            message, me, edited=edited, has_file=file is not None
+        )
+        if text is None:
             return
-        spoken, refusal = await self._build_message(words, sender_rules)
-        letter = InboundMessage(
+        user_message, refusal = await build_user_message(
+            text,
+            () if file is None else (file,),
+            accepted_media=self._service.agents[self._agent_name].accepted_media,
+            max_bytes=max_bytes,
+            files_allowed=sender_rules.media,
+        )
+        inbound = InboundMessage(
             session=session,
-            message=spoken,
+            message=user_message,
             key=f"{key}:{update_id}" if edited else key,
-            at=self._clock(),
+            at=time.time(),
             route=_build_reply_route(place),
         )
-        if await self._service.post(letter):
+        if await self._typing_indicator.post_message(inbound, place):
             if refusal:
                 self._command_reply_sender.send_text(place, refusal)
             self._drafts.watch_session(session, place)
 
-    def _find_rules_or_log(self, message: Message) -> TelegramSenderRules | None:
+    def _find_rules_or_log(self, message: Message) -> TelegramSenderPermissions | None:
         """Under which rules the sender is answered. A stranger hears nothing, the operator does."""
         if is_from_other_bot(message):
             return None
-        found = find_telegram_sender_rules(self._config, message)
+        found = find_telegram_sender_permissions(self._config, message)
         if found is None:
             who = ", ".join(sorted(list_sender_identities(message)))
-            if _remember_if_new(self._logged_strangers, who):
+            if self._logged_strangers.add_if_missing(who, None):
                 log.warning("not in telegram.allow, so not answered: %s", who)
         return found
 
-    def _is_for_bot(self, message: Message, sender_rules: TelegramSenderRules) -> bool:
+    def _is_for_bot(self, message: Message, sender_rules: TelegramSenderPermissions) -> bool:
         """Whether a message is meant for the bot."""
         if message.chat.type not in GROUP_CHAT_TYPES:
             return True
@@ -251,36 +273,15 @@ class TelegramChannel:
             return sender_rules.groups == "all"
         me, album = self._require_identity(), message.media_group_id
         named = (
-            is_addressed_to_telegram_bot(message, me)
+            mentions_or_replies_to_bot(message, me)
             or parse_telegram_command(message, me) is not None
         )
         if album is not None and named:
-            _remember_if_new(self._addressed_albums, f"{message.chat.id}:{album}")
+            self._addressed_albums[f"{message.chat.id}:{album}"] = None
         # Of an album the first picture alone carries the words.
         return named or (
             album is not None and f"{message.chat.id}:{album}" in self._addressed_albums
         )
-
-    async def _build_message(
-        self, parsed: ParsedTelegramMessage, sender_rules: TelegramSenderRules
-    ) -> tuple[Spoken, str]:
-        """What is said to the agent, and what its sender is told of a file that was not taken."""
-        parts: list[Part] = [Text(text=parsed.text)] if parsed.text else []
-        refusal = ""
-        if parsed.attachment is not None:
-            if sender_rules.media:
-                takes, most = (
-                    self._service.agents[self._agent_name].accepted_media,
-                    self._config.max_file,
-                )
-                file = await convert_telegram_attachment(
-                    self.bot, parsed.attachment, accepted_media=takes, max_bytes=most
-                )
-                parts.append(file.part)
-                refusal = file.refusal
-            else:
-                parts.append(Text(text=f"[{parsed.attachment.kind}: not taken from this sender]"))
-        return Spoken(role="user", parts=tuple(parts), plain=len(parts) == 1), refusal
 
     async def _follow_group_migration(self, message: Message) -> bool:
         """Follow a group that has become a supergroup: its past goes along."""
@@ -328,13 +329,6 @@ class TelegramChannel:
         await self.bot.delete_webhook()
 
 
-def create_telegram_channel(
-    service: AgentService, agent_name: str, config: TelegramSpec, **test_options: Any
-) -> TelegramChannel:
-    """The channel of one agent's bot. Tests give `min_interval_s`, `poll_timeout_s`, `clock`."""
-    return TelegramChannel(service, agent_name, config, **test_options)
-
-
 def _build_reply_route(target: TelegramTarget) -> ReplyRoute:
     address: dict[str, Any] = {"chat": target.chat}
     if target.topic is not None:
@@ -342,13 +336,3 @@ def _build_reply_route(target: TelegramTarget) -> ReplyRoute:
     if target.reply_to is not None:
         address["reply_to"] = target.reply_to
     return ReplyRoute(channel=TELEGRAM_CHANNEL_NAME, address=address)
-
-
-def _remember_if_new(remembered: OrderedDict[str, None], key: str) -> bool:
-    """Whether it was not known; the oldest are forgotten."""
-    new = key not in remembered
-    remembered[key] = None
-    remembered.move_to_end(key)
-    while len(remembered) > MAX_REMEMBERED_KEYS:
-        remembered.popitem(last=False)
-    return new

@@ -1,4 +1,4 @@
-"""What a chat sees while a turn runs: that somebody writes, and the reply as it grows.
+"""The reply as it grows, in a chat that watches while a turn runs.
 
 What is shown here is a draft. The reply leaves through the outbox, and makes the draft its own.
 """
@@ -14,17 +14,17 @@ from dataclasses import dataclass, field
 
 from telegram.error import RetryAfter, TelegramError
 
-from trimtab.server.channels.telegram.chunking import MAX_REPLY_UTF16_UNITS, split_telegram_message
-from trimtab.server.channels.telegram.rich_text import StyledText, convert_markdown_to_styled_text
-from trimtab.server.channels.telegram.sender import TelegramSender, TelegramTarget
+from trimtab.server.channels.telegram.message_splitting import (
+    MAX_REPLY_UTF16_UNITS,
+    split_telegram_message,
+)
+from trimtab.server.channels.telegram.paced_sender import TelegramSender, TelegramTarget
+from trimtab.server.channels.telegram.styled_text import StyledText, convert_markdown_to_styled_text
+from trimtab.server.channels.typing_indicator import TURN_SILENCE_TIMEOUT_S
 from trimtab.server.events.bus import EventBus, EventsMissed, ReceivedEvent
 from trimtab.server.served_turn import extract_assistant_text
 from trimtab.session.events import AssistantReplied, ModelCallRetried, TextDelta, TurnFinished
 
-TYPING_INTERVAL_S = 4.5
-"""Seconds after which it is shown again that somebody writes; it fades after five."""
-TURN_SILENCE_TIMEOUT_S = 600.0
-"""Seconds without a happening after which a turn is not waited for any more."""
 NEXT_TURN_WAIT_S = 30.0
 """Seconds that a chat is watched for the next turn."""
 DRAFT_TTL_S = 900.0
@@ -83,13 +83,13 @@ class LiveDraftSender:
 
     def watch_session(self, session_id: str, target: TelegramTarget) -> None:
         """Something was said: a turn will follow."""
+        if not self._show_drafts:
+            return
         watch = self._watches.get(session_id)
         if watch is not None:
             watch.extend(target)
             return
-        watch = self._watches[session_id] = _SessionWatch(
-            self._sender, target, show_drafts=self._show_drafts
-        )
+        watch = self._watches[session_id] = _SessionWatch(self._sender, target)
         held = ExitStack()
         # Here and not in the task: the turn may begin to speak before the task does.
         watch.queue = held.enter_context(self._event_bus.subscribe(session_id))
@@ -138,17 +138,14 @@ class LiveDraftSender:
 class _SessionWatch:
     """One session while something happens in it."""
 
-    def __init__(
-        self, sender: TelegramSender, target: TelegramTarget, *, show_drafts: bool
-    ) -> None:
+    def __init__(self, sender: TelegramSender, target: TelegramTarget) -> None:
         self._sender = sender
-        self._show_drafts = show_drafts
         self._target = target
         self.queue: asyncio.Queue[ReceivedEvent] = asyncio.Queue()
         self.drafts: list[LiveReplyDraft] = []
         self._current_draft: LiveReplyDraft | None = None
         self._is_turn_running = True
-        self._last_event_at = self._next_typing_at = time.monotonic()
+        self._last_event_at = time.monotonic()
         self._next_draft_update_at = 0.0
         self._wakeup = asyncio.Event()
         self._is_stopped = False
@@ -156,12 +153,11 @@ class _SessionWatch:
     def extend(self, target: TelegramTarget) -> None:
         """Something else was said."""
         self._target, self._last_event_at = target, time.monotonic()
-        if not self._is_turn_running:
-            self._is_turn_running, self._next_typing_at = True, self._last_event_at
-            self._wakeup.set()
+        self._is_turn_running = True
+        self._wakeup.set()
 
     def find_draft(self, reply_text: str) -> LiveReplyDraft | None:
-        """The oldest draft of a reply; what was told and not heard yet is heard first."""
+        """Return the oldest draft of a reply; events that wait are handled first."""
         while not self.queue.empty():
             self._handle_event(self.queue.get_nowait())
         return next((draft for draft in self.drafts if draft.matches_reply(reply_text)), None)
@@ -174,15 +170,8 @@ class _SessionWatch:
     async def run(self) -> None:
         while not self._is_stopped:
             now = time.monotonic()
-            if self._is_turn_running and now - self._last_event_at > TURN_SILENCE_TIMEOUT_S:
-                self._is_turn_running = False
-            if not self._is_turn_running and now - self._last_event_at > (
-                DRAFT_TTL_S if self.drafts else NEXT_TURN_WAIT_S
-            ):
+            if now > self._expires_at():
                 return
-            if self._is_turn_running and now >= self._next_typing_at:
-                self._next_typing_at = now + TYPING_INTERVAL_S
-                await self._sender.show_typing(self._target)
             draft = self._current_draft
             if draft is not None and draft.has_unshown_text and now >= self._next_draft_update_at:
                 await self._update_draft_in_chat(draft)
@@ -191,17 +180,16 @@ class _SessionWatch:
                 )
             await self._wait_for_event(self._next_wakeup())
 
+    def _expires_at(self) -> float:
+        """When the session is not watched any more, unless something happens before."""
+        if self.drafts:
+            return self._last_event_at + DRAFT_TTL_S
+        wait = TURN_SILENCE_TIMEOUT_S if self._is_turn_running else NEXT_TURN_WAIT_S
+        return self._last_event_at + wait
+
     def _next_wakeup(self) -> float:
-        """When there is something to do again, whatever is heard."""
-        due = self._last_event_at + (
-            TURN_SILENCE_TIMEOUT_S
-            if self._is_turn_running
-            else DRAFT_TTL_S
-            if self.drafts
-            else NEXT_TURN_WAIT_S
-        )
-        if self._is_turn_running:
-            due = min(due, self._next_typing_at)
+        """When there is something to do again, whatever happens."""
+        due = self._expires_at()
         if self._current_draft is not None and self._current_draft.has_unshown_text:
             due = min(due, max(self._next_draft_update_at, time.monotonic() + 0.01))
         return due
@@ -224,8 +212,6 @@ class _SessionWatch:
     def _handle_event(self, event: ReceivedEvent) -> None:
         self._last_event_at = time.monotonic()
         self._is_turn_running = not isinstance(event, TurnFinished)
-        if not self._show_drafts:
-            return
         match event:
             case TextDelta(kind="text"):
                 self._append_to_draft(event.text)
@@ -296,7 +282,7 @@ class _SessionWatch:
         except RetryAfter:
             return
         except TelegramError as error:
-            log.info("a draft is not shown any further: %s", type(error).__name__)
+            log.info("a draft is not updated any more: %s", type(error).__name__)
             draft.is_frozen, draft.has_unshown_text = True, False
 
     async def delete_unclaimed_drafts(self) -> None:

@@ -10,11 +10,12 @@ from telegram import Bot, Update
 from telegram.error import BadRequest, Conflict, InvalidToken, RetryAfter, TelegramError
 
 from trimtab.errors import StoreError
-from trimtab.server.channels.telegram.client import InvalidTelegramToken
-from trimtab.server.channels.telegram.sender import read_retry_after_seconds
+from trimtab.server.backoff import compute_backoff_s
+from trimtab.server.channels.telegram.bot_api_client import InvalidTelegramToken
+from trimtab.server.channels.telegram.paced_sender import read_retry_after_seconds
 from trimtab.server.service import QueueFull
 
-FIRST_RETRY_S, MAX_RETRY_S = 0.5, 30.0
+FIRST_RETRY_S, MAX_RETRY_S = 1.0, 30.0
 """Seconds before the second attempt, and at most before any."""
 MAX_UPDATE_ATTEMPTS = 5
 """Attempts at an update that fails for no reason that passes."""
@@ -75,11 +76,11 @@ async def handle_update_with_retries(update: Update, handle_update: UpdateHandle
         except Exception as error:
             failures += 1
             if failures >= MAX_UPDATE_ATTEMPTS and not is_transient_intake_error(error):
-                log.exception("update %d is given up", update.update_id)
+                log.exception("update %d failed and is skipped", update.update_id)
                 return
-            wait = min(MAX_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 10))
+            wait = compute_backoff_s(failures, first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S)
             log.warning(
-                "update %d could not be kept, again in %g s: %s",
+                "update %d could not be stored; retrying in %g s: %s",
                 update.update_id,
                 wait,
                 type(error).__name__,
@@ -94,7 +95,7 @@ def is_transient_intake_error(error: Exception) -> bool:
     return isinstance(error, StoreError | QueueFull | TelegramError | OSError)
 
 
-async def call_telegram_with_retries(call: Callable[[], Awaitable[None]]) -> None:
+async def retry_telegram_call_until_done(call: Callable[[], Awaitable[None]]) -> None:
     """Until Telegram has done it."""
     failures = 0
     while True:
@@ -115,8 +116,8 @@ def _retry_delay(error: TelegramError, failures: int) -> float:
     if isinstance(error, RetryAfter):
         return read_retry_after_seconds(error)
     if isinstance(error, Conflict):
-        log.error("another process asks for this bot's news, or a webhook is set; stop one of them")
+        log.error("another process polls this bot, or a webhook is set; stop one of them")
         return CONFLICT_RETRY_S
-    wait = min(MAX_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 10))
-    log.warning("Telegram cannot be reached, again in %g s: %s", wait, error.message)
+    wait = compute_backoff_s(failures, first_s=FIRST_RETRY_S, max_s=MAX_RETRY_S)
+    log.warning("Telegram cannot be reached; retrying in %g s: %s", wait, error.message)
     return wait

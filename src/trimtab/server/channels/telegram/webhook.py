@@ -5,7 +5,6 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -14,12 +13,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 from telegram import Update
 
-from trimtab.server.channels.telegram.client import parse_telegram_update, sanitise_raw_update
+from trimtab.server.bounded_dict import BoundedDict
 from trimtab.server.channels.telegram.polling import MAX_UPDATE_ATTEMPTS, is_transient_intake_error
+from trimtab.server.channels.telegram.update_validation import (
+    parse_telegram_update,
+    reduce_unreadable_update_to_id,
+)
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105 - the name of a header
 MAX_TRACKED_UPDATES = 1_024
-"""Updates that could not be kept whose attempts are counted."""
+"""Updates that could not be stored whose attempts are counted."""
 MAX_UPDATE_BYTES = 1_048_576
 """Bytes of one update."""
 
@@ -30,7 +33,7 @@ def create_webhook_route(
     path: str, secret_token: str, handle_update: Callable[[Update], Awaitable[None]]
 ) -> Route:
     """The route that Telegram posts updates to."""
-    failures: OrderedDict[int, int] = OrderedDict()
+    failures = BoundedDict[int, int](MAX_TRACKED_UPDATES)
 
     async def endpoint(request: Request) -> Response:
         given = request.headers.get(SECRET_HEADER, "")
@@ -46,14 +49,12 @@ def create_webhook_route(
         try:
             await handle_update(update)
         except Exception as error:
-            failed = failures[update.update_id] = failures.pop(update.update_id, 0) + 1
-            while len(failures) > MAX_TRACKED_UPDATES:
-                failures.popitem(last=False)
+            failed = failures[update.update_id] = failures.get(update.update_id, 0) + 1
             if failed >= MAX_UPDATE_ATTEMPTS and not is_transient_intake_error(error):
-                log.exception("update %d is given up", update.update_id)
+                log.exception("update %d failed and is skipped", update.update_id)
                 return Response(status_code=200)
-            told = type(error).__name__
-            log.warning("update %d could not be kept: %s", update.update_id, told)
+            reason = type(error).__name__
+            log.warning("update %d could not be stored: %s", update.update_id, reason)
             return Response(status_code=503, headers={"Retry-After": "5"})
         return Response(status_code=200)
 
@@ -75,5 +76,5 @@ def _parse_update_body(raw_body: bytes) -> Update | None:
         data: Any = json.loads(raw_body)
     except (ValueError, RecursionError):
         return None
-    found = sanitise_raw_update(data)
+    found = reduce_unreadable_update_to_id(data)
     return None if found is None else parse_telegram_update(found)

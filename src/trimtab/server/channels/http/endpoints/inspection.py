@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from trimtab.http_responses import (
+from trimtab.http_api_response_types import (
     ContextUsageInfo,
     HistoryPage,
     MessageInfo,
     RecalledText,
-    SearchResultText,
+    SearchResultsText,
 )
 from trimtab.log.edits import parse_handle
 from trimtab.log.event import Event, MessageAdded, ToolResultRepair
-from trimtab.log.rewind import is_event_in_force
+from trimtab.log.events_undone_by_rewinds import is_event_in_force
 from trimtab.server.channels.http.problems import HttpProblem
 from trimtab.server.channels.http.projection import build_message_info
-from trimtab.server.channels.http.request_context import EndpointResponse, RequestContext
+from trimtab.server.channels.http.request_context_and_operations import (
+    EndpointResponse,
+    RequestContext,
+)
 
 EVENTS_PER_READ = 500
 """Events that are read at a time while messages are looked for."""
@@ -26,7 +29,9 @@ async def handle_read_history(request: RequestContext) -> EndpointResponse:
     session = await request.require_session_id()
     after, before, limit = (request.query_params[name] for name in ("after", "before", "limit"))
     if after is not None and before is not None:
-        raise HttpProblem("invalid", "after and before exclude each other; give one of them")
+        raise HttpProblem(
+            "invalid-request", "after and before exclude each other; send one of them"
+        )
     async with request.service.open_session(session) as opened:
         rewinds, last = list(opened.window.base.rewinds), opened.window.seq
     if before is None:
@@ -81,7 +86,7 @@ async def handle_search_messages(request: RequestContext) -> EndpointResponse:
     session, query = await request.require_session_id(), request.query_params["q"]
     async with request.service.open_session(session) as opened:
         text = await opened.search(query)
-    return EndpointResponse(value=SearchResultText(query=query, text=text))
+    return EndpointResponse(value=SearchResultsText(query=query, text=text))
 
 
 def _require_valid_handle(request: RequestContext) -> str:
@@ -89,10 +94,13 @@ def _require_valid_handle(request: RequestContext) -> str:
     try:
         named = parse_handle(handle)
     except ValueError as error:
-        raise HttpProblem("invalid", str(error)) from None
-    if max(named.first, named.last, named.part or 0) > 2**62 or named.last < named.first:
+        raise HttpProblem("invalid-request", str(error)) from None
+    if (
+        max(named.first_seq, named.last_seq, named.part_index or 0) > 2**62
+        or named.last_seq < named.first_seq
+    ):
         raise HttpProblem(
-            "invalid", f"{handle!r} names nothing that can be; try m12, m12.0 or m3-m50"
+            "invalid-request", f"{handle!r} is not a valid handle; try m12, m12.0 or m3-m50"
         )
     return handle
 

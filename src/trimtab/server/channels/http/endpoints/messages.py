@@ -9,9 +9,13 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
-from trimtab.dialects.media_validation import UnsupportedMedia, normalize_media
+from trimtab.dialects.media_validation import UnsupportedMedia, validate_and_convert_media
 from trimtab.errors import PositionTaken, StoreError
-from trimtab.http_responses import ActionResult, MessageAccepted, ReviveResult
+from trimtab.http_api_response_types import (
+    DeadLetterRetryResult,
+    MessageAccepted,
+    TurnControlResult,
+)
 from trimtab.log.edits import ERASED_PLACEHOLDER
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Media, Message, Part, Text
@@ -30,31 +34,34 @@ from trimtab.server.channels.http.request_bodies import (
     SendMessageBody,
     build_invalid_fields_problem,
 )
-from trimtab.server.channels.http.request_context import EndpointResponse, RequestContext
+from trimtab.server.channels.http.request_context_and_operations import (
+    EndpointResponse,
+    RequestContext,
+)
 from trimtab.server.channels.http.sse import (
     EventStreamResponse,
     SessionEventStream,
-    StreamOptions,
+    StreamEndConditions,
     StreamPosition,
     parse_event_id,
 )
-from trimtab.server.queue.messages import InboundMessage
+from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.queue.protocol import MessageQueue
 from trimtab.session.session import Session
 from trimtab.session.turn import is_model_reply_due
 from trimtab.stores.base import Store
 
-MAX_REVIVED_SESSIONS = 1_000
+MAX_RETRIED_SESSIONS = 1_000
 """Sessions that are revived at once."""
 FIRST_POLL_S, MAX_POLL_S = 0.1, 2.0
 """Seconds before it is looked again whether a message that nobody waits for is being answered: at
 first, and at most."""
 
 
-async def handle_send_message(request: RequestContext) -> EndpointResponse | EventStreamResponse:
-    """Keep a message; its answer is read elsewhere, or follows at once."""
+async def handle_enqueue_message(request: RequestContext) -> EndpointResponse | EventStreamResponse:
+    """Queue a message; its answer is read elsewhere, or follows as a stream."""
     if request.server_state.draining:
-        raise build_unavailable_problem("the server is about to stop and takes in nothing new")
+        raise build_unavailable_problem("the server is shutting down and accepts no new messages")
     address, body = request.session_address(), request.body
     assert isinstance(body, SendMessageBody)  # noqa: S101 - what the operation says
     key, read = _choose_message_key(request, body), _parse_last_event_id(request)
@@ -90,11 +97,10 @@ async def handle_send_message(request: RequestContext) -> EndpointResponse | Eve
     new = said is None and await service.post(_build_inbound_message(session, key, message))
     if not new:
         await _reject_reused_key(request, session, key, message, said)
-    told = MessageAccepted(
-        key=key, known=not new, after=after, events=f"{build_session_path(address)}/events"
-    )
-    headers = {"Location": f"{told.events}?after={after}"}
-    return EndpointResponse(value=told, status=202, headers=headers)
+    events_url = f"{build_session_path(address)}/events"
+    accepted = MessageAccepted(key=key, duplicate=not new, after=after, events_url=events_url)
+    headers = {"Location": f"{events_url}?after={after}"}
+    return EndpointResponse(value=accepted, status=202, headers=headers)
 
 
 async def handle_follow_session(request: RequestContext) -> EventStreamResponse:
@@ -102,7 +108,7 @@ async def handle_follow_session(request: RequestContext) -> EventStreamResponse:
     session = await request.require_session_id()
     place = await _find_start_position(request, session)
     offer = request.server_state
-    wanted = StreamOptions(
+    wanted = StreamEndConditions(
         is_closing=lambda: offer.draining, log_is_verbatim=_is_log_verbatim(request)
     )
     return EventStreamResponse(open_frames=lambda: _open_frames(request, session, place, wanted))
@@ -111,7 +117,7 @@ async def handle_follow_session(request: RequestContext) -> EventStreamResponse:
 async def handle_stop_turn(request: RequestContext) -> EndpointResponse:
     """Let the turn that runs end after this step."""
     return EndpointResponse(
-        value=ActionResult(done=request.service.stop_turn(await request.require_session_id()))
+        value=TurnControlResult(done=request.service.stop_turn(await request.require_session_id()))
     )
 
 
@@ -121,17 +127,17 @@ async def handle_resume_turn(request: RequestContext) -> EndpointResponse:
     if request.server_state.draining:
         raise build_unavailable_problem("the server is about to stop and begins nothing new")
     if await service.queue.revive(session):
-        return EndpointResponse(value=ActionResult(done=True), status=202)
+        return EndpointResponse(value=TurnControlResult(done=True), status=202)
     if not await service.queue.pending(session, limit=1):
         async with service.open_session(session) as opened:
             if (
                 not is_model_reply_due(opened.window)
                 and not opened.window.conversation.open_calls()
             ):
-                return EndpointResponse(value=ActionResult(done=False), status=202)
+                return EndpointResponse(value=TurnControlResult(done=False), status=202)
             await _reopen_ended_turn(opened)
     await request.server_state.schedule_turn(session)
-    return EndpointResponse(value=ActionResult(done=True), status=202)
+    return EndpointResponse(value=TurnControlResult(done=True), status=202)
 
 
 async def _reopen_ended_turn(session: Session) -> None:
@@ -141,22 +147,24 @@ async def _reopen_ended_turn(session: Session) -> None:
         session.epoch = None  # nobody runs it yet
 
 
-async def handle_revive_session(request: RequestContext) -> EndpointResponse:
-    """Try again what was given up."""
+async def handle_retry_dead_letters(request: RequestContext) -> EndpointResponse:
+    """Retry the dead letters of a session."""
     address = request.session_address()
     if not await request.service.queue.revive(str(address)):
-        raise HttpProblem("not-found", f"nothing was given up in {address.agent}/{address.name}")
-    return EndpointResponse(value=ActionResult(done=True), status=202)
+        raise HttpProblem(
+            "not-found", f"session {address.agent}/{address.name} has no dead letters"
+        )
+    return EndpointResponse(value=TurnControlResult(done=True), status=202)
 
 
-async def handle_revive_all_sessions(request: RequestContext) -> EndpointResponse:
-    """Try again all that was given up of this caller's."""
+async def handle_retry_all_dead_letters(request: RequestContext) -> EndpointResponse:
+    """Retry all dead letters of this caller."""
     found = [
         str(address)
-        for address, _ in await list_callers_dead_letters(request, MAX_REVIVED_SESSIONS)
+        for address, _ in await list_callers_dead_letters(request, MAX_RETRIED_SESSIONS)
     ]
     done = [await request.service.queue.revive(session) for session in found]
-    return EndpointResponse(value=ReviveResult(sessions=sum(done)), status=202)
+    return EndpointResponse(value=DeadLetterRetryResult(sessions=sum(done)), status=202)
 
 
 def _answer_stream(
@@ -182,7 +190,7 @@ def _answer_stream(
         if agent.spec.session.on_disconnect == "pause":
             offer.run_in_background(_pause_abandoned_turn(request, session, key))
 
-    wanted = StreamOptions(
+    wanted = StreamEndConditions(
         is_closing=lambda: offer.closing,
         until_answered_key=key,
         message_is_in_log=message_is_in_log,
@@ -197,7 +205,7 @@ def _answer_stream(
 
 @asynccontextmanager
 async def _open_frames(
-    request: RequestContext, session: str, start: StreamPosition, options: StreamOptions
+    request: RequestContext, session: str, start: StreamPosition, options: StreamEndConditions
 ) -> AsyncGenerator[AsyncIterator[bytes]]:
     async with request.server_state.hubs.subscribe(session) as hub:
         yield SessionEventStream(
@@ -251,9 +259,9 @@ async def _reject_reused_key(
         return
     if said.parts != message.parts:
         raise HttpProblem(
-            "invalid",
-            f"another message was said under the key {key}, and this one would not be said: give "
-            "each message a key of its own",
+            "invalid-request",
+            f"another message has the key {key} already, so this one was not added: give each "
+            "message a key of its own",
         )
 
 
@@ -268,23 +276,27 @@ def _build_message(request: RequestContext, body: SendMessageBody) -> Message:
     wrong: list[dict[str, str]] = []
     for number, part in enumerate(said.parts):
         try:
-            parts.append(normalize_media(part, takes) if isinstance(part, Media) else part)
+            parts.append(
+                validate_and_convert_media(part, takes) if isinstance(part, Media) else part
+            )
         except UnsupportedMedia as error:
             assert isinstance(part, Media)  # noqa: S101 - nothing else is looked at
-            why = f"the {part.kind} ({part.mime}) cannot be sent: {error.reason}"
-            wrong.append({"field": f"parts.{number}.{error.media_field}", "why": why})
+            detail = f"the {part.kind} ({part.mime}) cannot be sent: {error.reason}"
+            wrong.append({"field": f"parts.{number}.{error.media_field}", "detail": detail})
     if wrong:
         raise build_invalid_fields_problem(wrong)
     return replace(said, parts=tuple(parts))
 
 
 def _choose_message_key(request: RequestContext, body: SendMessageBody) -> str:
-    given = request.headers.get("idempotency-key")
-    if given is not None and body.key is not None and given != body.key:
-        raise HttpProblem("invalid", "Idempotency-Key and key differ; give one of them")
-    if given is not None and not MESSAGE_KEY_PATTERN.fullmatch(given):
-        raise HttpProblem("invalid", "Idempotency-Key takes 1 to 200 visible ASCII characters")
-    return body.key or given or f"http-{secrets.token_hex(12)}"
+    header = request.headers.get("idempotency-key")
+    if header is not None and body.key is not None and header != body.key:
+        raise HttpProblem("invalid-request", "Idempotency-Key and key differ; send one of them")
+    if header is not None and not MESSAGE_KEY_PATTERN.fullmatch(header):
+        raise HttpProblem(
+            "invalid-request", "Idempotency-Key takes 1 to 200 visible ASCII characters"
+        )
+    return body.key or header or f"http-{secrets.token_hex(12)}"
 
 
 async def _find_start_position(request: RequestContext, session: str) -> StreamPosition:
@@ -305,7 +317,9 @@ def _parse_last_event_id(request: RequestContext) -> StreamPosition | None:
         return None
     place = parse_event_id(given)
     if place is None:
-        raise HttpProblem("invalid", "Last-Event-ID and after take an id of an event: 12, or 12.57")
+        raise HttpProblem(
+            "invalid-request", "Last-Event-ID and after take an id of an event: 12, or 12.57"
+        )
     return place
 
 

@@ -6,7 +6,7 @@ import secrets
 from datetime import UTC, datetime
 
 from trimtab.errors import PositionTaken, SessionNotFound
-from trimtab.http_responses import (
+from trimtab.http_api_response_types import (
     AgentInfo,
     AgentList,
     DeadLetterSessionInfo,
@@ -16,11 +16,14 @@ from trimtab.http_responses import (
     SessionPage,
     SessionState,
 )
-from trimtab.log.event import TurnStateChange
+from trimtab.log.event import TurnProgressRecord
 from trimtab.server.channels.http.problems import HttpProblem, build_session_not_found_problem
-from trimtab.server.channels.http.request_context import EndpointResponse, RequestContext
+from trimtab.server.channels.http.request_context_and_operations import (
+    EndpointResponse,
+    RequestContext,
+)
 from trimtab.server.queue.protocol import DeadLetterSession, MessageQueue
-from trimtab.server.session_ids import SessionAddress, parse_session_id
+from trimtab.server.tenant_agent_session_ids import SessionAddress, parse_session_address
 from trimtab.session.session import Session
 from trimtab.session.turn import is_model_reply_due
 from trimtab.window.window import Window
@@ -86,7 +89,7 @@ async def handle_get_session_state(request: RequestContext) -> EndpointResponse:
     waiting = await service.queue.pending(session, limit=MAX_COUNTED_PENDING)
     async with service.open_session(session) as opened:
         window = opened.window
-        told = SessionState(
+        state = SessionState(
             agent=request.path_params["agent"],
             name=request.path_params["session"],
             position=window.seq,
@@ -95,9 +98,10 @@ async def handle_get_session_state(request: RequestContext) -> EndpointResponse:
             model=window.settings.model,
             running=opened.turn_lock.locked(),
             waiting=len(waiting),
-            failed=await service.queue.dead_letter_reason(session) or _rejection_reason(window),
+            failure_reason=await service.queue.dead_letter_reason(session)
+            or _rejection_reason(window),
         )
-    return EndpointResponse(value=told)
+    return EndpointResponse(value=state)
 
 
 async def handle_delete_session(request: RequestContext) -> EndpointResponse:
@@ -111,29 +115,29 @@ async def handle_delete_session(request: RequestContext) -> EndpointResponse:
     return EndpointResponse(status=204)
 
 
-async def handle_list_dead_letters(request: RequestContext) -> EndpointResponse:
+async def handle_list_dead_letter_sessions(request: RequestContext) -> EndpointResponse:
     shown = [
         DeadLetterSessionInfo(
             agent=address.agent,
             name=address.name,
-            why=one.why,
-            letters=one.messages,
+            reason=one.why,
+            messages=one.messages,
             at=one.at,
         )
         for address, one in await list_callers_dead_letters(request, request.query_params["limit"])
     ]
-    return EndpointResponse(value=DeadLetterSessionList(dead=shown))
+    return EndpointResponse(value=DeadLetterSessionList(sessions=shown))
 
 
 async def list_callers_dead_letters(
     request: RequestContext, limit: int
 ) -> list[tuple[SessionAddress, DeadLetterSession]]:
-    """What was given up of this caller's, the newest first."""
+    """The dead letters of this caller, by session, the newest first."""
     prefix = f"{request.caller.tenant}/"
     return [
         (address, one)
         for one in await request.service.queue.list_dead_letters(prefix=prefix, limit=limit)
-        if (address := parse_session_id(one.session)) is not None
+        if (address := parse_session_address(one.session)) is not None
         and request.caller.may_use(address.agent)
     ]
 
@@ -145,7 +149,7 @@ def reject_if_turn_running(is_running: bool, request: RequestContext) -> None:
             "conflict",
             (
                 f"a turn runs in session {request.path_params['session']}; stop it first, or wait "
-                "for its end"
+                "until it ends"
             ),
         )
 
@@ -167,7 +171,7 @@ async def was_newest_turn_ended(session: Session) -> bool:
     user, ended = session.window.newest_user_entry, False
     since = user.seq if user is not None else 1
     async for event in session.store.events(session.id, [(since, None)]):
-        if isinstance(event.body, TurnStateChange):
+        if isinstance(event.body, TurnProgressRecord):
             ended = event.body.state == "ended"
     return ended
 
@@ -183,7 +187,7 @@ def generate_session_name() -> str:
 
 
 def _address_with_prefix(session: str, prefix: str) -> SessionAddress | None:
-    return parse_session_id(session) if session.startswith(prefix) else None
+    return parse_session_address(session) if session.startswith(prefix) else None
 
 
 def _parent_name(parent: str | None, prefix: str) -> str | None:

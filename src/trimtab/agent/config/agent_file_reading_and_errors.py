@@ -1,0 +1,101 @@
+"""What is wrong with an agent's file, where, and what to do about it.
+
+An agent's file as text, or why it cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from trimtab.errors import TrimtabError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextPosition:
+    """Where something stands in a text; both count from 1."""
+
+    line: int
+    """The line."""
+    column: int
+    """The column, in characters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigProblem:
+    """One thing that is wrong."""
+
+    text: str
+    """What it is, by its path in the document, with what was found and what to write instead. What
+    came from the environment is never told."""
+    position: TextPosition | None = None
+    """Where; None for the file as a whole."""
+    path: tuple[str | int, ...] = ()
+    """The names and numbers that lead there."""
+
+    def __str__(self) -> str:
+        if self.position is None:
+            return self.text
+        return f"line {self.position.line}, column {self.position.column}: {self.text}"
+
+
+class AgentFileError(TrimtabError, ValueError):
+    """An agent's file that cannot be used: every problem of it, in the order of its lines."""
+
+    def __init__(self, file: Path, problems: Sequence[ConfigProblem]) -> None:
+        self.file = file
+        """The file."""
+        self.problems = tuple(sorted(problems, key=_position_key))
+        """At least one."""
+        if len(self.problems) == 1:
+            only = self.problems[0]
+            told = f"{file}{', ' if only.position else ' '}{only}"
+        else:
+            lines = "\n".join(f"  {problem}" for problem in self.problems)
+            told = f"{file} has {len(self.problems)} problems:\n{lines}"
+        super().__init__(told)
+
+
+def _position_key(problem: ConfigProblem) -> tuple[int, int]:
+    return (problem.position.line, problem.position.column) if problem.position else (0, 0)
+
+
+DEFAULT_AGENT_FILE_NAME = "agent.yaml"
+"""What the file is called unless the user says otherwise."""
+MAX_AGENT_FILE_BYTES = 1_000_000
+"""Bytes of a file that is still taken for an agent's, or for a prompt."""
+
+
+def read_agent_file_text(path: Path) -> str:
+    """The text of the file; raises `AgentFileError`."""
+    try:
+        if path.is_dir():
+            raise _file_error(
+                path, f"is a folder; name the file in it: {path / DEFAULT_AGENT_FILE_NAME}"
+            )
+        with path.open("rb") as opened:
+            raw = opened.read(MAX_AGENT_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise _file_error(path, "does not exist; `trimtab init` writes one that works") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, AgentFileError):
+            raise
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise _file_error(path, f"cannot be read ({why}); check its name and permissions") from None
+    if len(raw) > MAX_AGENT_FILE_BYTES:
+        raise _file_error(
+            path, f"has more than {MAX_AGENT_FILE_BYTES:,} bytes; that is no agent's file"
+        )
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        column = len(raw[raw.rfind(b"\n", 0, error.start) + 1 : error.start].decode("utf-8")) + 1
+        place = TextPosition(line=line, column=column)
+        text = f"the byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
+        raise AgentFileError(path, [ConfigProblem(text=text, position=place)]) from None
+
+
+def _file_error(path: Path, why: str) -> AgentFileError:
+    return AgentFileError(path, [ConfigProblem(text=why)])

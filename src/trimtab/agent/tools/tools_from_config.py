@@ -1,0 +1,93 @@
+"""The tools of `agent.yaml`, ready to be called."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from trimtab.agent.config.spec import (
+    AnyToolSpec,
+    CommandToolSpec,
+    McpToolSpec,
+    PythonToolSpec,
+    ShellToolSpec,
+)
+from trimtab.agent.environment import select_variables_named_by_setting
+from trimtab.agent.tools.command import make_command_tool
+from trimtab.agent.tools.permissions.rules import ApprovalCallback, PermissionGate
+from trimtab.agent.tools.python_function import make_python_tool
+from trimtab.agent.tools.shell import make_shell_tool
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab.session.tools import Tool
+
+
+@asynccontextmanager
+async def open_tools(
+    tool_specs: Mapping[str, AnyToolSpec],
+    folder: Path,
+    *,
+    approve: ApprovalCallback,
+    environ: Mapping[str, str],
+) -> AsyncGenerator[list[Tool]]:
+    """The tools, their servers started; what was started has ended afterwards.
+
+    Raises ToolUnusable for the first of them that cannot be offered.
+    """
+    box = _ToolBuilder(folder, PermissionGate(approve=approve), environ)
+    async with box.held:
+        # Servers start side by side: each may take seconds.
+        made = await asyncio.gather(
+            *(box.build(name, spec) for name, spec in tool_specs.items()), return_exceptions=True
+        )
+        found: list[Tool] = []
+        for each in made:
+            if isinstance(each, BaseException):
+                raise each
+            found += each
+        _refuse_duplicate_names(found)
+        yield found
+
+
+class _ToolBuilder:
+    def __init__(self, folder: Path, gate: PermissionGate, environ: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.gate = gate
+        self.environ = environ
+        self.held = AsyncExitStack()
+        """What ends with the box."""
+
+    async def build(self, name: str, spec: AnyToolSpec) -> list[Tool]:
+        match spec:
+            case ShellToolSpec():
+                return [make_shell_tool(name, spec, self.folder, self.gate, self.environ)]
+            case CommandToolSpec():
+                return [make_command_tool(name, spec, self.folder, self.gate, self.environ)]
+            case PythonToolSpec():
+                # It runs in this process, and looks there for what the file lets it see.
+                os.environ.update(select_variables_named_by_setting(spec.env, self.environ))
+                return [make_python_tool(name, spec, self.folder, self.gate)]
+            case McpToolSpec():
+                return await self._build_mcp_tools(name, spec)
+
+    async def _build_mcp_tools(self, name: str, spec: McpToolSpec) -> list[Tool]:
+        try:
+            # Only for those who use it: it is an extra, and takes its time to load.
+            from trimtab.agent.tools.mcp import McpServer, make_mcp_tools
+        except ModuleNotFoundError as error:
+            raise UnusableToolError(
+                name, f"{error.name} is not installed: pip install 'trimtab[mcp]'"
+            ) from error
+        server = McpServer(name, spec, self.folder, self.environ)
+        self.held.push_async_callback(server.close)
+        return make_mcp_tools(server, spec, await server.list_tools(), self.gate)
+
+
+def _refuse_duplicate_names(tools: list[Tool]) -> None:
+    names = [tool.name for tool in tools]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UnusableToolError(
+            twice[0], "two tools have this name, one of them of an MCP server; rename one block"
+        )

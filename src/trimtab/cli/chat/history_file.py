@@ -1,0 +1,90 @@
+"""The file of lines that were typed into chats, in prompt_toolkit's form: `# when`, then `+` before
+each row of the line. What is erased elsewhere leaves it, too."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Collection, Generator, Mapping
+from io import BytesIO
+from pathlib import Path
+
+from trimtab.log.event import MessageAdded
+from trimtab.stores.base import Store
+from trimtab.stores.files.disk import (
+    UNFINISHED_SUFFIX,
+    make_private_folder,
+    open_private_file,
+    write_file_atomically,
+)
+
+
+def locate_history_file(environ: Mapping[str, str]) -> Path:
+    """Where it is."""
+    base = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "trimtab" / "history"
+
+
+def create_history_file(path: Path) -> None:
+    """Have the file there, for its owner alone, before anything is written to it."""
+    make_private_folder(path.parent)
+    os.close(open_private_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND))
+
+
+def remove_history_lines(path: Path, texts: Collection[str]) -> int:
+    """Take out all lines that say just one of these; returns how many there were."""
+    # As the file has them: what UTF-8 cannot say is a question mark in it.
+    wanted = {text.encode("utf-8", "replace").decode().strip() for text in texts}
+    if not wanted or not path.exists():
+        return 0
+    with lock_history_file(path):
+        path.with_name(path.name + UNFINISHED_SUFFIX).unlink(
+            missing_ok=True
+        )  # as a crash has left it
+        kept, gone = _drop_lines(path.read_bytes(), wanted)
+        if gone:
+            write_file_atomically(path, kept, fsync=True)
+    return gone
+
+
+async def list_user_texts_to_forget(store: Store, session_id: str) -> list[str]:
+    """All that users have said in a session: what may have been typed into a chat."""
+    return [
+        event.body.message.text
+        async for event in store.events(session_id)
+        if isinstance(event.body, MessageAdded) and event.body.message.role == "user"
+    ]
+
+
+@contextlib.contextmanager
+def lock_history_file(path: Path) -> Generator[None]:
+    """Let no other chat write to the file meanwhile. The folder is what is locked: the file may be
+    replaced."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # Where a file system knows no locks, a line that is typed meanwhile may be lost.
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _drop_lines(content: bytes, texts: Collection[str]) -> tuple[bytes, int]:
+    kept, head, rows = bytearray(), bytearray(), list[bytes]()
+    gone = 0
+    # One more that is no row: it ends the last line as any other does.
+    for row in (*BytesIO(content), b""):
+        if row.startswith(b"+"):
+            rows.append(row)
+            continue
+        if rows:
+            text = b"".join(one[1:] for one in rows).decode("utf-8", "replace")
+            if text.strip() in texts:
+                gone += 1
+            else:
+                kept += head + b"".join(rows)
+            head, rows = bytearray(), []
+        head += row
+    return bytes(kept + head), gone

@@ -1,0 +1,118 @@
+"""The demo on a terminal: drawn live, then what was seen in a few lines."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import signal
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from trimtab.cli.demo.conversation import run_demo_conversation
+from trimtab.cli.demo.screen import DemoScreen
+from trimtab.cli.demo.simulator_process import SimulatorStartError
+from trimtab.cli.demo.state import DemoState
+from trimtab.cli.stderr_messages import print_error_for_exit
+from trimtab.policy.guard import CannotFit
+from trimtab.providers.protocol_and_failures import ProviderError
+
+STEP_SECONDS = 0.24
+"""Seconds that a step of the story takes: all of it less than a minute."""
+SVG_CONSOLE_OPTIONS: Any = {"force_terminal": True, "color_system": "truecolor"}
+SVG_SIZE_CHARS = (100, 34)
+"""Characters of a written picture, across and down."""
+
+
+def run_demo(*, policy: str, window: int, fast: bool, svg_path: Path | None) -> None:
+    """Run the demo, draw it, and say what was seen."""
+    seen = DemoState(policy=policy, window=window)
+    console = Console()
+    # What is logged would be written across the picture; it says what the picture shows.
+    logging.getLogger("trimtab").addHandler(logging.NullHandler())
+    # So that the simulator is ended, too.
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    try:
+        with _live_screen(seen, console):
+            asyncio.run(run_demo_conversation(seen, step_seconds=0.0 if fast else STEP_SECONDS))
+    except KeyboardInterrupt:
+        raise print_error_for_exit("the demo was stopped", exit_status=130) from None
+    except (SimulatorStartError, ProviderError, CannotFit) as error:
+        raise print_error_for_exit(str(error), exit_status=1) from error
+    for line in describe_demo_result(seen):
+        console.print(line, soft_wrap=not console.is_terminal)
+    if svg_path is not None:
+        write_demo_svg(seen, svg_path)
+        console.print(Text(f"wrote {svg_path}", "dim"), soft_wrap=True)
+
+
+def _exit_on_signal(signal_number: int, _: object) -> None:
+    sys.exit(128 + signal_number)
+
+
+@contextmanager
+def _live_screen(state: DemoState, console: Console) -> Generator[None]:
+    """Live on a terminal; into a pipe goes the last picture alone."""
+    if console.is_terminal:
+        with Live(DemoScreen(state), console=console, refresh_per_second=12):
+            yield
+        return
+    yield
+    console.print(DemoScreen(state))
+
+
+def describe_demo_result(state: DemoState) -> list[Text]:
+    """What was seen, and what to do next."""
+    recalled = (
+        f"; the agent looked up {state.recalled_handle} when it was asked"
+        if state.recalled_handle
+        else ""
+    )
+    return [
+        Text(
+            f"{len(state.calls)} calls sent {state.sent_tokens:,} tokens; with everything said "
+            "they would "
+            f"have been {state.full_tokens:,} "
+            f"({_percent_less(state.sent_tokens, state.full_tokens)})."
+        ),
+        Text(
+            f"They cost ${state.cost:.3f}; with everything said, in a larger window and from a "
+            f"cache always warm, ${state.full_cost:.3f} "
+            f"({_percent_less(state.cost, state.full_cost)}): "
+            "what is cached is cheap, so cost falls less than tokens."
+        ),
+        Text(
+            f"{state.hidden_tokens:,} tokens are hidden, in {len(state.edits)} steps, and none "
+            "of them is "
+            f"lost{recalled}."
+        ),
+        Text(
+            f"{state.refused_requests} requests were refused; sending everything, "
+            f"{state.oversized_calls} of "
+            f"{len(state.calls)} would have been larger than the window of {state.window:,} tokens."
+        ),
+        Text.assemble("Next: ", ("trimtab init", "bold"), " writes an agent of your own."),
+    ]
+
+
+def _percent_less(part: float, whole: float) -> str:
+    share = part / whole if whole else 1.0
+    return f"{1 - share:.0%} less" if share <= 1 else f"{share - 1:.0%} more"
+
+
+def write_demo_svg(state: DemoState, path: Path) -> None:
+    """Write the last picture as SVG."""
+    width, height = SVG_SIZE_CHARS
+    console = Console(
+        record=True, width=width, height=height, file=io.StringIO(), **SVG_CONSOLE_OPTIONS
+    )
+    console.print(DemoScreen(state))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    console.save_svg(str(path), title="trimtab demo", unique_id="trimtab-demo")

@@ -1,0 +1,168 @@
+"""The ways in and out that the agents' files name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trimtab.cli.serve.agent_set_loading import AgentSetSpec
+from trimtab.server.bounded_dict import BoundedDict
+from trimtab.server.channels.base import Channel
+from trimtab.server.delivery import (
+    MAX_DELIVERY_ATTEMPTS,
+    DeliverReply,
+    RetryDelivery,
+    Undeliverable,
+    compute_delivery_retry_delay,
+)
+from trimtab.server.queue.inbound_outbound import OutboundMessage
+from trimtab.server.schedules.protocol import ScheduleStore
+from trimtab.server.service import AgentService
+from trimtab.server.tenant_agent_session_ids import parse_session_address
+from trimtab.stores.files import FileStore
+
+ALL_AGENTS = "all agents"
+"""Whose the clock is."""
+MAX_MISSED_REPLIES = 10_000
+"""Replies for doors of other processes whose attempts are counted."""
+
+
+async def create_configured_channels(
+    agent_set: AgentSetSpec, service: AgentService, *, now: float
+) -> list[tuple[str, Channel]]:
+    """All doors, each with its agent."""
+    found: list[tuple[str, Channel]] = []
+    for name, member in agent_set.members.items():
+        if member.spec.telegram is not None:
+            found.append((name, _open_telegram(service, name, member.spec.telegram)))
+        if member.spec.discord is not None:
+            found.append((name, _open_discord(service, name, member.spec.discord)))
+    if clocked := [
+        name for name, member in agent_set.members.items() if _needs_schedules(member.spec)
+    ]:
+        found.append((ALL_AGENTS, await _open_schedule_channel(agent_set, service, clocked, now)))
+    return found
+
+
+def map_channel_senders(
+    channels: Sequence[tuple[str, Channel]], *, is_only_process: bool
+) -> dict[str, DeliverReply]:
+    """By a door's name, who sends; of several agents with such a door, the reply's own.
+
+    Whoever is not `alone` leaves a reply whose door he lacks to other processes for a while.
+    """
+    by_name: dict[str, dict[str, Channel]] = {}
+    for agent, door in channels:
+        by_name.setdefault(door.name, {})[agent] = door
+    tries = 1 if is_only_process else MAX_DELIVERY_ATTEMPTS
+    return {name: _make_sender(name, agents, tries) for name, agents in by_name.items()}
+
+
+def _make_sender(
+    channel_name: str, channels_by_agent: dict[str, Channel], tries: int
+) -> DeliverReply:
+    missed = BoundedDict[str, int](MAX_MISSED_REPLIES)
+
+    async def deliver(reply: OutboundMessage) -> None:
+        address = parse_session_address(reply.session)
+        agent = address.agent if address is not None else ""
+        door = channels_by_agent.get(agent) or channels_by_agent.get(ALL_AGENTS)
+        if door is None:
+            raise _retry_or_give_up(
+                missed, reply, tries, f"the agent {agent} has no {channel_name} here"
+            )
+        await door.deliver(reply)
+
+    return deliver
+
+
+def _retry_or_give_up(
+    attempts: BoundedDict[str, int], reply: OutboundMessage, tries: int, reason: str
+) -> RetryDelivery | Undeliverable:
+    """What becomes of a reply whose door is not here. Nothing was sent, so it is not marked: its
+    attempts are counted in this process alone."""
+    made = attempts.pop(reply.key, 0)
+    if made + 1 >= tries:
+        return Undeliverable(
+            f"{reason}; name it in the agent's file, start again and revive the reply"
+        )
+    attempts[reply.key] = made + 1
+    return RetryDelivery(
+        compute_delivery_retry_delay(made), f"{reason}; another process may have it"
+    )
+
+
+def _open_telegram(service: AgentService, name: str, config: Any) -> Channel:
+    try:
+        from trimtab.server.channels.telegram import TelegramChannel
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "telegram":
+            raise
+        raise ValueError(
+            f"the agent {name} has a bot on Telegram, which needs its library: pip install "
+            "'trimtab[telegram]'"
+        ) from error
+    return TelegramChannel(service, name, config)
+
+
+def _open_discord(service: AgentService, name: str, config: Any) -> Channel:
+    from trimtab.server.channels.discord import create_discord_channel
+
+    try:
+        return create_discord_channel(service, name, config)
+    except ImportError as error:
+        raise ValueError(
+            f"the agent {name} has a bot on Discord, which needs its library: pip install "
+            "'trimtab[discord]'"
+        ) from error
+
+
+def _needs_schedules(spec: Any) -> bool:
+    """Agents in chats can be asked for reminders; for all others the file must say so."""
+    return bool(spec.schedules or spec.telegram or spec.discord)
+
+
+async def _open_schedule_channel(
+    agent_set: AgentSetSpec, service: AgentService, agents: Sequence[str], now: float
+) -> Channel:
+    from trimtab.server.schedules.config_sync import sync_schedules_from_config
+    from trimtab.server.schedules.runner import ScheduleRunner
+    from trimtab.server.schedules.tools import (
+        build_erased_call_schedules_hook,
+        build_schedule_tools,
+    )
+
+    schedules = await _open_schedules(agent_set, service)
+    service.delete_hooks.append(schedules.forget_session)
+    service.erase_hooks.append(build_erased_call_schedules_hook(schedules))
+    door = ScheduleRunner(schedules, agents)
+    try:
+        for name in agents:
+            await sync_schedules_from_config(
+                schedules, name, agent_set.members[name].spec.schedules, now=now
+            )
+            agent = service.agents[name]
+            agent.tools = [
+                *agent.tools,
+                *build_schedule_tools(schedules, service.queue, on_added=door.wake),
+            ]
+    except BaseException:
+        await door.close()
+        raise
+    return door
+
+
+async def _open_schedules(agent_set: AgentSetSpec, service: AgentService) -> ScheduleStore:
+    if isinstance(service.store, FileStore):
+        from trimtab.server.schedules.files import FileScheduleStore
+
+        return await FileScheduleStore.open(
+            Path(agent_set.store_location), post=service.post, find_key=service.store.find_key
+        )
+    from trimtab.server.queue.postgres import PostgresMessageQueue
+    from trimtab.server.schedules.postgres import PostgresScheduleStore
+
+    mail = service.queue
+    assert isinstance(mail, PostgresMessageQueue)  # noqa: S101 - what goes with that store
+    return PostgresScheduleStore(mail.borrow_connection, mail.post_in_transaction)

@@ -1,0 +1,286 @@
+"""The commands that take sessions elsewhere, copy them, or destroy what they hold."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Collection, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, TextIO
+
+import typer
+
+from trimtab.cli.chat.history_file import (
+    list_user_texts_to_forget,
+    locate_history_file,
+    remove_history_lines,
+)
+from trimtab.cli.session.visibility_explanation import (
+    iterate_message_events,
+    require_first_message_of_handle,
+)
+from trimtab.cli.store_command import (
+    UNSET_STORE,
+    HandleArgument,
+    ProgressStatus,
+    SessionArgument,
+    StoreOption,
+    YesOption,
+    describe_store,
+    format_store_option,
+    report_known_errors,
+    require_session_position,
+    run_on_store,
+)
+from trimtab.cli.terminal_text_format import (
+    escape_control_characters,
+    format_count,
+    join_names,
+    shorten_to_line,
+)
+from trimtab.errors import SessionExists
+from trimtab.log.edits import parse_handle
+from trimtab.log.event import MessageAdded, ToolResultRepair
+from trimtab.recall.tools import part_to_text
+from trimtab.session.session import fork_stored_session
+from trimtab.stores import export
+from trimtab.stores.base import Store
+from trimtab.stores.files.disk import open_private_file
+
+PROGRESS_INTERVAL_LINES = 1_000
+"""Events between two words on how far it is."""
+
+
+def export_session_command(
+    session: SessionArgument,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file; unset, standard output.")
+    ] = None,
+    store: StoreOption = UNSET_STORE,
+) -> None:
+    """Write a session to one file, which `import` takes into any store."""
+
+    async def write(kept: Store, told: ProgressStatus) -> int:
+        total, lines = await require_session_position(kept, session) + 2, 0
+        with _open_output(output) as file:
+            async for line in export.export_session(kept, session):
+                file.write(f"{line}\n")
+                lines += 1
+                if lines % PROGRESS_INTERVAL_LINES == 0:
+                    told.show_count(lines, total, "lines")
+        return lines - 2
+
+    count = run_on_store(store, f"exporting {session}", write)
+    if output is not None:
+        _print_note(f"exported {format_count(count, 'event')} of {session} to {output}")
+
+
+def import_session_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An exported session, - for stdin.")],
+    name: Annotated[
+        str | None, typer.Option("--as", metavar="ID", help="Its new id; unset, the one it had.")
+    ] = None,
+    store: StoreOption = UNSET_STORE,
+) -> None:
+    """Take an exported session into a store: all of it, or nothing where the file is not whole."""
+
+    async def lines(told: ProgressStatus) -> AsyncIterator[str]:
+        with _open_input(file) as source:
+            total = 0
+            for number, line in enumerate(source, 1):
+                if number == 1:
+                    total = _announced_line_count(line)
+                if number % PROGRESS_INTERVAL_LINES == 0:
+                    told.show_count(number, total, "lines")
+                yield line
+
+    done = run_on_store(
+        store,
+        f"importing {file}",
+        lambda kept, told: export.import_session(kept, name, lines(told)),
+        allow_new_folder=True,
+    )
+    was = "" if done.session_id == done.exported_id else f", which was {done.exported_id},"
+    _print_note(
+        f"imported {format_count(done.events, 'event')} as session {done.session_id}{was} into "
+        f"{describe_store(store)}; see it with: trimtab session show "
+        f"{done.session_id}{format_store_option(store)}"
+    )
+
+
+def fork_session_command(
+    session: SessionArgument,
+    new: Annotated[str, typer.Argument(metavar="NEW", help="The id of the copy.")],
+    at: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Copy up to this event; unset, all.")
+    ] = None,
+    store: StoreOption = UNSET_STORE,
+) -> None:
+    """Begin a new session that shares the past of another up to a position."""
+
+    async def copy(kept: Store, _: ProgressStatus) -> tuple[int, int]:
+        position = await require_session_position(kept, session)
+        if at is not None and at > position:
+            raise ValueError(
+                f"session {session!r} has {position:,} events, so it cannot be forked at {at:,}; "
+                f"give --at 1 to {position}"
+            )
+        try:
+            await fork_stored_session(kept, session, new, at=at or position)
+        except SessionExists as error:
+            raise _session_exists_error(new, error.position) from error
+        return at or position, position
+
+    upto, position = run_on_store(store, f"forking {session}", copy)
+    _print_note(
+        f"forked {session} at event {upto:,} of {position:,} as {new}; see it with: "
+        f"trimtab session show {new}{format_store_option(store)}"
+    )
+
+
+def erase_message_command(
+    session: SessionArgument,
+    handle: HandleArgument,
+    reason: Annotated[
+        str, typer.Option(help="Who asked for it, or which rule; it stays in the log.")
+    ] = "",
+    yes: YesOption = False,
+    store: StoreOption = UNSET_STORE,
+) -> None:
+    """Destroy a text in the store, with every summary, snapshot and answer made from it.
+
+    It leaves waiting messages and replies as well, and the lines that you have typed into chats.
+    A server that runs on the same folder does it; a turn that runs there is begun again.
+    """
+
+    async def look(kept: Store, _: ProgressStatus) -> tuple[int, str, list[str]]:
+        first = await require_first_message_of_handle(kept, session, handle)
+        wanted = parse_handle(handle)
+        events = iterate_message_events(kept, session, wanted.first_seq, wanted.last_seq)
+        said = [
+            one.body.message
+            async for one in events
+            if isinstance(one.body, MessageAdded | ToolResultRepair)
+        ]
+        parts = first.parts if wanted.part_index is None else first.parts[wanted.part_index :][:1]
+        typed = [one.text for one in said if one.role == "user"]
+        return len(said), " ".join(part_to_text(part) for part in parts), typed
+
+    async def destroy(kept: Store, _: ProgressStatus) -> tuple[Sequence[str], Sequence[str]]:
+        from trimtab.server import stored_session_erasure
+
+        return await stored_session_erasure.erase_stored_message(
+            store, kept, session, handle, why=reason
+        )
+
+    count, text, typed = run_on_store(store, f"reading {session}", look)
+    what = handle if count == 1 else f"{handle} ({format_count(count, 'message')})"
+    if not yes:
+        _print_note(f"{what}: {shorten_to_line(text, 200)}")
+        typer.confirm(f"Erase it from {session}? It cannot be brought back", abort=True, err=True)
+    gone, forks = run_on_store(store, f"erasing {handle} from {session}", destroy)
+    _forget_typed_lines(typed)
+    others = len(gone) - count
+    _print_note(
+        f"erased {what}"
+        + (f" and {format_count(others, 'later answer')} that may repeat it" if others > 0 else "")
+        + "; past calls that sent it can no longer be shown"
+    )
+    if forks:
+        _print_note(
+            f"not reached: {format_count(len(forks), 'fork')} with copies of their own "
+            f"({join_names(forks)}); erase it there too: "
+            f"trimtab session erase {forks[0]} {handle}{format_store_option(store)}"
+        )
+
+
+def delete_session_command(
+    session: SessionArgument, yes: YesOption = False, store: StoreOption = UNSET_STORE
+) -> None:
+    """Remove a session with everything that was made from it, and all that waits in it.
+
+    What was typed in it leaves the lines that you have typed into chats. A server that runs on the
+    same folder does it; a turn that runs there is broken off.
+    """
+
+    async def look(kept: Store, _: ProgressStatus) -> tuple[int, list[str], list[str]]:
+        position = await require_session_position(kept, session)
+        return position, await kept.forks(session), await list_user_texts_to_forget(kept, session)
+
+    async def remove(kept: Store, _: ProgressStatus) -> None:
+        from trimtab.server import stored_session_erasure
+
+        await stored_session_erasure.delete_stored_session(store, kept, session)
+
+    position, forks, typed = run_on_store(store, f"reading {session}", look)
+    if not yes:
+        typer.confirm(
+            f"Delete {session} with its {format_count(position, 'event')} from "
+            f"{describe_store(store)}? It "
+            "cannot be brought back",
+            abort=True,
+            err=True,
+        )
+    run_on_store(store, f"deleting {session}", remove)
+    _forget_typed_lines(typed)
+    _print_note(f"deleted {session}: {format_count(position, 'event')}")
+    if forks:
+        _print_note(f"{join_names(forks)} stay: forks have copies of their own")
+
+
+def _forget_typed_lines(said: Collection[str]) -> None:
+    with report_known_errors():
+        remove_history_lines(locate_history_file(os.environ), said)
+
+
+def _print_note(text: str) -> None:
+    typer.echo(escape_control_characters(text), err=True)
+
+
+def _session_exists_error(session: str, position: int) -> ValueError:
+    return ValueError(
+        f"there is a session {session!r} with {position:,} events already; nothing was written: "
+        "choose another id"
+    )
+
+
+def _announced_line_count(line: str) -> int:
+    """How many lines an export says to have, for those who wait; it is checked elsewhere."""
+    try:
+        return int(json.loads(line)["events"]) + 2
+    except (LookupError, TypeError, ValueError):
+        return 0
+
+
+@contextmanager
+def _open_output(path: Path | None) -> Generator[TextIO]:
+    """A file that is there as a whole or not at all, for its owner alone; without one, standard
+    output."""
+    if path is None:
+        yield sys.stdout
+        return
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        fd = open_private_file(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with os.fdopen(fd, "w", encoding="ascii", newline="\n") as file:
+            yield file
+        new.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written ({error.strerror})", str(path)) from error
+    finally:
+        new.unlink(missing_ok=True)
+
+
+@contextmanager
+def _open_input(path: Path) -> Generator[TextIO]:
+    if str(path) == "-":
+        yield sys.stdin
+        return
+    try:
+        file = path.open(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be read ({error.strerror})", str(path)) from error
+    with file:
+        yield file

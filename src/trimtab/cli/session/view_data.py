@@ -1,0 +1,303 @@
+"""The calls of a session: the newest few, and the one that is asked for by a name.
+
+What there is to see of a session now.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from trimtab.cli.store_command import require_session_position
+from trimtab.context import Context
+from trimtab.log.edits import apply_edit_to_part
+from trimtab.log.event import CallOutcome, Edit, Event, MessageAdded, ModelCall
+from trimtab.log.events_undone_by_rewinds import list_undone_spans
+from trimtab.log.message import Media, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.prompt.context_report import ContextReport
+from trimtab.session.loading import load_context
+from trimtab.stores.base import Store
+from trimtab.window.entries_rounds_groups import Entry
+from trimtab.window.window import Window
+
+_LAST_CALL_REFERENCE = re.compile(r"last(?:-(\d+))?")
+_CALL_SEARCH_SPAN = 500
+"""Positions around one that is no call in which others are looked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallWithOutcome:
+    """One call, what it came to, and what was edited for it."""
+
+    seq: int
+    """Its position in the log."""
+    at: float
+    """Seconds since the epoch."""
+    call: ModelCall
+    """What was recorded."""
+    outcome: CallOutcome | None
+    """How it ended; None where that is not known."""
+    edits: dict[str, int] = field(default_factory=dict[str, int])
+    """Edits since the call before it, by kind."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        outcome = self.outcome
+        usage = outcome.usage if outcome is not None else None
+        return {
+            "call": self.seq,
+            "at": self.at,
+            "tokens": self.call.tokens,
+            "bound": self.call.bound,
+            "bytes": self.call.bytes,
+            "hash": self.call.hash,
+            "status": outcome.status if outcome is not None else None,
+            "usage": asdict(usage) if usage is not None else None,
+            "edits": self.edits,
+        }
+
+
+async def read_last_calls(
+    store: Store, session: str, position: int, count: int
+) -> list[CallWithOutcome]:
+    """The last so many calls, oldest first; the log is read from its end."""
+    events: list[Event] = []
+    first, size = position + 1 if count else 0, _CALL_SEARCH_SPAN
+    # One more than asked for: the edits behind it belong to the next.
+    while first > 1 and sum(isinstance(event.body, ModelCall) for event in events) <= count:
+        start = max(1, first - size)
+        piece = [event async for event in store.events(session, [(start, first - 1)])]
+        events, first, size = [*piece, *events], start, 2 * size
+    return collect_calls(events)[-count:] if count else []
+
+
+def collect_calls(events: Iterable[Event]) -> list[CallWithOutcome]:
+    """Each call with the edits before it and the outcome behind it."""
+    made: dict[int, CallWithOutcome] = {}
+    edits: Counter[str] = Counter()
+    for event in events:
+        match event.body:
+            case Edit(op=op):
+                edits[op] += 1
+            case ModelCall() as call:
+                made[event.seq] = CallWithOutcome(
+                    seq=event.seq, at=event.at, call=call, outcome=None, edits=dict(edits)
+                )
+                edits.clear()
+            case CallOutcome() as outcome if (one := made.get(outcome.call)) is not None:
+                made[one.seq] = CallWithOutcome(
+                    seq=one.seq, at=one.at, call=one.call, outcome=outcome, edits=one.edits
+                )
+            case _:
+                pass
+    return list(made.values())
+
+
+async def find_call_by_reference(
+    store: Store, session: str, log_end: int, typed_reference: str
+) -> CallWithOutcome:
+    """The call that somebody typed: a position, `last`, or `last-2`, two before it."""
+    if (named := _LAST_CALL_REFERENCE.fullmatch(typed_reference.strip().lower())) is not None:
+        back = int(named[1] or 0)
+        found = await read_last_calls(store, session, log_end, back + 1)
+        if len(found) <= back:
+            raise LookupError(
+                f"session {session!r} has made {len(found):,} calls, "
+                f"so there is no {typed_reference}"
+            )
+        return found[0]
+    if not typed_reference.strip().isdecimal():
+        raise ValueError(
+            f"{typed_reference!r} names no call; give its position as `trimtab session show` lists "
+            "it, or "
+            "last, or last-1 for the one before"
+        )
+    return await _find_call_at(store, session, log_end, int(typed_reference))
+
+
+async def _find_call_at(store: Store, session: str, position: int, seq: int) -> CallWithOutcome:
+    # Everything up to the call before it would tell its edits too, but nobody asked for them.
+    around = (max(1, seq - _CALL_SEARCH_SPAN), seq + _CALL_SEARCH_SPAN)
+    near = collect_calls([event async for event in store.events(session, [around])])
+    for made in near:
+        if made.seq == seq:
+            return made
+    what = f"event {seq} is not a call" if seq <= position else f"there is no event {seq}"
+    close = sorted(near, key=lambda made: abs(made.seq - seq))[:2]
+    if not close:
+        close = await read_last_calls(store, session, position, 1)
+    hint = " or ".join(str(made.seq) for made in sorted(close, key=lambda made: made.seq))
+    raise LookupError(
+        f"{what} of session {session!r}, which has {position:,}; "
+        + (f"the nearest: --call {hint}" if hint else "no call was made in it yet")
+    )
+
+
+STATE_BY_EDIT = {
+    "truncate": "truncated",
+    "mask": "masked",
+    "summarise": "summarised",
+    "drop": "dropped",
+}
+"""What an edit makes of what it names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageLine:
+    """A part of a message."""
+
+    handle: str
+    """By what it is recalled."""
+    role: str
+    """Who said it."""
+    state: str
+    """`shown`, or what hides it."""
+    tokens: int
+    """Estimated, as the model sees it; 0 where it does not."""
+    text: str
+    """What the model sees, or what was said where it sees nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionView:
+    session: str
+    """Its id."""
+    position: int
+    """Events in its log."""
+    updated: float
+    """When the last one happened, in seconds since the epoch."""
+    policy: str
+    """What decides what is hidden."""
+    messages_in_force: int
+    """Messages in force, hidden ones included."""
+    undone_messages: int
+    """Messages that rewinds have taken back; a list of sessions counts them, too."""
+    visible_messages: int
+    """Messages that the model sees."""
+    calls: int
+    """Requests handed out so far."""
+    report: ContextReport
+    """Where the tokens of the next call would go."""
+    hidden: dict[str, list[str]]
+    """By kind of edit: handles of what it hides, oldest first, as far as they are in memory."""
+    summary: str
+    """What stands for the summarised messages; empty where none are."""
+    lines: tuple[MessageLine, ...]
+    """The last messages, part by part."""
+    last_calls: tuple[CallWithOutcome, ...]
+    """The last calls, oldest first."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "id": self.session,
+            "events": self.position,
+            "updated": self.updated,
+            "model": self.report.model,
+            "policy": self.policy,
+            "said": self.messages_in_force,
+            "undone": self.undone_messages,
+            "shown": self.visible_messages,
+            "calls": self.calls,
+            "report": self.report.to_dict(),
+            "hidden": self.hidden,
+            "summary": self.summary,
+            "messages": [asdict(line) for line in self.lines],
+            "last_calls": [made.to_json() for made in self.last_calls],
+        }
+
+
+async def load_read_only_context(store: Store, session: str) -> Context:
+    """The context of a session, to be read only.
+
+    Nothing is decided in it, and a policy of the caller's own is not in the log: any will do.
+    """
+    await require_session_position(store, session)
+    return await load_context(store, session, policy="full")
+
+
+async def build_session_view(store: Store, session: str, count: int) -> SessionView:
+    """The session now, with its last messages and calls."""
+    context = await load_read_only_context(store, session)
+    window = context.window
+    end = [event async for event in store.events(session, [(window.seq, window.seq)])]
+    entries = [*window.entries.values()][-count:] if count else []
+    return SessionView(
+        session=session,
+        position=window.seq,
+        updated=end[0].at,
+        policy=window.settings.policy,
+        messages_in_force=window.conversation.total_messages,
+        undone_messages=await _count_undone_messages(store, session, window),
+        visible_messages=window.visible_messages,
+        calls=window.accounting.call_count,
+        report=context.report(),
+        hidden=_hidden_handles(window),
+        summary=window.summary.text if window.summary is not None else "",
+        lines=tuple(line for entry in entries for line in build_message_lines(entry)),
+        last_calls=tuple(
+            await read_last_calls(
+                store, session, window.seq, min(count, window.accounting.call_count)
+            )
+        ),
+    )
+
+
+async def _count_undone_messages(store: Store, session: str, window: Window) -> int:
+    """Messages that are in the log and not in force; read only where something was undone."""
+    spans = list_undone_spans(window.base.rewinds)
+    if not spans:
+        return 0
+    return sum([isinstance(each.body, MessageAdded) async for each in store.events(session, spans)])
+
+
+def _hidden_handles(window: Window) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    if window.conversation.dropped_groups:
+        found["drop"] = [
+            f"m{window.conversation.dropped_groups.first}-m{window.conversation.dropped_groups.last}"
+        ]
+    if window.summary is not None:
+        found["summarise"] = [window.summary.handle]
+    for group in window.visible_groups.values():
+        for entry in group.entries():
+            for edit in entry.edits.values():
+                found.setdefault(edit.op, []).append(edit.handle)
+    return found
+
+
+def build_message_lines(entry: Entry) -> Iterator[MessageLine]:
+    """A message, part by part."""
+    parts = entry.message.parts
+    hidden = entry.round.group.hidden
+    for index, part in enumerate(parts):
+        edit = hidden or entry.edits.get(index)
+        seen = apply_edit_to_part(part, edit) if edit is not None and edit is not hidden else part
+        yield MessageLine(
+            handle=f"m{entry.seq}" if len(parts) == 1 else f"m{entry.seq}.{index}",
+            role=entry.message.role,
+            state=STATE_BY_EDIT.get(edit.op, "shown") if edit is not None else "shown",
+            tokens=0 if hidden is not None else entry.shown_size(index).tokens,
+            text=describe_message_part(seen),
+        )
+
+
+def describe_message_part(part: Part) -> str:
+    """A part in few words."""
+    match part:
+        case Text():
+            return part.text
+        case ToolCall():
+            return f"→ {part.name} {part.arguments}"
+        case ToolResult():
+            others = [
+                describe_message_part(item) for item in part.content if not isinstance(item, Text)
+            ]
+            return " ".join(["←", *(["failed:"] if part.is_error else []), part.text, *others])
+        case Media():
+            return f"[{part.kind} {part.mime or part.url or ''}]".replace(" ]", "]")
+        case OpaqueBlock():
+            return "[thinking]" if part.thinking else f"[{part.data.get('type', 'opaque')}]"

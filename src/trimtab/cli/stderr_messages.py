@@ -1,0 +1,34 @@
+"""One line that says why not, or what to do better."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from trimtab.cli.terminal_text_format import escape_control_characters, wrap_for_terminal
+
+
+def print_error_for_exit(message: str, *, exit_status: int = 2) -> typer.Exit:
+    """Say why not; the exit to raise."""
+    typer.echo(
+        wrap_for_terminal(sys.stderr, f"trimtab: {escape_control_characters(message)}", "    "),
+        err=True,
+    )
+    return typer.Exit(exit_status)
+
+
+def warn_about_typed_password(
+    context: typer.Context, option: str, address: str, *, variable: str
+) -> None:
+    """Say that a password was typed: while a command runs, `ps` shows everybody its arguments."""
+    # Stores take a while to import, and most who refuse something know of none.
+    from trimtab.stores.factory import contains_database_password
+
+    source = context.get_parameter_source(option)
+    if source is not None and source.name == "COMMANDLINE" and contains_database_password(address):
+        told = (
+            f"trimtab: every program on this machine can see the password in --{option} while this "
+            f"command runs; put the address into the variable {variable}"
+        )
+        typer.echo(wrap_for_terminal(sys.stderr, told, "    "), err=True)

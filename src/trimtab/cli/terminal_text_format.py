@@ -1,0 +1,90 @@
+"""Numbers, times and texts as people read them on a terminal."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TextIO
+
+_AGE_UNITS = (
+    ("year", 365 * 86_400),
+    ("month", 30 * 86_400),
+    ("day", 86_400),
+    ("hour", 3_600),
+    ("minute", 60),
+)
+# A tool's output must not move the cursor, recolour the screen or turn the writing around.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def format_age(timestamp: float, now: float | None = None) -> str:
+    """How long ago something happened."""
+    passed = (time.time() if now is None else now) - timestamp
+    for unit, seconds in _AGE_UNITS:
+        if passed >= seconds:
+            return f"{format_count(int(passed // seconds), unit)} ago"
+    return "just now"
+
+
+def format_utc_timestamp(timestamp: float) -> str:
+    """When, to the second, the same on every machine."""
+    try:
+        return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, OSError, ValueError):
+        return f"{timestamp:.0f} s"
+
+
+def format_count(count: int, noun: str) -> str:
+    """`1 event`, `1,200 events`, `2 replies`."""
+    if count == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in "aeiou" else f"{noun}s"
+    return f"{count:,} {plural}"
+
+
+def join_names(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(
+        part for part in (", ".join(names[:-1]), names[-1] if names else "") if part
+    )
+
+
+def escape_control_characters(text: str) -> str:
+    """The text without what a terminal would obey; what is taken out is seen."""
+    return _CONTROL.sub(_escaped_character, text.replace("\r\n", "\n"))
+
+
+def shorten_to_line(text: str, max_chars: int) -> str:
+    """The beginning of a text on one line."""
+    line = " ".join(escape_control_characters(text[: 8 * max_chars]).split())
+    return line if len(line) <= max_chars else f"{line[: max_chars - 1]}…"
+
+
+def wrap_text(text: str, width: int, indent: str = "") -> str:
+    """Lines broken at spaces, what goes on indented; a word that is longer stays whole."""
+    # Most that is said fits, or goes into a pipe.
+    from textwrap import TextWrapper
+
+    wide = max(len(indent) + 20, width)
+    lines = TextWrapper(
+        wide, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(line if len(line) <= wide else lines.fill(line) for line in text.split("\n"))
+
+
+def wrap_for_terminal(stream: TextIO, text: str, indent: str = "") -> str:
+    """The text as a terminal shows it best, its lines broken at words; a pipe gets it as it is."""
+    if not stream.isatty():
+        return text
+    from shutil import get_terminal_size
+
+    return wrap_text(text, get_terminal_size().columns, indent)
+
+
+def _escaped_character(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"

@@ -1,0 +1,396 @@
+"""What Anthropic's Messages API refuses, in its own words where they are known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trimtab.dialects.anthropic.blocks import (
+    CALL_ID_PATTERN,
+    MAX_TOOL_NAME_CHARS,
+    THINKING_BLOCK_TYPES,
+)
+from trimtab.dialects.anthropic.cache_marks import MAX_CACHE_MARKS
+from trimtab.dialects.anthropic.model_features import (
+    accepts_inline_system_messages,
+    explain_thinking_refusal,
+    parse_claude_version,
+)
+from trimtab.dialects.foreign_parameters import find_foreign_parameters
+from trimtab.dialects.json_values import (
+    dict_or_none,
+    dicts_in_list,
+    find_non_object_indexes,
+    int_or_zero,
+    list_or_none,
+)
+
+_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_TOOL_NAME_CHARS}}}")
+_CLEAR_THINKING_EDIT_TYPE = "clear_thinking_20251015"
+_HOSTED_CALL_TYPES = ("server_tool_use", "mcp_tool_use")
+_Wire = Mapping[str, Any]
+
+
+def find_request_errors(request: _Wire) -> list[str]:
+    found = _check_parameters(request)
+    if wrong := find_non_object_indexes(request.get("messages")):
+        told = (f"messages.{index}: Input should be a valid dictionary" for index in wrong)
+        return [*found, *told]
+    messages = dicts_in_list(request.get("messages"))
+    if not messages:
+        return [*found, "messages: at least one message is required"]
+    contents = [_content_blocks(message) for message in messages]
+    found += _check_roles(messages)
+    found += _check_system_messages(request, messages)
+    for index, content in enumerate(contents):
+        found += _check_message_texts(
+            messages[index], content, index, last=index == len(messages) - 1
+        )
+    found += _check_call_result_pairs(messages, contents)
+    found += _check_prefill(request, messages, contents)
+    found += _check_open_loop_thinking(request, messages, contents)
+    found += _check_tools(request)
+    return found + _check_cache_marks(request, contents)
+
+
+def _check_parameters(request: _Wire) -> list[str]:
+    found = [
+        f"{name}: Extra inputs are not permitted"
+        for name in find_foreign_parameters("anthropic", request)
+    ]
+    limit = request.get("max_tokens")
+    if not isinstance(limit, int) or limit < 1:
+        return [*found, "max_tokens: Field required, at least 1"]
+    thinking = dict_or_none(request.get("thinking")) or {}
+    if thinking.get("type") == "enabled" and int_or_zero(thinking.get("budget_tokens")) >= limit:
+        found.append(
+            "`max_tokens` must be greater than `thinking.budget_tokens` "
+            f"({limit} is not above {thinking['budget_tokens']})"
+        )
+    wrong = explain_thinking_refusal(str(request.get("model")), thinking.get("type"))
+    if wrong is not None:
+        found.append(wrong)
+    choice = dict_or_none(request.get("tool_choice")) or {}
+    if thinking.get("type") == "enabled" and choice.get("type") in ("any", "tool"):
+        found.append("Thinking may not be enabled when tool_choice forces tool use.")
+    managed = dict_or_none(request.get("context_management")) or {}
+    clears = any(is_clear_thinking_edit(edit) for edit in dicts_in_list(managed.get("edits")))
+    if clears and not _would_think(request, thinking):
+        found.append(
+            f"`{_CLEAR_THINKING_EDIT_TYPE}` strategy requires `thinking` to be enabled or adaptive"
+        )
+    return found
+
+
+def _would_think(request: _Wire, thinking: _Wire) -> bool:
+    """Whether the model would think; those from version 5 on do so unless they are told not to."""
+    version = parse_claude_version(str(request.get("model")))
+    by_itself = version is None or version >= (5, 0)
+    return thinking.get("type", "adaptive" if by_itself else "") in ("enabled", "adaptive")
+
+
+def is_clear_thinking_edit(edit: _Wire) -> bool:
+    """Whether it is the edit by which the API itself leaves out old thinking."""
+    return edit.get("type") == _CLEAR_THINKING_EDIT_TYPE
+
+
+def _content_blocks(message: _Wire) -> list[dict[str, Any]]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}]
+    return dicts_in_list(content)
+
+
+def _check_roles(messages: Sequence[_Wire]) -> list[str]:
+    found = [
+        f"messages.{index}.role: {message.get('role')!r} is not one of user, assistant, system"
+        for index, message in enumerate(messages)
+        if message.get("role") not in ("user", "assistant", "system")
+    ]
+    if messages[0].get("role") != "user":
+        found.append('messages: first message must use the "user" role')
+    return found
+
+
+def _check_system_messages(request: _Wire, messages: Sequence[_Wire]) -> list[str]:
+    """One stands right behind a user's message, and is the last or before an assistant's."""
+    model = str(request.get("model"))
+    roles = [message.get("role") for message in messages]
+    if "system" not in roles or parse_claude_version(model) is None:
+        return []
+    if not accepts_inline_system_messages(model):
+        return ["role 'system' is not supported on this model"]
+    found: list[str] = []
+    for index, role in enumerate(roles[1:], 1):
+        if role != "system":
+            continue
+        if roles[index - 1] != "user":
+            found.append(f"messages.{index}: a system message must follow a user message")
+        if roles[index + 1 : index + 2] not in ([], ["assistant"]):
+            found.append(
+                f"messages.{index}: a system message must be last or come before an assistant's"
+            )
+    return found
+
+
+def _check_message_texts(
+    message: _Wire, content: Sequence[_Wire], index: int, *, last: bool
+) -> list[str]:
+    where = f"messages.{index}"
+    prefill = last and message.get("role") == "assistant"
+    if not content:
+        return [] if prefill else [f"{where}: all messages must have non-empty content"]
+    found = _check_text_blocks(content, f"{where}.content")
+    for number, block in enumerate(content):
+        if block.get("type") == "tool_result":
+            found += _check_result_content(block, f"{where}.content.{number}.tool_result")
+    final = content[-1].get("text")
+    if prefill and isinstance(final, str) and final[-1:].isspace():
+        found.append("messages: final assistant content cannot end with trailing whitespace")
+    return found
+
+
+def _check_result_content(block: _Wire, location: str) -> list[str]:
+    content = block.get("content", "")
+    if not isinstance(content, str | list):
+        return [f"{location}.content: Input should be a valid string or list"]
+    inner = dicts_in_list(content)
+    found = _check_text_blocks(inner, f"{location}.content")
+    if block.get("is_error") and any(each.get("type") != "text" for each in inner):
+        found.append(f"{location}: all content must be type `text` if `is_error` is true")
+    return found
+
+
+def _check_text_blocks(content: Sequence[_Wire], location: str) -> list[str]:
+    found: list[str] = []
+    for number, block in enumerate(content):
+        if block.get("type") != "text":
+            continue
+        text = block.get("text") or ""
+        if not isinstance(text, str):
+            found.append(f"{location}.{number}.text: Input should be a valid string")
+        elif not text.strip():
+            found.append(
+                f"{location}.{number}: text content blocks must contain non-whitespace text"
+            )
+    return found
+
+
+def _check_call_result_pairs(
+    messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
+) -> list[str]:
+    """Calls and results stand in neighbouring messages; the API joins runs of one role."""
+    found: list[str] = []
+    seen: set[str] = set()
+    open_ids: list[str] = []
+    expected: list[str] = []
+    where = ""
+    late = False
+    role: Any = None
+    for index, (message, content) in enumerate(zip(messages, contents, strict=True)):
+        if message.get("role") != role:
+            if role != "assistant":
+                found += _unanswered_call_errors(open_ids, where)
+                open_ids = []
+            role = message.get("role")
+            late = False
+            expected = list(open_ids)
+        for number, block in enumerate(content):
+            place = f"messages.{index}.content.{number}"
+            kind = block.get("type")
+            if kind == "tool_use":
+                found += _check_call(block, role, seen, place)
+                open_ids.append(str(block.get("id")))
+                where = f"messages.{index}"
+            elif kind == "tool_result":
+                found += _check_result(block, role, open_ids, expected, place)
+                if late:
+                    found.append(f"{place}: tool_result blocks must come first in the content")
+            else:
+                late = True
+    return found + _unanswered_call_errors(open_ids, where)
+
+
+def _unanswered_call_errors(ids: Sequence[str], location: str) -> list[str]:
+    if not ids:
+        return []
+    return [
+        (
+            f"{location}: `tool_use` ids were found without `tool_result` blocks immediately "
+            f"after: {', '.join(ids)}. Each `tool_use` block must have a corresponding "
+            "`tool_result` block in the next message."
+        )
+    ]
+
+
+def _check_call(block: _Wire, role: Any, seen: set[str], location: str) -> list[str]:
+    call_id = str(block.get("id"))
+    found: list[str] = []
+    if role != "assistant":
+        found.append(f"{location}: `tool_use` blocks can only be in `assistant` messages")
+    if call_id in seen:
+        found.append(f"{location}: `tool_use` ids must be unique: {call_id}")
+    seen.add(call_id)
+    if not CALL_ID_PATTERN.fullmatch(call_id):
+        found.append(f"{location}.id: {call_id!r} should match pattern '^[a-zA-Z0-9_-]+$'")
+    if not _NAME.fullmatch(str(block.get("name"))):
+        found.append(f"{location}.name: {block.get('name')!r} is not a valid tool name")
+    if dict_or_none(block.get("input")) is None:
+        found.append(f"{location}.input: Input should be a valid dictionary")
+    return found
+
+
+def _check_result(
+    block: _Wire, role: Any, open_ids: list[str], expected: Sequence[str], location: str
+) -> list[str]:
+    call_id = str(block.get("tool_use_id"))
+    found: list[str] = []
+    if role != "user":
+        found.append(f"{location}: `tool_result` blocks can only be in `user` messages")
+    if call_id in open_ids:
+        open_ids.remove(call_id)
+    elif call_id in expected:
+        found.append(f"{location}: each tool_use must have a single result, {call_id} has several")
+    else:
+        found.append(
+            f"{location}: unexpected `tool_use_id` found in `tool_result` blocks: {call_id}. "
+            "Each `tool_result` block must have a corresponding `tool_use` block in the previous "
+            "message."
+        )
+    return found
+
+
+def _check_prefill(
+    request: _Wire, messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
+) -> list[str]:
+    """Models from 4.6 on, and others that are to think, go on with no reply but one that paused for
+    a tool of the provider's."""
+    version = parse_claude_version(str(request.get("model")))
+    index = len(messages) - 1
+    thinks = (dict_or_none(request.get("thinking")) or {}).get("type") == "enabled"
+    goes_on = not thinks and (version is None or version < (4, 6))
+    if messages[index].get("role") != "assistant" or goes_on:
+        return []
+    while index >= 0 and messages[index].get("role") == "assistant":
+        if any(block.get("type") in _HOSTED_CALL_TYPES for block in contents[index]):
+            return []
+        index -= 1
+    return [
+        (
+            "This model does not support assistant message prefill. The conversation must end "
+            "with a user message."
+        )
+    ]
+
+
+def _check_open_loop_thinking(
+    request: _Wire, messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]]
+) -> list[str]:
+    """A tool loop that is still open must have kept the thinking it began with. Adaptive thinking
+    may begin at any time."""
+    if (dict_or_none(request.get("thinking")) or {}).get("type") != "enabled":
+        return []
+    if not contents[-1] or _has_other_blocks(contents[-1]):
+        return []
+    index, kind = _find_open_loop_start(messages, contents, text_ends_loop=False)
+    if kind is None or kind in THINKING_BLOCK_TYPES:
+        return []
+    if _find_open_loop_start(messages, contents, text_ends_loop=True)[0] != index:
+        return []  # what holds where somebody spoke within a loop is not documented
+    return [
+        (
+            f"messages.{index}.content.0.type: Expected `thinking` or `redacted_thinking`, but "
+            f"found `{kind}`. When `thinking` is enabled, a "
+            "final `assistant` message must start with a thinking block"
+        )
+    ]
+
+
+def may_enable_thinking(messages: Sequence[_Wire]) -> bool:
+    """Whether a request with these messages may enable thinking: no tool loop is open, or it began
+    with thinking. Where somebody spoke within it, what came after that did, too."""
+    contents = [_content_blocks(message) for message in messages]
+    if not messages or not _has_tool_results(contents[-1]):
+        return True
+    starts = [
+        _find_open_loop_start(messages, contents, text_ends_loop=spoken)[1]
+        for spoken in (False, True)
+    ]
+    return all(kind is None or kind in THINKING_BLOCK_TYPES for kind in starts)
+
+
+def _has_tool_results(content: Sequence[_Wire]) -> bool:
+    return any(block.get("type") == "tool_result" for block in content)
+
+
+def _has_other_blocks(content: Sequence[_Wire]) -> bool:
+    return any(block.get("type") != "tool_result" for block in content)
+
+
+def _find_open_loop_start(
+    messages: Sequence[_Wire], contents: Sequence[Sequence[_Wire]], *, text_ends_loop: bool
+) -> tuple[int, Any]:
+    """Where the open loop's first reply stands, and the type of its first block; None where there
+    is no reply. Words among results end a loop only if they are `spoken`."""
+    first = -1
+    for index in range(len(messages) - 1, -1, -1):
+        role, content = messages[index].get("role"), contents[index]
+        if role == "assistant":
+            first = index
+        elif role == "system" or index == len(messages) - 1:
+            continue
+        elif not _has_tool_results(content) or (text_ends_loop and _has_other_blocks(content)):
+            break
+    kind = contents[first][0].get("type") if first >= 0 and contents[first] else None
+    return first, kind
+
+
+def _check_tools(request: _Wire) -> list[str]:
+    found: list[str] = []
+    seen: set[str] = set()
+    for index, tool in enumerate(dicts_in_list(request.get("tools"))):
+        name = tool.get("name")
+        own = tool.get("type") in (None, "custom", "function")
+        if own and dict_or_none(tool.get("input_schema")) is None:
+            found.append(f"tools.{index}.input_schema: Field required")
+        if own or name is not None:
+            if name is None:
+                found.append(f"tools.{index}.name: Field required")
+            elif not isinstance(name, str) or not _NAME.fullmatch(name):
+                found.append(
+                    f"tools.{index}.name: {name!r} should match pattern "
+                    f"'^[a-zA-Z0-9_-]{{1,{MAX_TOOL_NAME_CHARS}}}$'"
+                )
+            elif name in seen:
+                found.append(f"tools.{index}.name: tool names must be unique: {name}")
+            seen.add(str(name))
+    return found
+
+
+def _check_cache_marks(request: _Wire, contents: Sequence[Sequence[_Wire]]) -> list[str]:
+    found: list[str] = []
+    count = 1 if request.get("cache_control") else 0
+    head = [*dicts_in_list(request.get("tools")), *dicts_in_list(request.get("system"))]
+    count += sum(1 for block in head if block.get("cache_control"))
+    for index, content in enumerate(contents):
+        for number, block in enumerate(content):
+            if block.get("cache_control"):
+                count += 1
+                if block.get("type") in THINKING_BLOCK_TYPES:
+                    found.append(
+                        f"messages.{index}.content.{number}.cache_control: "
+                        "thinking blocks cannot carry cache_control"
+                    )
+            if (
+                block.get("type") == "tool_result"
+                and list_or_none(block.get("content")) is not None
+            ):
+                inner = dicts_in_list(block.get("content"))
+                count += sum(1 for each in inner if each.get("cache_control"))
+    if count > MAX_CACHE_MARKS:
+        found.append(
+            f"A maximum of {MAX_CACHE_MARKS} blocks with cache_control may be provided. Found "
+            f"{count}."
+        )
+    return found

@@ -1,0 +1,190 @@
+"""What the Chat Completions API refuses, in its own words where they are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trimtab.dialects.foreign_parameters import find_foreign_parameters
+from trimtab.dialects.json_values import (
+    dict_or_none,
+    dicts_in_list,
+    find_non_object_indexes,
+    list_or_none,
+)
+from trimtab.dialects.openai_chat.content_and_tool_calls import (
+    MAX_CALL_ID_CHARS,
+    MAX_TOOL_NAME_CHARS,
+)
+from trimtab.dialects.openai_name_rules import find_max_length_errors, find_name_errors
+from trimtab.model_families import is_openai_model, is_served_by_openai
+
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_NON_NULL_KEYS = {"tool_calls": "an array of objects", "function_call": "an object"}
+REASONING_KEYS = ("reasoning_content", "reasoning", "reasoning_details")
+"""Where servers of other models write what a model thought."""
+_ROLES_WITH_CONTENT = ("system", "developer", "user")
+_Wire = Mapping[str, Any]
+
+
+def find_request_errors(request: _Wire) -> list[str]:
+    if wrong := find_non_object_indexes(request.get("messages")):
+        return [f"Invalid type for 'messages[{index}]': expected an object." for index in wrong]
+    messages = dicts_in_list(request.get("messages"))
+    if not messages:
+        return ["messages: [] is too short, at least one message is required"]
+    found: list[str] = []
+    for index, message in enumerate(messages):
+        found += _check_message(message, f"messages[{index}]")
+    return (
+        found
+        + _check_call_result_pairs(messages)
+        + _check_tools(request)
+        + _check_openai_only_rules(request, messages)
+    )
+
+
+def _check_message(message: _Wire, location: str) -> list[str]:
+    role = message.get("role")
+    if role == "assistant":
+        return _check_assistant(message, location)
+    if role not in _ROLES:
+        return [f"{location}.role: {role!r} is not one of {', '.join(_ROLES)}"]
+    if role in _ROLES_WITH_CONTENT and not isinstance(message.get("content"), str | list):
+        return [f"{location}.content: expected a string or a list"]
+    return []
+
+
+def _check_openai_only_rules(request: _Wire, messages: Sequence[_Wire]) -> list[str]:
+    """Of whom it is known who serves them: some other servers do take `thinking`, take nulls, and
+    make longer ids themselves."""
+    if not is_openai_model(str(request.get("model"))):
+        return []
+    foreign = find_foreign_parameters("openai_chat", request)
+    found = [f"Unknown parameter: '{name}'." for name in foreign]
+    for index, message in enumerate(messages):
+        found += (
+            f"Invalid type for 'messages[{index}].{key}': expected {kind}, but got null instead."
+            for key, kind in _NON_NULL_KEYS.items()
+            if key in message and message[key] is None
+        )
+        if is_served_by_openai(str(request.get("model"))):
+            thoughts = (key for key in REASONING_KEYS if key in message)
+            found += (f"messages[{index}].{key}: this API has no such field" for key in thoughts)
+        for number, call in enumerate(dicts_in_list(message.get("tool_calls"))):
+            where = f"messages[{index}].tool_calls[{number}].id"
+            found += find_max_length_errors(call.get("id"), MAX_CALL_ID_CHARS, where)
+    return found
+
+
+def _check_assistant(message: _Wire, location: str) -> list[str]:
+    found: list[str] = []
+    calls = list_or_none(message.get("tool_calls"))
+    if calls is not None and not calls:
+        found.append(f"{location}.tool_calls: [] is too short, leave it out instead")
+    said = any(message.get(key) for key in ("refusal", "audio", "function_call"))
+    content = message.get("content")
+    if not calls and not said and (content is None or content == []):
+        found.append(f"{location}.content: expected a string, got null (there are no tool_calls)")
+    for number, call in enumerate(dicts_in_list(calls)):
+        found += _check_call(call, f"{location}.tool_calls[{number}]")
+    return found
+
+
+def _check_call(call: _Wire, location: str) -> list[str]:
+    custom = call.get("type") == "custom"
+    kind, key = ("custom", "input") if custom else ("function", "arguments")
+    body = dict_or_none(call.get(kind)) or {}
+    found: list[str] = []
+    if not isinstance(body.get(key), str):
+        found.append(f"{location}.{kind}.{key}: expected a string")
+    if not body.get("name"):
+        found.append(f"{location}.{kind}.name: a name is required")
+    else:
+        found += find_name_errors(body["name"], MAX_TOOL_NAME_CHARS, f"{location}.{kind}.name")
+    if not call.get("id"):
+        found.append(f"{location}.id: an id is required")
+    return found
+
+
+def _check_call_result_pairs(messages: Sequence[_Wire]) -> list[str]:
+    found: list[str] = []
+    waiting: dict[str, None] = {}
+    answered: set[str] = set()
+    where = 0
+    for index, message in enumerate(messages):
+        if message.get("role") == "tool":
+            found += _check_result(message, waiting, answered, index)
+            continue
+        found += _unanswered_call_errors(waiting, where)
+        waiting, where = {}, index
+        answered.clear()
+        for call in dicts_in_list(message.get("tool_calls")):
+            call_id = str(call.get("id"))
+            if call_id in waiting:
+                found.append(f"messages[{index}].tool_calls: duplicate id {call_id}")
+            waiting[call_id] = None
+    return found + _unanswered_call_errors(waiting, where)
+
+
+def _check_result(
+    message: _Wire, waiting: dict[str, None], answered: set[str], index: int
+) -> list[str]:
+    call_id = str(message.get("tool_call_id"))
+    found: list[str] = []
+    content = message.get("content")
+    if not isinstance(content, str | list):
+        found.append(f"messages[{index}].content: a tool message must have content")
+    elif content == []:
+        found.append(f"messages[{index}].content: [] is too short, at least one part is required")
+    if call_id in waiting:
+        del waiting[call_id]
+        answered.add(call_id)
+    elif call_id in answered:
+        found.append(f"messages[{index}]: duplicate tool message for tool_call_id {call_id}")
+    else:
+        found.append(
+            f"messages[{index}]: messages with role 'tool' must be a response to a preceding "
+            f"message with 'tool_calls' (tool_call_id {call_id})"
+        )
+    return found
+
+
+def _unanswered_call_errors(waiting: Mapping[str, None], message_index: int) -> list[str]:
+    if not waiting:
+        return []
+    return [
+        (
+            f"messages[{message_index}]: an assistant message with 'tool_calls' must be "
+            "followed by tool "
+            "messages responding to each 'tool_call_id'. The following tool_call_ids did not have "
+            f"response messages: {', '.join(waiting)}"
+        )
+    ]
+
+
+def _check_tools(request: _Wire) -> list[str]:
+    found: list[str] = []
+    tools = list_or_none(request.get("tools"))
+    if tools is not None and not tools:
+        found.append("tools: [] is too short, leave it out instead")
+    seen: list[Any] = []
+    for index, tool in enumerate(dicts_in_list(tools)):
+        kind = tool.get("type")
+        if not isinstance(kind, str):
+            found.append(f"Missing required parameter: 'tools[{index}].type'.")
+        key = "custom" if dict_or_none(tool.get("custom")) is not None else "function"
+        body = dict_or_none(tool.get(key))
+        if body is None:
+            if kind in ("function", "custom"):
+                found.append(f"Missing required parameter: 'tools[{index}].{kind}'.")
+            continue
+        name = body.get("name")
+        if not name:
+            found.append(f"tools[{index}]: a name is required")
+        elif name in seen:
+            found.append(f"tools[{index}]: duplicate name {name}")
+        else:
+            found += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"tools[{index}].{key}.name")
+            seen.append(name)
+    return found

@@ -1,0 +1,176 @@
+"""What the Responses API refuses, in its own words where they are known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trimtab.dialects.foreign_parameters import find_foreign_parameters
+from trimtab.dialects.json_values import dicts_in_list, find_non_object_indexes, list_or_none
+from trimtab.dialects.openai_name_rules import find_max_length_errors, find_name_errors
+from trimtab.dialects.openai_responses.items import (
+    CALL_ITEM_TYPES,
+    MAX_CALL_ID_CHARS,
+    MAX_TOOL_NAME_CHARS,
+    RESULT_ITEM_TYPES,
+    TEXT_RESULT_ITEM_TYPES,
+    find_item_role,
+    is_message_item,
+)
+
+ENCRYPTED_REASONING_INCLUDE = "reasoning.encrypted_content"
+_REASONING_MODEL = re.compile(r"(?:^|[/:.])(?:o\d|codex-|gpt-(?:[5-9]|\d\d)(?!.*-chat))")
+_NON_REASONING_MODEL = re.compile(r"(?:^|[/:.])(?:gpt-[34]|chatgpt-4|gpt-5-chat)")
+"""Models that answer at once."""
+_ROLES = ("user", "assistant", "system", "developer")
+_Wire = Mapping[str, Any]
+
+
+def detect_reasoning_support(model: str) -> bool | None:
+    """Whether a model of OpenAI's thinks before it answers; None where the name does not tell."""
+    if _NON_REASONING_MODEL.search(model.lower()):
+        return False
+    return True if _REASONING_MODEL.search(model.lower()) else None
+
+
+def find_request_errors(request: _Wire) -> list[str]:
+    return _check_parameters(request) + _check_input(request) + _check_tools(request)
+
+
+def _check_parameters(request: _Wire) -> list[str]:
+    foreign = find_foreign_parameters("openai_responses", request)
+    found = [f"Unknown parameter: '{name}'." for name in foreign]
+    asked = ENCRYPTED_REASONING_INCLUDE in (list_or_none(request.get("include")) or [])
+    if asked and detect_reasoning_support(str(request.get("model"))) is False:
+        found.append("Encrypted content is not supported with this model.")
+    return found
+
+
+def _check_input(request: _Wire) -> list[str]:
+    given = request.get("input")
+    if isinstance(given, str) and given:
+        return []
+    if wrong := find_non_object_indexes(given):
+        return [f"Invalid type for 'input[{index}]': expected an object." for index in wrong]
+    items = dicts_in_list(given)
+    if not items and not request.get("previous_response_id"):
+        return ["input: at least one item is required"]
+    found: list[str] = []
+    for index, item in enumerate(items):
+        found += _check_item_shape(item, f"input[{index}]")
+    if detect_reasoning_support(str(request.get("model"))) is not None:
+        # Other servers make longer ids themselves.
+        found += _check_call_id_lengths(items)
+    if not request.get("previous_response_id"):
+        found += _check_call_result_pairs(items)
+    if detect_reasoning_support(str(request.get("model"))) is False and any(
+        item.get("type") == "reasoning" for item in items
+    ):
+        found.append(
+            "Reasoning input items can only be provided to a reasoning or computer use model. "
+            "Remove reasoning items from your input and try again."
+        )
+    return found + _check_reasoning_items(items)
+
+
+def _check_item_shape(item: _Wire, location: str) -> list[str]:
+    if is_message_item(item):
+        if item["role"] not in _ROLES:
+            return [f"{location}.role: {item['role']!r} is not one of {', '.join(_ROLES)}"]
+        if not isinstance(item.get("content"), str | list):
+            return [f"{location}.content: expected a string or a list"]
+        return []
+    kind = item.get("type")
+    if kind in CALL_ITEM_TYPES:
+        return _check_call(item, location)
+    output = item.get("output")
+    if kind in TEXT_RESULT_ITEM_TYPES and not isinstance(output, str | list):
+        return [f"{location}.output: expected a string or a list"]
+    return []
+
+
+def _check_call(item: _Wire, location: str) -> list[str]:
+    found: list[str] = []
+    if item["type"] == "function_call":
+        keys = ("call_id", "name", "arguments")
+        wrong = [key for key in keys if not isinstance(item.get(key), str)]
+        found += (f"{location}.{key}: expected a string" for key in wrong)
+    if isinstance(item.get("name"), str):
+        found += find_name_errors(item["name"], MAX_TOOL_NAME_CHARS, f"{location}.name")
+    return found
+
+
+def _check_call_id_lengths(items: Sequence[_Wire]) -> list[str]:
+    calls = [index for index, item in enumerate(items) if item.get("type") in CALL_ITEM_TYPES]
+    told = (
+        find_max_length_errors(items[i].get("call_id"), MAX_CALL_ID_CHARS, f"input[{i}].call_id")
+        for i in calls
+    )
+    return [each for found in told for each in found]
+
+
+def _check_call_result_pairs(items: Sequence[_Wire]) -> list[str]:
+    """A result stands anywhere behind its call, and each has just one."""
+    found: list[str] = []
+    waiting: dict[str, int] = {}
+    called: set[str] = set()
+    for index, item in enumerate(items):
+        kind, call_id = item.get("type"), str(item.get("call_id"))
+        if kind in CALL_ITEM_TYPES:
+            if call_id in called:
+                found.append(f"input[{index}]: duplicate call_id {call_id} among the calls")
+            called.add(call_id)
+            waiting[call_id] = index
+        elif kind in RESULT_ITEM_TYPES:
+            if call_id in waiting and kind == f"{items[waiting[call_id]].get('type')}_output":
+                del waiting[call_id]
+            elif call_id in called and call_id not in waiting:
+                found.append(f"input[{index}]: duplicate output for call_id {call_id}")
+            else:
+                found.append(
+                    f"input[{index}]: No tool call found for "
+                    f"{_item_type_in_words(kind, '_output')} output "
+                    f"with call_id {call_id}."
+                )
+    for call_id, index in waiting.items():
+        kind = _item_type_in_words(items[index].get("type"), "")
+        found.append(f"input[{index}]: No tool output found for {kind} {call_id}.")
+    return found
+
+
+def _item_type_in_words(kind: Any, suffix: str) -> str:
+    return str(kind).removesuffix(suffix).replace("_", " ")
+
+
+def _check_reasoning_items(items: Sequence[_Wire]) -> list[str]:
+    """Reasoning leads to something the model said or called; alone it is refused."""
+    found: list[str] = []
+    for index, item in enumerate(items):
+        if item.get("type") != "reasoning":
+            continue
+        following = items[index + 1] if index + 1 < len(items) else None
+        if following is None or find_item_role(following) != "assistant":
+            found.append(
+                f"input[{index}]: Item '{item.get('id')}' of type 'reasoning' was provided without "
+                "its required following item."
+            )
+    return found
+
+
+def _check_tools(request: _Wire) -> list[str]:
+    found: list[str] = []
+    seen: set[str] = set()
+    for index, tool in enumerate(dicts_in_list(request.get("tools"))):
+        name = tool.get("name")
+        if not isinstance(tool.get("type"), str):
+            found.append(f"Missing required parameter: 'tools[{index}].type'.")
+        if tool.get("type") in ("function", "custom"):
+            if not isinstance(name, str) or not name:
+                found.append(f"tools[{index}].name: a name is required")
+            elif name in seen:
+                found.append(f"tools[{index}].name: duplicate name {name}")
+            else:
+                found += find_name_errors(name, MAX_TOOL_NAME_CHARS, f"tools[{index}].name")
+            seen.add(str(name))
+    return found

@@ -1,0 +1,117 @@
+"""What is sent: a window rendered in its dialect, and a recorded call as keyword arguments for an
+SDK, now or long after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trimtab.dialects import get_dialect
+from trimtab.dialects.rejected_text_finder import find_texts_at_error_location
+from trimtab.errors import RequestChangedError
+from trimtab.log.event import Event, ModelCall, Settings
+from trimtab.log.message import Message
+from trimtab.prompt.render import (
+    IncrementalRenderer,
+    Prompt,
+    PromptBlock,
+    build_call_fields_to_hash,
+)
+from trimtab.tokens.counter import TokenCounter
+from trimtab.window.window import Window
+
+
+def create_rendering(settings: Settings) -> IncrementalRenderer:
+    """An empty rendering in the settings' dialect."""
+    wire = get_dialect(settings.dialect)
+
+    def render(messages: Sequence[Message]) -> list[PromptBlock]:
+        return wire.render_round_blocks(messages, settings.renderer, settings.rules_model)
+
+    return IncrementalRenderer(
+        render, system_notices=wire.allows_system_notices, join_text=wire.prepend_text
+    )
+
+
+def build_request(
+    settings: Settings, rendering: IncrementalRenderer, call: ModelCall
+) -> dict[str, Any]:
+    """The request of a call whose window is rendered."""
+    prompt = Prompt(
+        model=settings.model,
+        rules_model=settings.rules_model,
+        system=settings.system,
+        tools=settings.tools,
+        blocks=rendering.blocks,
+        marks=call.marks,
+        max_output=call.max_output,
+        output_param=_name_output_param(settings),
+        params=settings.params,
+        stream=call.stream,
+        volatile=call.volatile,
+        selected_tools=settings.selected,
+        renderer=settings.renderer,
+        hour_cache=settings.entry.get("cache_marks") == "1h",
+    )
+    return get_dialect(settings.dialect).build_request_kwargs(prompt)
+
+
+def find_rejected_texts(
+    window: Window, get_rendering: Callable[[], IncrementalRenderer], provider_message: str
+) -> frozenset[str]:
+    """What stands where a provider's words say that the last request is at fault; nothing where
+    they do not say, or something that was sent has changed since."""
+    last = window.last_call
+    if (
+        not provider_message
+        or last is None
+        or window.accounting.version_at_last_call != window.accounting.prefix_version
+    ):
+        return frozenset()
+    return find_texts_at_error_location(
+        build_request(window.settings, get_rendering(), last.body), provider_message
+    )
+
+
+def rebuild_request_from_events(
+    events: Sequence[Event], call_seq: int, counters: Mapping[str, TokenCounter] | None = None
+) -> dict[str, Any]:
+    """The exact request of a past call, from the log alone and checked against its hash."""
+    call = require_call(events[call_seq - 1] if 0 < call_seq <= len(events) else None, call_seq)
+    window = Window(counters)
+    window.apply(*events[: call.position])
+    return rebuild_request_from_window(window, call_seq, call)
+
+
+def require_call(event: Event | None, seq: int) -> ModelCall:
+    """The call that an event records."""
+    if event is None or not isinstance(event.body, ModelCall):
+        raise LookupError(f"event {seq} is not a call")
+    return event.body
+
+
+def rebuild_request_from_window(window: Window, call_seq: int, call: ModelCall) -> dict[str, Any]:
+    """The request of a past call, given the window of that time; checked against its hash."""
+    rendering = create_rendering(window.settings)
+    rendering.update(window)
+    if (
+        call.hash
+        and rendering.hash_request(build_call_fields_to_hash(window.settings.params, call))
+        != call.hash
+    ):
+        raise RequestChangedError(
+            f"the request of call {call_seq} cannot be shown as it was sent: rendered from the "
+            "log it "
+            "has another hash (something it held was erased, or the renderer changed)"
+        )
+    return build_request(window.settings, rendering, call)
+
+
+def _name_output_param(settings: Settings) -> str:
+    match settings.dialect:
+        case "openai_responses":
+            return "max_output_tokens"
+        case "anthropic":
+            return "max_tokens"
+        case _:
+            return str(settings.entry.get("output_param", "max_tokens"))

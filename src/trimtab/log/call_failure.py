@@ -1,0 +1,52 @@
+"""A call that ended in an error: which kinds there are, and what is kept of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trimtab.log.event import CallOutcome
+from trimtab.text.arguments import check_token_count, describe_wrong_value
+from trimtab.text.utf8 import replace_lone_surrogates
+
+FAILURE_KINDS = (
+    *("overflow", "malformed", "rate_limit", "overloaded", "server"),
+    *("network", "timeout", "auth", "rejected", "refused"),
+)
+"""Kinds of errors that a call may end in; a provider's are the same."""
+MAX_REJECTION_CHARS = 1_000
+"""Characters that are kept of what a provider said of a request that it rejected."""
+
+
+def build_error_outcome(
+    open_call_seq: int | None,
+    kind: str,
+    *,
+    message: str = "",
+    redact: Callable[[str], str] | None = None,
+    **token_counts: int | None,
+) -> CallOutcome:
+    """The record of a call that ended in an error, with the tokens that it names; with the
+    provider's words where they are about what was said."""
+    _validate_failure_report(kind, message, **token_counts)
+    if open_call_seq is None:
+        raise ValueError("no call waits for an outcome that could be an error")
+    known: dict[str, Any] = {
+        name: value for name, value in token_counts.items() if value is not None
+    }
+    if kind == "rejected" and message:
+        kept = message if redact is None else redact(message)
+        known["message"] = replace_lone_surrogates(kept[:MAX_REJECTION_CHARS])
+    return CallOutcome(call=open_call_seq, status="error", error={"kind": kind, **known})
+
+
+def _validate_failure_report(kind: Any, message: Any, **token_counts: Any) -> None:
+    """Refuse an error that nothing could be learnt from."""
+    if kind not in FAILURE_KINDS:
+        raise ValueError(
+            f"unknown kind {kind!r} of error; choose one of {', '.join(FAILURE_KINDS)}"
+        )
+    if not isinstance(message, str):
+        raise TypeError(describe_wrong_value("message", message, "a text: what the provider said"))
+    for name, value in token_counts.items():
+        check_token_count(name, value, minimum=1 if name == "limit" else None)

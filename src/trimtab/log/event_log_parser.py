@@ -1,0 +1,67 @@
+"""A log as lines of JSON, read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from reprlib import repr as short
+from typing import Any, cast
+
+from trimtab.log.event import (
+    Event,
+    MessageAdded,
+    Settings,
+    Size,
+    ToolResultRepair,
+    event_from_json,
+    upgrade_event_json,
+)
+from trimtab.log.message import Message
+
+
+def parse_event_log(log: Any) -> list[Event]:
+    """The events of a log that may be given as lines."""
+    if isinstance(log, str | bytes) or not isinstance(log, Iterable):
+        how = "; of one text, text.splitlines()" if isinstance(log, str | bytes) else ""
+        raise TypeError(f"the log is {short(log)}; it must be the lines that dump() wrote{how}")
+    lines = cast("Iterable[Any]", log)
+    return [_parse_event_line(number, line) for number, line in enumerate(lines, 1)]
+
+
+def _parse_event_line(number: int, line: Any) -> Event:
+    if isinstance(line, Event):
+        return line
+    data: Any = None
+    # What a damaged line does to its readers, no list of errors would have whole.
+    with suppress(Exception):
+        data = json.loads(line)
+    if isinstance(data, dict) and "v" in data:
+        upgrade_event_json(cast("dict[str, Any]", data))  # of a later version it says so
+        with suppress(Exception):
+            event = event_from_json(cast("dict[str, Any]", data))
+            if _has_expected_field_types(event):
+                return event
+    several = isinstance(line, str) and '}{"v":' in line
+    raise ValueError(
+        f"line {number} of the log is {short(line)}, which is no event; it must be a line that "
+        f"dump() wrote{', and each stand on a line of its own' if several else ''}"
+    )
+
+
+def _has_expected_field_types(event: Any) -> bool:
+    """Whether what was read can be folded, as far as that shows from outside."""
+    body = event.body
+    kinds: dict[Any, Sequence[object]] = {
+        int: [event.seq],
+        float | int: [event.at],
+        Message: [body.message] if type(body) in (MessageAdded, ToolResultRepair) else (),
+    }
+    if type(body) is Settings:
+        kinds |= {
+            str: (body.model, body.dialect, body.policy, body.counter),
+            tuple: (body.system, body.tools),
+            dict: (body.params, body.policy_params, body.limits, body.entry),
+            Size: [body.head],
+        }
+    return all(isinstance(value, kind) for kind, values in kinds.items() for value in values)

@@ -1,0 +1,42 @@
+"""A fork: the same past up to a position, and nothing after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from trimtab.log.event import Event, EventBody, Fork, PayloadErasure, RetentionErasure
+from trimtab.text.arguments import describe_wrong_value
+
+
+def resolve_fork_position(fork_seq: int | None, oldest_seq_in_memory: int, last_seq: int) -> int:
+    """The position of a fork, the last one for None; refused where its past was let go of."""
+    if fork_seq is not None and (isinstance(fork_seq, bool) or not isinstance(fork_seq, int)):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+        raise TypeError(describe_wrong_value("at", fork_seq, "a position in the log, or None"))
+    fork_seq, first = last_seq if fork_seq is None else fork_seq, max(1, oldest_seq_in_memory)
+    if not first <= fork_seq <= last_seq:
+        past = "; what was before is no longer in memory: fork the session in its store"
+        told = past if 0 < fork_seq < oldest_seq_in_memory else ""
+        raise ValueError(
+            f"cannot fork at {fork_seq}; positions go from {first} to {last_seq}{told}"
+        )
+    return fork_seq
+
+
+def build_events_closing_fork_copy(
+    parent_events_after: Iterable[Event], *, parent_session: str, fork_position: int
+) -> list[EventBody]:
+    """What a copy of the log up to `at` goes on with, given the parent's events behind it.
+
+    What was destroyed since is missing from the copy as well, and the copy must say so.
+    """
+    bodies: list[EventBody] = []
+    for event in parent_events_after:
+        match event.body:
+            case PayloadErasure() as erase if erase.message <= fork_position:
+                bodies.append(erase)
+            case RetentionErasure() as rule:
+                bodies.append(replace(rule, before=min(rule.before, fork_position + 1)))
+            case _:
+                pass
+    return [*bodies, Fork(parent=parent_session, position=fork_position)]

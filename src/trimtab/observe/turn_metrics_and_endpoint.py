@@ -1,0 +1,205 @@
+"""Count turns for Prometheus. Importing this module turns the metrics on."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from trimtab.log.event import Usage
+from trimtab.observe import prometheus_metric_definitions
+from trimtab.observe.label_limiter import OTHER_LABEL, LabelLimiter
+from trimtab.observe.prometheus_metric_definitions import REGISTRY as REGISTRY
+from trimtab.observe.tool_timers import RunningToolTimers
+from trimtab.session.events import (
+    ContextEdited,
+    ModelCallFinished,
+    ModelCallRetried,
+    ModelCallStarted,
+    SummaryFinished,
+    TextDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnEvent,
+    TurnFailed,
+    TurnFinished,
+    TurnStarted,
+)
+from trimtab.tokens.usage_cost_usd import compute_cost_usd
+
+# Imported after `metrics`, which says what to install if the package is missing.
+from prometheus_client import (  # isort: skip
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    generate_latest,
+    start_http_server,
+)
+
+AGENT_LABELS = LabelLimiter(100)
+MODEL_LABELS = LabelLimiter(50)
+TOOL_LABELS = LabelLimiter(100)
+"""Of tools that have run: a model may ask for tools that do not exist."""
+
+
+def render_metrics() -> tuple[bytes, str]:
+    """What `/metrics` answers: the body, and its content type."""
+    return generate_latest(REGISTRY) + generate_latest(
+        prometheus_metric_definitions.PROCESS_REGISTRY
+    ), CONTENT_TYPE_LATEST
+
+
+def start_metrics_server(port: int, host: str = "127.0.0.1") -> int:
+    """Answer `/metrics` from a thread of its own, for processes that offer no HTTP; returns the
+    port. Raises `ValueError` where it is taken."""
+    both = CollectorRegistry()
+    both.register(REGISTRY)
+    both.register(prometheus_metric_definitions.PROCESS_REGISTRY)
+    try:
+        server, _ = start_http_server(port, addr=host, registry=both)
+    except OSError as error:
+        raise ValueError(f"metrics cannot be shown at {host}:{port}: {error.strerror}") from error
+    return server.server_port
+
+
+class TurnMetrics:
+    """Counts what happens in one turn."""
+
+    def __init__(self, agent: str = "") -> None:
+        self._agent = AGENT_LABELS(agent)
+        self._model = ""
+        self._tools = RunningToolTimers()
+        self._began: float | None = None
+        self._called: float | None = None
+        self._failed = ""
+
+    def __call__(self, event: TurnEvent) -> None:
+        """Count one event."""
+        match event:
+            case TextDelta():
+                self._observe_first_delta()
+            case ModelCallStarted():
+                self._count_call_start(event)
+            case ModelCallFinished():
+                self._count_call_end(event)
+            case ToolStarted():
+                TOOL_LABELS(event.call.name)
+                self._tools.start(event)
+            case ToolFinished():
+                self._count_tool_end(event)
+            case ContextEdited():
+                _count_hidden(event.op, event.cause, event.count, event.tokens)
+            case SummaryFinished():
+                _count_summary(event)
+            case ModelCallRetried():
+                self._count_retry(event)
+            case TurnStarted():
+                self._count_turn_start(event)
+            case TurnFinished():
+                self._count_turn_end(event.reason)
+            case TurnFailed():
+                self._count_turn_failure(event)
+            case _:
+                pass
+
+    def _count_turn_start(self, turn: TurnStarted) -> None:
+        self._model = MODEL_LABELS(turn.model)
+        self._began = perf_counter()
+        prometheus_metric_definitions.turns_running.labels(self._agent).inc()
+
+    def _count_call_start(self, call: ModelCallStarted) -> None:
+        self._called = perf_counter()
+        self._model = model = MODEL_LABELS(call.model)
+        prometheus_metric_definitions.prompt_tokens.labels(model).observe(call.tokens)
+        prometheus_metric_definitions.prompt_budget_ratio.labels(model).observe(call.room_share)
+        prometheus_metric_definitions.window_messages.observe(call.messages)
+        sent = prometheus_metric_definitions.prompt_section_tokens
+        sent.labels(model, "system_and_tools").inc(call.head)
+        sent.labels(model, "summary").inc(call.front)
+        sent.labels(model, "messages").inc(max(0, call.tokens - call.head - call.front))
+        if call.near:
+            prometheus_metric_definitions.near_limit.labels(model).inc()
+
+    def _observe_first_delta(self) -> None:
+        if self._called is not None:
+            took = perf_counter() - self._called
+            prometheus_metric_definitions.time_to_first_token.labels(self._model).observe(took)
+
+    def _count_call_end(self, call: ModelCallFinished) -> None:
+        self._called = None
+        self._failed = call.outcome
+        prometheus_metric_definitions.model_calls.labels(self._model, call.outcome).inc()
+        prometheus_metric_definitions.model_call_duration.labels(self._model).observe(call.seconds)
+        _count_usage(self._model, "turn", call.usage, call.cost)
+
+    def _count_retry(self, call: ModelCallRetried) -> None:
+        prometheus_metric_definitions.model_call_retries.labels(self._failed).inc()
+        if call.limit is not None:
+            prometheus_metric_definitions.learned_limits.labels(self._model).inc()
+
+    def _count_tool_end(self, tool: ToolFinished) -> None:
+        seconds = self._tools.stop(tool)
+        name = tool.call.name if tool.call.name in TOOL_LABELS else OTHER_LABEL
+        ran = "error" if tool.is_error else "ok"
+        prometheus_metric_definitions.tool_calls.labels(
+            name, "not_run" if seconds is None else ran
+        ).inc()
+        if seconds is not None:
+            prometheus_metric_definitions.tool_call_duration.labels(name).observe(seconds)
+
+    def _count_turn_failure(self, end: TurnFailed) -> None:
+        if self._called is not None:
+            outcome = "cancelled" if end.reason == "cancelled" else "error"
+            prometheus_metric_definitions.model_calls.labels(self._model, outcome).inc()
+            prometheus_metric_definitions.model_call_duration.labels(self._model).observe(
+                perf_counter() - self._called
+            )
+            self._called = None
+        for call, seconds in self._tools.stop_all():
+            name = call.name if call.name in TOOL_LABELS else OTHER_LABEL
+            prometheus_metric_definitions.tool_calls.labels(name, "cancelled").inc()
+            prometheus_metric_definitions.tool_call_duration.labels(name).observe(seconds)
+        if end.reason in ("store", "stale"):
+            prometheus_metric_definitions.store_errors.labels(end.error).inc()
+        self._count_turn_end(end.reason)
+
+    def _count_turn_end(self, outcome: str) -> None:
+        if self._began is None:
+            return
+        prometheus_metric_definitions.turns.labels(self._agent, outcome).inc()
+        prometheus_metric_definitions.turn_duration.labels(self._agent).observe(
+            perf_counter() - self._began
+        )
+        prometheus_metric_definitions.turns_running.labels(self._agent).dec()
+        self._began = None
+
+
+def _count_summary(event: SummaryFinished) -> None:
+    tried = event.attempt
+    model = MODEL_LABELS(tried.model)
+    target, op = ("messages", "summarise") if tried.part is None else ("tool_result", "truncate")
+    prometheus_metric_definitions.summaries.labels(tried.outcome, target).inc()
+    prometheus_metric_definitions.summary_duration.observe(event.seconds)
+    prometheus_metric_definitions.summary_model_calls.labels(model).inc(tried.calls)
+    if tried.tokens:
+        prometheus_metric_definitions.summary_tokens.observe(tried.tokens)
+        prometheus_metric_definitions.summary_patched_items.inc(tried.patched)
+        _count_hidden(op, "summary", 1, tried.replaced)
+    paid = compute_cost_usd(tried.usage, tried.prices) if tried.usage is not None else None
+    _count_usage(model, "summary", tried.usage, paid)
+
+
+def _count_hidden(op: str, cause: str, count: int, hidden_token_count: int) -> None:
+    prometheus_metric_definitions.edits.labels(op, cause).inc(count)
+    prometheus_metric_definitions.hidden_tokens.labels(op, cause).inc(max(0, hidden_token_count))
+
+
+def _count_usage(model: str, purpose: str, usage: Usage | None, cost: float | None) -> None:
+    if usage is not None:
+        prometheus_metric_definitions.tokens.labels(model, "input", purpose).inc(usage.input)
+        prometheus_metric_definitions.tokens.labels(model, "output", purpose).inc(usage.output)
+        prometheus_metric_definitions.tokens.labels(model, "cache_read", purpose).inc(
+            usage.cache_read
+        )
+        prometheus_metric_definitions.tokens.labels(model, "cache_write", purpose).inc(
+            usage.cache_write
+        )
+    if cost is not None:
+        prometheus_metric_definitions.cost.labels(model, purpose).inc(cost)

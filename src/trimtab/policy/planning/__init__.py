@@ -1,0 +1,1 @@
+"""The draft of a decision: what would be hidden, and what that leaves."""

@@ -1,0 +1,109 @@
+"""Why the model sees something as it does: shown, cut, hidden, undone or erased, and by what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from trimtab.log.edits import parse_handle
+from trimtab.log.event import Edit, Event
+from trimtab.log.events_undone_by_rewinds import find_undoing_rewind
+from trimtab.log.message import Message
+from trimtab.recall.tools import build_unknown_handle_error, recall_text, recall_text_from_messages
+from trimtab.window.window import Window
+
+STATE_DESCRIPTIONS = {
+    "shown": "is in the context, in full",
+    "truncated": "is in the context, but cut",
+    "masked": "is not in the context: a placeholder stands in its place",
+    "summarised": "is not in the context: a summary covers it",
+    "dropped": "is not in the context: it was dropped, and a notice says so",
+    "listed": "is in the context, in the list of the user's earlier messages",
+    "undone": "is not in the context: a rewind has undone it",
+    "erased": "is not in the context: its text was erased and cannot be shown",
+}
+"""Each state of a message or a part, in words for a person."""
+_STATE_BY_OP = {
+    "truncate": "truncated",
+    "mask": "masked",
+    "summarise": "summarised",
+    "drop": "dropped",
+    "reveal": "shown",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisibilityReason:
+    """Why the model sees something as it does."""
+
+    handle: str
+    """The handle that was asked about."""
+    state: str
+    """One of `STATE_DESCRIPTIONS`."""
+    since: float | None = None
+    """When that was decided, in seconds since the epoch; None where nothing was."""
+    event: int | None = None
+    """The position of the edit, the rewind or the erasure; None where nothing was decided."""
+    reason: str = ""
+    """The rule that decided it, with its numbers."""
+    replacement: str = ""
+    """What the model sees in its place; empty for nothing."""
+    text: str = ""
+    """The text itself; empty if it was erased."""
+
+
+def explain_message_visibility(
+    window: Window, handle: str, message: Message | None
+) -> VisibilityReason:
+    """Why the window shows, as it does, what a handle names; `message` is the first that it names.
+
+    The event that decided it is named by its position: `add_event_time_and_reason` adds what it
+    says.
+    """
+    named = parse_handle(handle)
+    if message is None or (named.part_index or 0) >= max(1, len(message.parts)):
+        raise build_unknown_handle_error(handle, window.seq, window.entries, message)
+    gone = window.base.find_erasing_event(named.first_seq, named.part_index)
+    if gone is not None:
+        return VisibilityReason(handle=handle, state="erased", event=gone)
+    entry = window.entries.get(named.first_seq)
+    if entry is None:
+        text = recall_text_from_messages(window, handle, {named.first_seq: message})
+        undone = find_undoing_rewind(named.first_seq, window.base.rewinds)
+        by, reason = (undone[0], f"rewound to {undone[1]}") if undone else (None, "")
+        return VisibilityReason(handle=handle, state="undone", event=by, reason=reason, text=text)
+    text = recall_text(window, handle)
+    part = 0 if named.part_index is None and len(entry.message.parts) == 1 else named.part_index
+    group = entry.round.group
+    edit, by = group.hidden, group.hidden_by
+    if edit is None and part is not None:
+        edit, by = entry.edits.get(part), entry.edited_by.get(part, 0)
+    if edit is None:
+        return VisibilityReason(handle=handle, state="shown", text=text)
+    state, replacement = _STATE_BY_OP[edit.op], _text_in_place_of(window, edit)
+    if group.hidden is not None and (
+        listed := window.conversation.user_words.render_message(named.first_seq, part)
+    ):
+        state, replacement = "listed", listed
+    return VisibilityReason(
+        handle=handle, state=state, event=by, reason=edit.why, replacement=replacement, text=text
+    )
+
+
+def add_event_time_and_reason(
+    reason: VisibilityReason, deciding_event: Event | None
+) -> VisibilityReason:
+    """The same with what the event that decided it says of itself."""
+    if deciding_event is None:
+        return reason
+    own: str = getattr(deciding_event.body, "why", "")
+    return replace(reason, since=deciding_event.at, reason=reason.reason or own)
+
+
+def _text_in_place_of(window: Window, edit: Edit) -> str:
+    match edit.op:
+        case "drop":
+            return window.conversation.dropped_notice()
+        case "summarise":
+            return window.summary.text if window.summary is not None else ""
+        case _:
+            return edit.text

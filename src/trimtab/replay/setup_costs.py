@@ -1,0 +1,250 @@
+"""What one call costs, in fresh input tokens of the main model.
+
+- *input*: tokens read from the cache, written to it and neither, each at its price;
+- *output*: the recorded reply, at the price of output;
+- *summary*: where a policy summarised before the call, a summariser read what was summarised and
+  wrote 400 tokens, or what it is known to have written, at a third of the main model's prices;
+- *re-fetch*: where the reply refers to something that was hidden, what held it is fetched again
+  and written to the cache, in one more call that reads the prompt and writes 100 tokens.
+
+Runs added up by setup: what each costs, what it still shows, and how sure that is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from trimtab.replay.billing import CacheRules, ProviderPricing
+from trimtab.replay.runner import ConversationRun, ReplayedCall
+
+SUMMARY_OUTPUT_TOKENS = 400
+"""Tokens that a modelled summary has."""
+SUMMARISER_PRICE_RATIO = 1 / 3
+"""Of the summariser, relative to the main model."""
+REFETCH_OUTPUT_TOKENS = 100
+"""Tokens of the modelled call that asks for a lost text again."""
+
+
+def compute_call_cost_in_input_tokens(
+    call: ReplayedCall, provider_name: str, cache_rules: CacheRules
+) -> float:
+    """Of a call as it was made: input, output and summary."""
+    spent = call.bill[provider_name].cost(cache_rules) + call.output * cache_rules.output
+    if call.summarised:
+        written = SUMMARY_OUTPUT_TOKENS if call.written is None else call.written
+        spent += (call.summarised + written * cache_rules.output) * SUMMARISER_PRICE_RATIO
+    return spent
+
+
+def compute_refetch_cost(call: ReplayedCall, cache_rules: CacheRules) -> float:
+    """Of getting back what the call refers to and no longer sees; 0 where nothing is lost."""
+    if call.seen == call.needs:
+        return 0.0
+    again = cache_rules.read * call.tokens + REFETCH_OUTPUT_TOKENS * cache_rules.output
+    return cache_rules.write * call.missing + again
+
+
+BOOTSTRAP_RESAMPLES = 1_000
+BOOTSTRAP_SEED = 20_25
+CONFIDENCE_LEVEL = 0.95
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupCostAtProvider:
+    """One setup at one provider; costs in fresh input tokens per call."""
+
+    cost: float
+    """Input, output and modelled summary calls."""
+    with_refetch: float
+    """The same, and every lost reference fetched again."""
+    cache_hit: float
+    """Share of all input that was read from the cache."""
+    uncached: float
+    """Input tokens per call that were not read from the cache: what a first token waits for."""
+    dollars: float | None
+    """US dollars per 1,000 calls, without re-fetches; None where a price is unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimesCheaper:
+    """How many times cheaper a setup is than the first one, cost per call against cost per call."""
+
+    value: float
+    """Over all conversations."""
+    low: float
+    """Lower end of the 95 % interval, conversations resampled."""
+    high: float
+    """Upper end."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetupResult:
+    setup: str
+    """Its name."""
+    calls: int
+    """That were made."""
+    cannot_fit: int
+    """That no edit could make fit."""
+    tokens: float
+    """Input per call."""
+    edits: float
+    """Per call."""
+    breaks: float
+    """Calls whose prompt did not extend the last one, as a share of all."""
+    summaries: int
+    """Calls before which something was summarised."""
+    recall: float | None
+    """Share of references that are visible; None where there were none."""
+    far: float | None
+    """Of those last mentioned more than ten messages before."""
+    tool: float | None
+    """Of those that only tool results ever held."""
+    prices: dict[str, SetupCostAtProvider]
+    """By provider."""
+    cheaper: dict[str, TimesCheaper]
+    """By provider: against the first setup, without re-fetches."""
+    cheaper_with_refetch: dict[str, TimesCheaper]
+    """By provider: against the first setup, with re-fetches."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ConversationSums:
+    """One conversation under one setup, in numbers that may be added."""
+
+    calls: int
+    """Made."""
+    costs: tuple[float, ...]
+    """By provider, without re-fetches; then by provider, with them."""
+
+
+def summarise_runs_by_setup(
+    runs: Iterable[ConversationRun], providers: Sequence[ProviderPricing]
+) -> list[SetupResult]:
+    """One row for each setup, in the order they first appear."""
+    by_setup: dict[str, list[ConversationRun]] = {}
+    for run in runs:
+        by_setup.setdefault(run.setup, []).append(run)
+    sums = {setup: _sum_by_conversation(found, providers) for setup, found in by_setup.items()}
+    samples = _bootstrap_cost_ratios([name for name, found in sums.items() if found], sums)
+    return [
+        _build_setup_result(setup, found, providers, samples) for setup, found in by_setup.items()
+    ]
+
+
+def _sum_by_conversation(
+    runs: Sequence[ConversationRun], providers: Sequence[ProviderPricing]
+) -> dict[str, _ConversationSums]:
+    return {run.conversation: _sum_calls(run.calls, providers) for run in runs}
+
+
+def _sum_calls(
+    calls: Sequence[ReplayedCall], providers: Sequence[ProviderPricing]
+) -> _ConversationSums:
+    plain = [
+        sum(compute_call_cost_in_input_tokens(call, p.name, p.rules) for call in calls)
+        for p in providers
+    ]
+    again = [sum(compute_refetch_cost(call, p.rules) for call in calls) for p in providers]
+    both = (one + other for one, other in zip(plain, again, strict=True))
+    return _ConversationSums(calls=len(calls), costs=(*plain, *both))
+
+
+def _build_setup_result(
+    setup: str,
+    runs: Sequence[ConversationRun],
+    providers: Sequence[ProviderPricing],
+    samples: dict[str, list[TimesCheaper]],
+) -> SetupResult:
+    calls = [call for run in runs for call in run.calls]
+    count = max(1, len(calls))
+    ratios, width = samples.get(setup, []), len(providers)
+    names = [provider.name for provider in providers]
+    return SetupResult(
+        setup=setup,
+        calls=len(calls),
+        cannot_fit=sum(run.cannot_fit for run in runs),
+        tokens=sum(call.tokens for call in calls) / count,
+        edits=sum(call.edits for call in calls) / count,
+        breaks=sum(call.broke for call in calls) / count,
+        summaries=sum(call.summarised > 0 for call in calls),
+        recall=_share_of(sum(c.seen for c in calls), sum(c.needs for c in calls)),
+        far=_share_of(sum(c.far_seen for c in calls), sum(c.far for c in calls)),
+        tool=_share_of(sum(c.tool_seen for c in calls), sum(c.tool for c in calls)),
+        prices={provider.name: _compute_provider_cost(calls, provider) for provider in providers},
+        cheaper=dict(zip(names, ratios[:width], strict=False)),
+        cheaper_with_refetch=dict(zip(names, ratios[width:], strict=False)),
+    )
+
+
+def _compute_provider_cost(
+    calls: Sequence[ReplayedCall], provider: ProviderPricing
+) -> SetupCostAtProvider:
+    count = max(1, len(calls))
+    rules = provider.rules
+    spent = sum(compute_call_cost_in_input_tokens(call, provider.name, rules) for call in calls)
+    again = sum(compute_refetch_cost(call, rules) for call in calls)
+    read = sum(call.bill[provider.name].read for call in calls)
+    tokens = sum(call.tokens for call in calls)
+    return SetupCostAtProvider(
+        cost=spent / count,
+        with_refetch=(spent + again) / count,
+        cache_hit=read / tokens if tokens else 0.0,
+        uncached=(tokens - read) / count,
+        dollars=None if provider.price is None else spent / count * provider.price / 1_000,
+    )
+
+
+def _share_of(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _bootstrap_cost_ratios(
+    setups: Sequence[str], sums: dict[str, dict[str, _ConversationSums]]
+) -> dict[str, list[TimesCheaper]]:
+    """For each setup but the first: its ratios to the first, conversations drawn anew each time."""
+    if len(setups) < 2:
+        return {}
+    base = sums[setups[0]]
+    out: dict[str, list[TimesCheaper]] = {}
+    for setup in setups[1:]:
+        shared = [name for name in base if name in sums[setup]]
+        pairs = [(base[name], sums[setup][name]) for name in shared]
+        # The same draws for every setup: rows can be compared with one another.
+        rng = random.Random(BOOTSTRAP_SEED)  # noqa: S311 - no secret, and it must repeat
+        draws = [rng.choices(range(len(pairs)), k=len(pairs)) for _ in range(BOOTSTRAP_RESAMPLES)]
+        out[setup] = _compute_cost_ratios(pairs, draws)
+    return out
+
+
+def _compute_cost_ratios(
+    pairs: Sequence[tuple[_ConversationSums, _ConversationSums]], draws: Sequence[Sequence[int]]
+) -> list[TimesCheaper]:
+    if not pairs:
+        return []
+    calls = ([one.calls for one, _ in pairs], [other.calls for _, other in pairs])
+    found: list[TimesCheaper] = []
+    for column in range(len(pairs[0][0].costs)):
+        costs = ([a.costs[column] for a, _ in pairs], [b.costs[column] for _, b in pairs])
+        drawn = sorted(_cost_ratio(costs, calls, draw) for draw in draws)
+        edge = int(len(drawn) * (1 - CONFIDENCE_LEVEL) / 2)
+        value = _cost_ratio(costs, calls, range(len(pairs)))
+        found.append(TimesCheaper(value=value, low=drawn[edge], high=drawn[-1 - edge]))
+    return found
+
+
+def _cost_ratio(
+    costs: tuple[list[float], list[float]], calls: tuple[list[int], list[int]], draw: Sequence[int]
+) -> float:
+    """Cost per call of the first over that of the second, of the drawn conversations."""
+    one, other = (
+        sum(map(spent.__getitem__, draw)) / max(1, sum(map(made.__getitem__, draw)))
+        for spent, made in zip(costs, calls, strict=True)
+    )
+    return one / other if other else 0.0

@@ -1,0 +1,51 @@
+"""`check`: what a provider would refuse, before it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from reprlib import repr as short
+from typing import Any
+
+from trimtab.catalog import resolve_model_info
+from trimtab.dialects import get_dialect
+from trimtab.dialects.caller_message_reading import guess_dialects
+from trimtab.dialects.json_values import dicts_in_list
+
+
+def check(request: Mapping[str, Any], *, dialect_name: str | None = None) -> list[str]:
+    """What is wrong with a request, in words; empty for one that the API would accept.
+
+    `request` is what `Context.request()` returns, or keyword arguments of your own.
+    `dialect_name` says by whose rules: `anthropic`, `openai_chat` or `openai_responses`. Without it
+    the messages tell, where they have a form that only one of them takes; else the model's name.
+    """
+    if not isinstance(request, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] - a caller's
+        raise TypeError(
+            f"the request is {short(request)}; it must be the keyword arguments of a call, such as "
+            "Context.request() returns"
+        )
+    return get_dialect(dialect_name or _infer_dialect(request)).find_request_errors(request)
+
+
+def _infer_dialect(request: Mapping[str, Any]) -> str:
+    if "input" in request:
+        return "openai_responses"
+    told = _infer_dialect_from_messages(dicts_in_list(request.get("messages")))
+    known = resolve_model_info(str(request.get("model") or "")).dialect
+    if told is None and known is not None:
+        # Messages stand in no request of the Responses API.
+        return "anthropic" if known == "anthropic" else "openai_chat"
+    tools = dicts_in_list(request.get("tools"))
+    beside = "system" in request or any("input_schema" in tool for tool in tools)
+    return told or ("anthropic" if beside else "openai_chat")
+
+
+def _infer_dialect_from_messages(messages: Sequence[Mapping[str, Any]]) -> str | None:
+    """The dialect that only can have such messages; None where several do."""
+    forms = [found for message in messages if (found := guess_dialects(message))]
+    # At Anthropic a system prompt stands beside the messages, never before them.
+    if messages[:1] and messages[0].get("role") == "system":
+        return "openai_chat"
+    if any("anthropic" not in form for form in forms):
+        return "openai_chat"
+    return "anthropic" if forms else None

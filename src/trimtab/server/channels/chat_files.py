@@ -1,0 +1,144 @@
+"""Files from a chat as parts of a message; a line of text stands for what the model cannot take."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from trimtab.dialects.media_validation import (
+    AcceptedMedia,
+    UnsupportedMedia,
+    validate_and_convert_media,
+)
+from trimtab.log.message import Media, MediaKind, Message, Part, Text
+
+TEXT_MIME_PREFIXES = ("text/", "application/json", "application/xml", "application/x-yaml")
+"""Beginnings of media types whose files are read out as text."""
+
+
+class FileFetchFailed(Exception):
+    """The platform does not give a file away."""
+
+
+class FileTooLarge(Exception):
+    """A file has more bytes than are taken."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        """Its bytes."""
+        super().__init__(f"{size:,} bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchableChatFile:
+    """A file that a platform keeps for us."""
+
+    kind: str
+    """What it is, in plain words: `photo`, `voice message`, `file`."""
+    fetch: Callable[[], Awaitable[bytes]]
+    """Gets it. Raises `FileFetchFailed`, and `FileTooLarge` where that is known before all is
+    there."""
+    mime: str | None = None
+    """Its media type, where it is known."""
+    name: str | None = None
+    """What its sender calls it."""
+    size: int | None = None
+    """Bytes, where it is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileConversion:
+    """What became of a file."""
+
+    part: Text | Media
+    """The file as a part, or the text that stands for it."""
+    refusal: str = ""
+    """What its sender reads if it was not taken; empty if it was."""
+
+
+async def build_user_message(
+    text: str,
+    files: Iterable[FetchableChatFile],
+    *,
+    accepted_media: AcceptedMedia,
+    max_bytes: int,
+    files_allowed: bool = True,
+) -> tuple[Message, str]:
+    """Return the message for the agent, and what its sender reads about files that were not taken.
+
+    `max_bytes` is the limit of one file. Without `files_allowed` no file is fetched, and only the
+    message says so.
+    """
+    parts: list[Part] = [Text(text=text)] if text else []
+    refusals: list[str] = []
+    for file in files:
+        if not files_allowed:
+            parts.append(Text(text=f"[{file.kind}: not taken from this sender]"))
+            continue
+        converted = await convert_file_to_message_part(
+            file, accepted_media=accepted_media, max_bytes=max_bytes
+        )
+        parts.append(converted.part)
+        if converted.refusal:
+            refusals.append(converted.refusal)
+    is_plain = len(parts) == 1 and isinstance(parts[0], Text)
+    return Message(role="user", parts=tuple(parts), plain=is_plain), "\n".join(refusals)
+
+
+async def convert_file_to_message_part(
+    file: FetchableChatFile, *, accepted_media: AcceptedMedia, max_bytes: int
+) -> FileConversion:
+    """Convert a file; if it cannot be taken, the model and its sender read why. Never raises."""
+    name = " ".join((file.name or "").split())
+    mime = (file.mime or mimetypes.guess_type(name)[0] or "").partition(";")[0].strip().lower()
+    description = (
+        f"{file.kind} ({about})" if (about := ", ".join(filter(None, (name, mime)))) else file.kind
+    )
+    kind, is_text = _media_kind(mime), mime.startswith(TEXT_MIME_PREFIXES)
+    if not is_text and not (kind is not None and accepted_media.accepts_type(kind, mime)):
+        return _refused_file(description, "this model cannot be given such files")
+    try:
+        data = await _fetch_within_limit(file, max_bytes)
+    except FileFetchFailed:
+        return _refused_file(description, "it could not be fetched")
+    except FileTooLarge as error:
+        return _refused_file(
+            description, f"it has {error.size:,} bytes, and at most {max_bytes:,} are taken"
+        )
+    if is_text:
+        title = f"{file.kind} {name}" if name else file.kind
+        return FileConversion(part=Text(text=f"[{title}]\n{data.decode('utf-8', 'replace')}"))
+    assert kind is not None  # noqa: S101 - what is neither has been refused
+    whole = Media(kind=kind, mime=mime, data=base64.b64encode(data).decode())
+    try:
+        return FileConversion(part=validate_and_convert_media(whole, accepted_media))
+    except UnsupportedMedia as error:
+        return _refused_file(description, error.reason)
+
+
+def _media_kind(mime: str) -> MediaKind | None:
+    match mime.partition("/")[0]:
+        case "image":
+            return "image"
+        case "audio":
+            return "audio"
+        case _:
+            return "document" if mime == "application/pdf" else None
+
+
+def _refused_file(description: str, reason: str) -> FileConversion:
+    return FileConversion(
+        part=Text(text=f"[{description}: {reason}]"),
+        refusal=f"I cannot take the {description}: {reason}.",
+    )
+
+
+async def _fetch_within_limit(file: FetchableChatFile, max_bytes: int) -> bytes:
+    if file.size is not None and file.size > max_bytes:
+        raise FileTooLarge(file.size)
+    data = await file.fetch()
+    if len(data) > max_bytes:
+        raise FileTooLarge(len(data))
+    return data

@@ -1,0 +1,315 @@
+"""The way of a message from Discord to the queue: who may, where it belongs, in order, once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Literal
+
+import aiohttp
+import discord
+
+from trimtab.agent.config.spec import DiscordSpec
+from trimtab.errors import StoreError
+from trimtab.log.message import Message, Text
+from trimtab.server.backoff import compute_backoff_s
+from trimtab.server.bounded_dict import BoundedDict
+from trimtab.server.channels.chat_commands import CommandReply, run_chat_command
+from trimtab.server.channels.chat_files import build_user_message
+from trimtab.server.channels.discord.access import DiscordMessageOrigin, is_discord_origin_allowed
+from trimtab.server.channels.discord.command_reply_sender import (
+    send_channel_notice,
+    send_slash_command_reply,
+)
+from trimtab.server.channels.discord.downloadable_files import list_discord_files
+from trimtab.server.channels.discord.gateway_client import DiscordBot
+from trimtab.server.channels.discord.inbound_text import (
+    build_thread_title,
+    format_discord_message_for_agent,
+    is_addressed_to_discord_bot,
+    is_direct_message,
+    is_written_by_person,
+)
+from trimtab.server.channels.discord.missed_messages import (
+    discord_message_key,
+    fetch_discord_channel,
+    iter_missed_discord_messages,
+)
+from trimtab.server.channels.discord.wait_times import DiscordTiming
+from trimtab.server.channels.keyed_locks import KeyedLocks
+from trimtab.server.channels.typing_indicator import TypingIndicator
+from trimtab.server.queue.inbound_outbound import InboundMessage, ReplyRoute
+from trimtab.server.service import AgentService
+from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddress
+
+MAX_INTAKE_ATTEMPTS = 10
+"""Attempts to keep what came in."""
+BACKFILL_TIMEOUT_S = 120.0
+"""Seconds that looking for what was missed may take before new messages are taken in."""
+MAX_CACHED_THREADS = 1_000
+"""Threads that the library does not know of and that are kept in mind here."""
+COMMAND_FAILED_TEXT = "This did not work. The operator can see why in the log."
+THREAD_ARCHIVE_MINUTES: Literal[10080] = 10_080
+"""Minutes without a word after which Discord puts a thread aside: a week, the longest."""
+THREAD_EXISTS_CODE = 160004
+"""Discord's code for a message that has a thread already."""
+
+RETRYABLE_INTAKE_ERRORS = (
+    StoreError,
+    discord.DiscordException,
+    aiohttp.ClientError,
+    OSError,
+    RuntimeError,
+)
+"""What may be over the next time: also a crowd, and a connection that was closed meanwhile."""
+
+log = logging.getLogger("trimtab.discord")
+
+
+class DiscordMessageIntake:
+    """Takes in the messages and commands for one agent."""
+
+    def __init__(
+        self,
+        service: AgentService,
+        agent_name: str,
+        config: DiscordSpec,
+        typing_indicator: TypingIndicator[int],
+        timing: DiscordTiming,
+    ) -> None:
+        self._service = service
+        self._agent_name = agent_name
+        self._config = config
+        self._typing_indicator = typing_indicator
+        self._timing = timing
+        self._session_prefix = f"{DEFAULT_TENANT}/{agent_name}/discord:"
+        self._channel_locks = KeyedLocks()
+        self._threads = BoundedDict[int, discord.Thread](MAX_CACHED_THREADS)
+        self._bot: DiscordBot | None = None
+        self._caught_up = asyncio.Event()
+        self._backfill_lock = asyncio.Lock()
+        self._intake_tasks: set[asyncio.Task[object]] = set()
+
+    def pause_until_caught_up(self, bot: DiscordBot) -> None:
+        """What comes now waits for what came before it."""
+        self._bot = bot
+        self._caught_up.clear()
+
+    async def catch_up(self, bot: DiscordBot) -> None:
+        """Hand in what was said while nobody listened, then let on what has come since."""
+        async with self._backfill_lock:
+            try:
+                async with asyncio.timeout(BACKFILL_TIMEOUT_S):
+                    async for message in iter_missed_discord_messages(
+                        self._service, bot, self._session_prefix
+                    ):
+                        await self._accept(bot, message, edited=False)
+            except Exception:
+                log.exception("missed messages could not be fetched")
+            finally:
+                self._caught_up.set()
+
+    async def handle_message(
+        self, bot: DiscordBot, message: discord.Message, *, edited: bool = False
+    ) -> None:
+        """Hand in what somebody has written."""
+        # Nothing may be awaited before the lock: tasks begin in the order of Discord's events, and
+        # the lock keeps it.
+        async with self._channel_locks.hold(message.channel.id):
+            await self._caught_up.wait()
+            await self._accept(bot, message, edited=edited)
+
+    async def handle_command(
+        self, interaction: discord.Interaction[DiscordBot], command: str, argument: str
+    ) -> None:
+        """Carry out a slash command, and answer the one who used it and nobody else."""
+        channel, user = interaction.channel, interaction.user
+        place = await self._resolve_channel(interaction.client, channel)
+        if channel is None or place is None:
+            return
+        sender = _build_origin(user.id, channel.id, place, interaction.guild_id)
+        if user.bot or not is_discord_origin_allowed(self._config, sender):
+            log.info("not allowed, so not answered: /%s from %s", command, sender)
+            return
+        try:
+            # Within three seconds, whatever comes behind it.
+            await interaction.response.defer(ephemeral=True, thinking=True)
+        except discord.HTTPException as error:
+            log.warning("/%s is too late or a repeat, and is not answered: %s", command, error)
+            return
+        # Behind what was written before it.
+        async with self._channel_locks.hold(channel.id):
+            try:
+                reply = await run_chat_command(
+                    self._service,
+                    self._session_id_for(channel.id),
+                    command,
+                    argument,
+                    idempotency_key=f"/{interaction.id}",
+                )
+            except Exception:
+                log.exception("/%s failed in channel %d", command, channel.id)
+                reply = CommandReply(text=COMMAND_FAILED_TEXT)
+        await send_slash_command_reply(interaction, reply)
+
+    async def wait_until_idle(self, timeout_s: float) -> None:
+        """Wait until all that has come is kept."""
+        if self._intake_tasks:
+            await asyncio.wait(set(self._intake_tasks), timeout=timeout_s)
+
+    def _session_id_for(self, channel_id: int) -> str:
+        return str(
+            SessionAddress(
+                tenant=DEFAULT_TENANT, agent=self._agent_name, name=f"discord:{channel_id}"
+            )
+        )
+
+    async def _accept(self, bot: DiscordBot, message: discord.Message, *, edited: bool) -> None:
+        """Keep what is meant for the agent, however often that must be tried."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - this is a coroutine
+        is_outer = task not in self._intake_tasks
+        self._intake_tasks.add(task)
+        try:
+            await self._accept_with_retries(bot, message, edited=edited)
+        except Exception as error:  # noqa: BLE001 - whatever Discord sends, the bot goes on
+            log.warning("message %s could not be read: %r", message.id, error)
+        finally:
+            if is_outer:
+                self._intake_tasks.discard(task)
+
+    async def _accept_with_retries(
+        self, bot: DiscordBot, message: discord.Message, *, edited: bool
+    ) -> None:
+        for attempt in range(1, MAX_INTAKE_ATTEMPTS + 1):
+            try:
+                # What came through a connection that has ended goes on through the next.
+                await self._post_message(self._bot or bot, message, edited=edited)
+            except RETRYABLE_INTAKE_ERRORS as error:
+                log.warning("message %d is not stored yet: %r", message.id, error)
+                wait = compute_backoff_s(
+                    attempt,
+                    first_s=self._timing.first_intake_retry_s,
+                    max_s=self._timing.max_retry_wait_s,
+                )
+                await asyncio.sleep(wait)
+            else:
+                return
+        log.error(
+            "message %d could not be stored after %d attempts", message.id, MAX_INTAKE_ATTEMPTS
+        )
+
+    async def _post_message(
+        self, bot: DiscordBot, message: discord.Message, *, edited: bool
+    ) -> None:
+        me = _bot_user_id(bot)
+        if not is_written_by_person(message) or message.author.id == me:
+            return
+        place = await self._resolve_channel(bot, message.channel)
+        if place is None or not self._is_for_bot(message, place, me):
+            return
+        guild = message.guild.id if message.guild is not None else None
+        guild = guild or getattr(message.channel, "guild_id", None)
+        sender = _build_origin(message.author.id, message.channel.id, place, guild)
+        if not is_discord_origin_allowed(self._config, sender):
+            log.info("not allowed, so not answered: %s", sender)
+            return
+        channel = await self._find_conversation_channel(bot, message, place)
+        session, key = self._session_id_for(channel), discord_message_key(message.id)
+        before = await self._service.find_message_by_key(session, key)
+        if before is not None:
+            if not edited or _leading_text(before) == format_discord_message_for_agent(message, me):
+                return  # it came again, or a preview was added to it
+            key = f"{key}:{int((message.edited_at or message.created_at).timestamp() * 1_000)}"
+        said, refusal = await build_user_message(
+            format_discord_message_for_agent(message, me, edited=before is not None),
+            list_discord_files(message),
+            accepted_media=self._service.agent_for(session).accepted_media,
+            max_bytes=self._config.max_file_bytes,
+        )
+        is_alone = (
+            is_direct_message(message) or channel != message.channel.id or _is_own_thread(place, me)
+        )
+        address = {"channel": channel, "reply_to": None if is_alone else message.id}
+        inbound = InboundMessage(
+            session=session,
+            message=said,
+            key=key,
+            at=time.time(),
+            route=ReplyRoute(channel="discord", address=address),
+        )
+        if await self._typing_indicator.post_message(inbound, channel) and refusal:
+            await send_channel_notice(bot, channel, refusal)
+
+    async def _resolve_channel(self, bot: DiscordBot, channel: object) -> object:
+        """The channel, with what it belongs to; None where that is not known."""
+        if isinstance(channel, discord.DMChannel):
+            # The library takes for direct whatever names no server.
+            known = bot.get_channel(channel.id)
+            return channel if known is None or isinstance(known, discord.DMChannel) else None
+        if not isinstance(channel, discord.PartialMessageable):
+            return channel
+        # Without its parent nobody can say whether a thread is allowed.
+        if channel.id not in self._threads:
+            found = await fetch_discord_channel(bot, channel.id)
+            if not isinstance(found, discord.Thread):
+                return found
+            self._threads[channel.id] = found
+        return self._threads[channel.id]
+
+    def _is_for_bot(
+        self, message: discord.Message, resolved_channel: object, bot_user_id: int
+    ) -> bool:
+        return (
+            is_direct_message(message)
+            or _is_own_thread(resolved_channel, bot_user_id)
+            or is_addressed_to_discord_bot(message, bot_user_id)
+        )
+
+    async def _find_conversation_channel(
+        self, bot: DiscordBot, message: discord.Message, resolved_channel: object
+    ) -> int:
+        """Where the conversation is held: a thread of its own where that is wanted and may be."""
+        if not self._config.threads or not isinstance(resolved_channel, discord.TextChannel):
+            return message.channel.id
+        try:
+            # It has the id of the message it begins with, so a second attempt finds the first's.
+            await bot.http.start_thread_with_message(
+                message.channel.id,
+                message.id,
+                name=build_thread_title(message, _bot_user_id(bot)),
+                auto_archive_duration=THREAD_ARCHIVE_MINUTES,
+            )
+        except discord.HTTPException as error:
+            if error.code == THREAD_EXISTS_CODE:
+                return message.id
+            if error.status >= 500:
+                raise
+            log.info("no thread in channel %d: %s", message.channel.id, error)
+            return message.channel.id
+        return message.id
+
+
+def _bot_user_id(bot: DiscordBot) -> int:
+    return bot.user.id if bot.user is not None else 0
+
+
+def _leading_text(message: Message) -> str:
+    """The words of a message of ours, which come before its files."""
+    parts = message.parts
+    return parts[0].text if parts and isinstance(parts[0], Text) else ""
+
+
+def _is_own_thread(channel: object, bot_user_id: int) -> bool:
+    """Whether it is a thread that the bot has opened: all that is said there is said to it."""
+    return isinstance(channel, discord.Thread) and channel.owner_id == bot_user_id
+
+
+def _build_origin(
+    user_id: int, channel_id: int, resolved_channel: object, guild_id: int | None
+) -> DiscordMessageOrigin:
+    parent = resolved_channel.parent_id if isinstance(resolved_channel, discord.Thread) else None
+    return DiscordMessageOrigin(
+        user_id=user_id, channel_id=channel_id, parent_channel_id=parent, guild_id=guild_id
+    )

@@ -1,0 +1,183 @@
+"""What holds for every request: its size, where it comes from, and that nothing leaks out."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from ipaddress import ip_address
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from trimtab.http_api_response_types import encode_json_bytes
+from trimtab.observe.server_metrics import count_http_request
+from trimtab.server.channels.http.problems import (
+    PROBLEM_MEDIA_TYPE,
+    HttpProblem,
+    convert_error_to_problem,
+)
+from trimtab.server.channels.http.request_context_and_operations import HttpServerState
+
+SECURITY_HEADERS = {
+    "cache-control": "no-store",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+"""What a browser is told with every answer."""
+_ENCODED_SECURITY_HEADERS = [
+    (name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()
+]
+
+log = logging.getLogger("trimtab.http")
+
+
+class RequestSafetyMiddleware:
+    """Around everything."""
+
+    def __init__(self, app: ASGIApp, *, server_state: HttpServerState) -> None:
+        self._app = app
+        self._server_state = server_state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, status, unread = time.monotonic(), 0, _has_body(scope)
+
+        async def receiving() -> Message:
+            nonlocal unread
+            message = await receive()
+            unread = unread and bool(message.get("more_body"))
+            return message
+
+        async def sending(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], *_ENCODED_SECURITY_HEADERS]}
+            await send(message)
+
+        try:
+            self._check_origin(scope)
+            await self._app(scope, self._limit_body_size(scope, receiving), sending)
+        except Exception as error:  # noqa: BLE001 - nothing of a mistake of ours may leak out
+            problem = convert_error_to_problem(error) or _log_fault(scope, error)
+            if unread:
+                # What is still to come of the body must not be taken for the next request.
+                problem.headers["Connection"] = "close"
+            if not status:
+                await send_problem_response(problem, sending)
+        finally:
+            _log_request(scope, status, time.monotonic() - begun)
+
+    def _limit_body_size(self, scope: Scope, receive: Receive) -> Receive:
+        """The same, but a body that is too large is not even read."""
+        most, seen = self._server_state.serve_config.max_body_bytes, 0
+        told = decode_request_headers(scope).get("content-length", "")
+        if told.isascii() and told.isdigit() and int(told) > most:
+            raise _body_too_large_problem(int(told), most)
+
+        async def limited() -> Message:
+            nonlocal seen
+            message = await receive()
+            seen += len(message.get("body", b""))
+            if seen > most:
+                raise _body_too_large_problem(seen, most)
+            return message
+
+        return limited
+
+    def _check_origin(self, scope: Scope) -> None:
+        """A web page must not use the visitor's browser to reach what is on the same machine."""
+        headers = decode_request_headers(scope)
+        if self._server_state.key_file is None and not is_loopback_host(
+            _strip_port(headers.get("host", ""))
+        ):
+            raise HttpProblem(
+                "forbidden",
+                "without keys this server answers requests to localhost only, and not to "
+                f"{headers.get('host', 'a request without a name')!r}",
+            )
+        origin = headers.get("origin")
+        if (
+            origin is None
+            or origin in self._server_state.serve_config.allowed_origins
+            or "*" in self._server_state.serve_config.allowed_origins
+        ):
+            return
+        if origin.partition("://")[2] != headers.get("host"):
+            raise HttpProblem(
+                "forbidden", f"pages of {origin} may not call this API; see serve.allowed_origins"
+            )
+
+
+def is_loopback_host(host: str) -> bool:
+    """Whether a host's name means this machine alone."""
+    if host.lower() in ("localhost", "localhost."):
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def decode_request_headers(scope: Scope) -> Mapping[str, str]:
+    """Headers by lower-case name; of those that come twice, the last."""
+    found: Any = scope["headers"]
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in found}
+
+
+async def send_problem_response(problem: HttpProblem, send: Send) -> None:
+    """Answer with a problem."""
+    body = encode_json_bytes(problem.to_document())
+    named = {
+        "Content-Type": PROBLEM_MEDIA_TYPE,
+        "Content-Length": str(len(body)),
+        **problem.headers,
+    }
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
+    await send({"type": "http.response.start", "status": problem.kind.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _has_body(scope: Scope) -> bool:
+    headers = decode_request_headers(scope)
+    return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
+
+
+def _strip_port(host: str) -> str:
+    """A host without its port."""
+    return host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+
+
+def _body_too_large_problem(size: int, max_bytes: int) -> HttpProblem:
+    return HttpProblem(
+        "content-too-large", f"the body has {size:,} bytes or more; the limit is {max_bytes:,}"
+    )
+
+
+def _log_fault(scope: Scope, error: Exception) -> HttpProblem:
+    name = secrets.token_hex(8)
+    log.error(
+        "internal error %s in %s %s", name, scope["method"], _route_pattern(scope), exc_info=error
+    )
+    return HttpProblem(
+        "internal-error", "an error in the server, not in the request", instance=name
+    )
+
+
+def _route_pattern(scope: Scope) -> str:
+    """The pattern of an address; what is not known may hold anything."""
+    return getattr(scope.get("route"), "path", "-")
+
+
+def _log_request(scope: Scope, status: int, seconds: float) -> None:
+    who: dict[str, str] = scope.get("trimtab", {})
+    extra = {"event": "request", "status": status, "duration_ms": round(seconds * 1000, 1), **who}
+    path = _route_pattern(scope)
+    count_http_request(scope["method"], "" if path == "-" else path, status, seconds)
+    log.info("%s %s %s", scope["method"], path, status, extra=extra)

@@ -1,0 +1,191 @@
+"""Sends, edits and deletes messages in Telegram, no faster than it allows in each chat."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+
+from telegram import Bot, LinkPreviewOptions, MessageEntity, ReplyParameters
+from telegram.constants import ChatAction
+from telegram.error import BadRequest, ChatMigrated, RetryAfter, TelegramError
+
+from trimtab.server.bounded_dict import BoundedDict
+from trimtab.server.channels.telegram.styled_text import StyledText
+from trimtab.server.channels.utf16 import convert_to_utf16_offsets
+
+NO_PREVIEW = LinkPreviewOptions(is_disabled=True)
+MIN_SEND_INTERVAL_S = 1.0
+"""Seconds between two messages or edits in a chat."""
+GROUP_INTERVAL_FACTOR = 3
+"""Times as many in a group, where Telegram takes 20 a minute."""
+MAX_TRACKED_CHATS = 4_096
+"""Chats whose last message's time is remembered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelegramTarget:
+    """Where messages go."""
+
+    chat: int
+    """The chat's id; below 0 for groups."""
+    topic: int | None = None
+    """The topic's id in it."""
+    reply_to: int | None = None
+    """The message that is replied to."""
+
+
+class TelegramSender:
+    """Sends and edits messages."""
+
+    def __init__(self, bot: Bot, *, min_interval_s: float = MIN_SEND_INTERVAL_S) -> None:
+        self._bot = bot
+        self._min_interval_s = min_interval_s
+        self._migrated_chats: dict[int, int] = {}
+        self._paused_until = BoundedDict[int, float](MAX_TRACKED_CHATS)
+        self._last_sent_at = BoundedDict[int, float](MAX_TRACKED_CHATS)
+
+    def draft_interval_s(self, target: TelegramTarget) -> float:
+        """Seconds between two changes of a draft."""
+        return self._min_interval_s * (GROUP_INTERVAL_FACTOR if target.chat < 0 else 1)
+
+    async def wait_for_slot(self, target: TelegramTarget) -> None:
+        """Wait until the last message or edit in a chat is long enough ago."""
+        chat = self._current_chat_id(target)
+        now = time.monotonic()
+        at = max(now, self._last_sent_at.get(chat, 0.0) + self._min_interval_s)
+        self._last_sent_at[chat] = at
+        if at > now:
+            await asyncio.sleep(at - now)
+
+    def rate_limit_wait_s(self, target: TelegramTarget) -> float:
+        """Seconds until the next message may go to a chat, by what Telegram has asked for."""
+        return max(
+            0.0, self._paused_until.get(self._current_chat_id(target), 0.0) - time.monotonic()
+        )
+
+    def pause_chat(self, target: TelegramTarget, seconds: float) -> None:
+        """Let nothing go to a chat for so long."""
+        chat = self._current_chat_id(target)
+        self._paused_until[chat] = max(
+            self._paused_until.get(chat, 0.0), time.monotonic() + seconds
+        )
+
+    async def send_message(self, target: TelegramTarget, styled_text: StyledText) -> int:
+        """A new message; returns its id. Raises what the library does."""
+        try:
+            return await self._send_once(target, styled_text)
+        except ChatMigrated as moved:
+            # The group has become a supergroup: its messages have other ids there.
+            self._migrated_chats[target.chat] = moved.new_chat_id
+            return await self._send_once(TelegramTarget(chat=target.chat), styled_text)
+        except BadRequest as error:
+            if styled_text.spans and _is_entity_error(error):
+                return await self._send_once(target, StyledText(text=styled_text.text))
+            raise
+
+    async def edit_message(
+        self, target: TelegramTarget, message_id: int, styled_text: StyledText
+    ) -> None:
+        """Another text for a message that was sent; the same is no error."""
+        try:
+            await self._bot.edit_message_text(
+                styled_text.text,
+                chat_id=self._current_chat_id(target),
+                message_id=message_id,
+                entities=build_telegram_entities(styled_text),
+                link_preview_options=NO_PREVIEW,
+            )
+        except BadRequest as error:
+            if "not modified" not in error.message.lower():
+                raise
+        except RetryAfter as error:
+            self.pause_chat(target, read_retry_after_seconds(error))
+            raise
+
+    async def delete_message(self, target: TelegramTarget, message_id: int) -> None:
+        """Take a message back, if that is still possible."""
+        try:
+            await self._bot.delete_message(self._current_chat_id(target), message_id)
+        except TelegramError:
+            return
+
+    async def show_typing(self, target: TelegramTarget) -> None:
+        """Show for five seconds that somebody writes; a courtesy that may fail."""
+        try:
+            await self._bot.send_chat_action(
+                self._current_chat_id(target), ChatAction.TYPING, message_thread_id=target.topic
+            )
+        except RetryAfter as error:
+            self.pause_chat(target, read_retry_after_seconds(error))
+        except TelegramError:
+            return
+
+    async def send_photo(self, target: TelegramTarget, png: bytes, caption: StyledText) -> None:
+        """A picture with a text under it."""
+        try:
+            await self._bot.send_photo(
+                self._current_chat_id(target),
+                png,
+                caption=caption.text,
+                caption_entities=build_telegram_entities(caption),
+                message_thread_id=target.topic,
+                reply_parameters=_build_reply_parameters(target),
+                filename="context.png",
+            )
+        except RetryAfter as error:
+            self.pause_chat(target, read_retry_after_seconds(error))
+            raise
+
+    async def _send_once(self, target: TelegramTarget, styled_text: StyledText) -> int:
+        try:
+            sent = await self._bot.send_message(
+                self._current_chat_id(target),
+                styled_text.text,
+                entities=build_telegram_entities(styled_text),
+                message_thread_id=target.topic,
+                reply_parameters=_build_reply_parameters(target),
+                link_preview_options=NO_PREVIEW,
+            )
+        except RetryAfter as error:
+            self.pause_chat(target, read_retry_after_seconds(error))
+            raise
+        return sent.message_id
+
+    def _current_chat_id(self, target: TelegramTarget) -> int:
+        return self._migrated_chats.get(target.chat, target.chat)
+
+
+def build_telegram_entities(styled_text: StyledText) -> list[MessageEntity]:
+    """The marks as Telegram counts them."""
+    at = convert_to_utf16_offsets(
+        styled_text.text, [edge for mark in styled_text.spans for edge in (mark.start, mark.end)]
+    )
+    return [
+        MessageEntity(
+            mark.kind,
+            offset=at[mark.start],
+            length=at[mark.end] - at[mark.start],
+            url=mark.url,
+            language=mark.language,
+        )
+        for mark in styled_text.spans
+    ]
+
+
+def read_retry_after_seconds(error: RetryAfter) -> float:
+    """How long Telegram asks to wait."""
+    wait = error.retry_after
+    return wait.total_seconds() if isinstance(wait, timedelta) else float(wait)
+
+
+def _build_reply_parameters(target: TelegramTarget) -> ReplyParameters | None:
+    if target.reply_to is None:
+        return None
+    return ReplyParameters(target.reply_to, allow_sending_without_reply=True)
+
+
+def _is_entity_error(error: BadRequest) -> bool:
+    reason = error.message.lower()
+    return "entit" in reason or "url" in reason

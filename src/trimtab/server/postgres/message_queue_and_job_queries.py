@@ -1,0 +1,13 @@
+"""SQL of the mail and the fleet, by name."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from trimtab.stores.postgres.queries import build_query_per_partition, parse_named_queries
+
+SERVER_QUERIES = parse_named_queries(
+    files("trimtab.server.postgres").joinpath("queries.sql").read_text(encoding="utf-8")
+)
+POST_BY_PARTITION = build_query_per_partition(SERVER_QUERIES["post"])
+"""By the partition of the session's events."""

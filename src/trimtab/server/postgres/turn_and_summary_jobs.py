@@ -1,0 +1,182 @@
+"""What a job of the fleet does: one turn, or one summary.
+
+A job ends only when what follows from it is in the queue or in the mail. Until then it is there for
+whoever takes it over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from trimtab.errors import StaleOwner, StoreUnavailable
+from trimtab.observe import instrument_if_watched
+from trimtab.observe.server_metrics import count_store_error, count_turn_retry
+from trimtab.server.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
+from trimtab.server.postgres.tenant_slots import TenantSlots
+from trimtab.server.queue.postgres import PostgresMessageQueue
+from trimtab.server.retries import TurnRetries
+from trimtab.server.served_turn import TurnRunReport
+from trimtab.server.service import AgentNotServed, AgentService
+from trimtab.server.tenant_agent_session_ids import parse_session_address
+from trimtab.session import Session
+from trimtab.session.model_summaries import summarise_session_logging_errors
+
+DATABASE_RETRY_S = 1.0
+"""Seconds before a turn is tried again that failed because the database was away."""
+FIRST_TENANT_WAIT_S, MAX_TENANT_WAIT_S = 0.5, 15.0
+"""Seconds before a turn whose tenant is at its limit comes back: at first, and at most."""
+HANDOVER_TIMEOUT_S = 5.0
+"""Seconds that a turn that is cut off has to queue itself again; else it is taken over later."""
+
+log = logging.getLogger("trimtab.server")
+
+
+class TurnAndSummaryJobHandlers:
+    """What this process does for the fleet."""
+
+    def __init__(
+        self, service: AgentService, queue: PostgresMessageQueue, slots: TenantSlots
+    ) -> None:
+        self._service = service
+        self._queue = queue
+        self._slots = slots
+        self.handed_over = 0
+        """Turns that were cancelled and handed over."""
+
+    async def run_turn_job(self, payload: JobPayload) -> None:
+        """Answer what waits in a session."""
+        attempt = TurnRunReport()
+        try:
+            await self._queue.wait_for_open_posts(payload.session)
+            address = parse_session_address(payload.session)
+            async with self._slots.hold_slot(
+                address.tenant if address else payload.session
+            ) as free:
+                if not free:
+                    await self._retry_until_database_is_back(
+                        lambda: self._wait_for_tenant_slot(payload)
+                    )
+                    return
+                fresh = not (payload.tries or payload.taken or payload.put_off)
+                await self._service.run_turn(payload.session, debounce=fresh, progress=attempt)
+            if attempt.full and await self._queue.pending(payload.session, limit=1):
+                # More than one turn takes: behind all others who wait. Whatever came while it ran
+                # has a job of its own.
+                await self._queue.defer_job(JobPayload(session=payload.session))
+        except asyncio.CancelledError:
+            self.handed_over += 1
+            await self._requeue_cancelled(payload)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, the letters must not be lost
+            await self._retry_or_give_up(payload, error, attempt)
+
+    async def run_summary_job(self, payload: JobPayload) -> None:
+        """Make the summary that a session's policy wants, beside its turns."""
+        try:
+            agent = self._service.agent_for(payload.session)
+            if agent.summariser is None or not await self._service.store.position(payload.session):
+                return  # deleted, and not to be begun anew by this
+            async with self._service.open_session(payload.session) as session:
+                await summarise_session_logging_errors(
+                    session,
+                    agent.summariser,
+                    instrument_if_watched(
+                        lambda happening: self._service.event_bus.publish(
+                            payload.session, happening
+                        ),
+                        agent=agent.spec.name,
+                    ),
+                )
+        except (AgentNotServed, StoreUnavailable) as error:
+            # The next turn wants it again.
+            log.warning("summary of session %s failed: %s", payload.session, error)
+
+    async def queue_summary(self, session: Session) -> None:
+        """Let the fleet make a session's summary: for `run_turn`."""
+        try:
+            await self._queue.defer_job(JobPayload(session=session.id, kind=SUMMARY_QUEUE))
+        except StoreUnavailable as error:
+            log.warning("summary of session %s could not be queued: %s", session.id, error)
+
+    async def _retry_or_give_up(
+        self, payload: JobPayload, error: Exception, progress: TurnRunReport
+    ) -> None:
+        """Try again later, or give up; ends when that is certain."""
+        match error:
+            case StaleOwner():
+                # Another one's turn by now. If it is none of the fleet's, ours still has to run.
+                log.info(
+                    "turn of session %s was taken over by another process: %s",
+                    payload.session,
+                    error,
+                )
+                await self._retry_until_database_is_back(lambda: self._requeue_if_pending(payload))
+            case StoreUnavailable():
+                count_store_error(error)
+                log.warning("turn of session %s waits for the database: %s", payload.session, error)
+                await self._retry_until_database_is_back(
+                    lambda: self._queue.replace_queued_job(payload, delay_s=DATABASE_RETRY_S)
+                )
+            case _:
+                retries = TurnRetries(payload.tries, single_process=False)
+                wait = retries.delay_after(error)
+                if wait is None:
+                    await self._retry_until_database_is_back(
+                        lambda: self._dead_letter(payload, retries, error, progress)
+                    )
+                    return
+                count_turn_retry()
+                log.warning(
+                    "turn of session %s failed; retrying in %.1f s: %r",
+                    payload.session,
+                    wait,
+                    error,
+                )
+                again = replace(payload, tries=payload.tries + 1)
+                await self._retry_until_database_is_back(
+                    lambda: self._queue.replace_queued_job(again, delay_s=wait)
+                )
+
+    async def _dead_letter(
+        self, payload: JobPayload, retries: TurnRetries, error: Exception, progress: TurnRunReport
+    ) -> None:
+        if not await retries.dead_letter(self._queue, payload.session, error, progress.epoch):
+            await self._requeue_if_pending(payload)
+
+    async def _requeue_if_pending(self, payload: JobPayload) -> None:
+        if await self._queue.pending(payload.session, limit=1):
+            await self._queue.defer_job(payload, delay_s=DATABASE_RETRY_S)
+
+    async def _wait_for_tenant_slot(self, payload: JobPayload) -> None:
+        jitter = random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        wait = jitter * min(MAX_TENANT_WAIT_S, FIRST_TENANT_WAIT_S * 1.5**payload.put_off)
+        await self._queue.replace_queued_job(
+            replace(payload, put_off=payload.put_off + 1), delay_s=wait
+        )
+
+    async def _requeue_cancelled(self, payload: JobPayload) -> None:
+        log.info("turn of session %s continues in another process", payload.session)
+        try:
+            async with asyncio.timeout(HANDOVER_TIMEOUT_S):
+                await self._queue.defer_job(payload)
+        except (StoreUnavailable, TimeoutError) as error:
+            log.warning(
+                "turn of session %s is left for another process: %r", payload.session, error
+            )
+
+    async def _retry_until_database_is_back(self, step: Callable[[], Awaitable[object]]) -> None:
+        """Do it, however long the database is away: the job must not end before."""
+        wait = 0.2
+        while True:
+            try:
+                await step()
+            except StoreUnavailable as error:
+                log.debug("waiting for the database: %s", error)
+                await asyncio.sleep(wait)
+                wait = min(2.0, wait * 2)
+            else:
+                return

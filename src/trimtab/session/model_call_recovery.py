@@ -1,0 +1,211 @@
+"""What is done about a call that failed. Deterministic, and no model is asked.
+
+A refusal for length teaches what it names; then less output is asked for, if that may be enough;
+then the context is cut down at once; then it is said what cannot shrink. A history that is refused
+as malformed is folded and repaired once, without replies that were interrupted. What is rejected,
+such as a picture, is left out if it is no new word of the user's; else the turn fails, and it is
+left out when the user goes on. What has nothing to do with the history leaves it untouched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from trimtab.dialects import get_dialect
+from trimtab.dialects.base import WireObject
+from trimtab.log.event import Edit, Size
+from trimtab.policy.budget import MIN_OUTPUT_TOKENS, PRESETS_HIDING_ON_REFUSAL, Budget
+from trimtab.policy.config import parse_policy_config
+from trimtab.policy.guard import build_cannot_fit_error
+from trimtab.policy.hiding_after_provider_error import decide_aggressive_hiding
+from trimtab.policy.planning.plan import Decision, Plan
+from trimtab.policy.provider_rejections import decide_masks_before_retry
+from trimtab.providers.error_parser import parse_error_event, parse_stop_failure
+from trimtab.providers.protocol_and_failures import (
+    STREAM_CUT_SHORT,
+    TRANSIENT_KINDS,
+    ProviderError,
+    ProviderFailureDetails,
+)
+from trimtab.session.events import (
+    COMPACTED_NOTICE,
+    CONTENT_LEFT_OUT_NOTICE,
+    ModelCallRetried,
+    TurnEvent,
+    UserNotice,
+)
+from trimtab.session.session import Session
+from trimtab.session.turn_event_builders import total_edits_by_kind_since
+from trimtab.window.learned_from_calls import describe_silent_truncation
+from trimtab.window.window import Window
+
+MAX_BROKEN_STREAM_RETRIES = 2
+"""How often a call is made again whose reply broke off."""
+REVEAL_REASON = "left out in vain"
+EMPTY_SIZE = Size(bytes=0, tokens=0)
+MAX_REJECTION_RETRIES = 8
+"""How often a call is made again without what was rejected: a provider names one part at a time."""
+
+
+@dataclass(slots=True)
+class ModelCallRecovery:
+    """What was tried for one call already."""
+
+    tried_less_output: bool = False
+    """Less output was asked for, or would not help."""
+    tried_cutting: bool = False
+    """The context was cut down."""
+    tried_repair: bool = False
+    """The history was folded again and repaired."""
+    reply_started: bool = False
+    """Something of the reply has come: whoever retries in between could not any more."""
+    resends: int = 0
+    """Times that the same request was sent again."""
+    rejections: int = 0
+    """Times that something was left out which the provider had rejected."""
+    guessed_edits: list[Edit] = field(default_factory=list[Edit])
+    """What was left out without being named as the fault."""
+    unstreamed: bool = False
+    """The reply is asked for in one piece: a server may refuse a stream without a word."""
+    pending_events: list[TurnEvent] = field(default_factory=list[TurnEvent])
+    """What the user should know."""
+
+    def find_failure(self, session: Session, reply: WireObject) -> ProviderFailureDetails | None:
+        """What a reply that came says all the same: an error, a full window, a request cut off."""
+        if (failure := parse_error_event(reply)) is not None:
+            return failure
+        failure = _find_full_window(session, reply) or _find_silent_truncation(
+            session.window, reply
+        )
+        # Less output would only end the reply sooner.
+        self.tried_less_output = self.tried_less_output or failure is not None
+        return failure
+
+    async def recover_from(self, session: Session, failure: ProviderFailureDetails) -> None:
+        """Do what can be done so that the call may be made again; raises where nothing can."""
+        assumed, limit = session.budget().limit, failure.limit
+        named = session.find_rejected_texts(failure.message)
+        await session.record_failure(
+            failure.kind,
+            limit=failure.limit,
+            input=failure.input,
+            requested=failure.requested,
+            message=failure.message,
+        )
+        position = session.window.seq
+        match failure.kind:
+            case "overflow":
+                await self._handle_overflow(session, failure)
+            case "malformed" if not self.tried_repair:
+                self.tried_repair = True
+                await session.reload()
+                await session.apply_policy(_drop_interrupted_replies)
+            case "rejected" if self.rejections < MAX_REJECTION_RETRIES:
+                await self._leave_out_rejected(session, failure, named)
+            case "server" if (
+                failure == STREAM_CUT_SHORT and not self.reply_started and not self.unstreamed
+            ):
+                self.unstreamed = True
+            case kind if (
+                kind in TRANSIENT_KINDS
+                and self.reply_started
+                and self.resends < MAX_BROKEN_STREAM_RETRIES
+            ):
+                self.resends += 1
+            case _:
+                await self._reveal_wrong_guesses(session)
+                raise ProviderError(failure)
+        self.pending_events += await total_edits_by_kind_since(session, position, "recovery")
+        fewer = limit if failure.kind == "overflow" and limit and limit < assumed else None
+        self.pending_events.append(ModelCallRetried(reason=failure.message, limit=fewer))
+
+    async def _leave_out_rejected(
+        self, session: Session, failure: ProviderFailureDetails, rejected_texts: frozenset[str]
+    ) -> None:
+        self.rejections += 1
+        made = await session.apply_policy(
+            partial(decide_masks_before_retry, blamed_texts=rejected_texts)
+        )
+        if not made:
+            await self._reveal_wrong_guesses(session)
+            raise ProviderError(failure)
+        self.guessed_edits += () if rejected_texts else made
+        entries = [session.window.entries[edit.first] for edit in made]
+        if any(entry.message.role == "user" and not entry.message.results for entry in entries):
+            self.pending_events.append(UserNotice(text=CONTENT_LEFT_OUT_NOTICE))
+
+    async def _reveal_wrong_guesses(self, session: Session) -> None:
+        """What was left out in vain was not at fault: a provider may just be out of order."""
+        made, self.guessed_edits = self.guessed_edits, []
+        if made:
+            seen = [
+                replace(e, op="reveal", text="", size=EMPTY_SIZE, why=REVEAL_REASON) for e in made
+            ]
+            await session.apply_policy(lambda _window, _budget: Decision(edits=tuple(seen)))
+
+    async def _handle_overflow(self, session: Session, failure: ProviderFailureDetails) -> None:
+        if not self.tried_less_output and _may_less_output_fit(session, failure):
+            self.tried_less_output = True
+            return
+        if self.tried_cutting:
+            plan = Plan(session.window, session.budget())
+            raise build_cannot_fit_error(plan, refusal=failure.message) from ProviderError(failure)
+        self.tried_less_output = self.tried_cutting = True
+        knobs = parse_policy_config(session.options.limits)
+        made = await session.apply_policy(partial(decide_aggressive_hiding, config=knobs))
+        last = session.window.last_call
+        if made:
+            self.pending_events.append(UserNotice(text=COMPACTED_NOTICE))
+        elif last is None or session.budget().max_output >= last.body.max_output:
+            # The same request would be refused again.
+            plan = Plan(session.window, session.budget())
+            raise build_cannot_fit_error(plan, refusal=failure.message) from ProviderError(failure)
+
+
+def _drop_interrupted_replies(window: Window, budget: Budget) -> Decision:
+    """Drops of replies that their provider had paused when something else was said: what they
+    were about to do has no result, and never will have."""
+    plan = Plan(window, budget)
+    for group in list(plan.visible_groups()):
+        if group.rounds[-1].paused:
+            plan.drop(group, "interrupted before it was whole")
+    return plan.to_decision()
+
+
+def _find_full_window(session: Session, reply: WireObject) -> ProviderFailureDetails | None:
+    """A window that was full before the reply was whole; learned where it is below the one that
+    was believed in."""
+    failure = parse_stop_failure(reply)
+    if failure is None or (failure.limit or 0) < session.budget().limit:
+        return failure
+    return replace(failure, limit=None)
+
+
+def _find_silent_truncation(window: Window, reply: WireObject) -> ProviderFailureDetails | None:
+    """A request that was cut in silence; what was read is the limit, for that much fits."""
+    usage = get_dialect(window.settings.dialect).parse_reply(reply).usage
+    if usage is None or window.last_call is None:
+        return None
+    if not window.accounting.was_silently_truncated(usage.input, window.settings, window.counter):
+        return None
+    words = describe_silent_truncation(window.accounting.last_estimate.total_tokens, usage.input)
+    estimate = window.accounting.last_estimate.total_tokens
+    return ProviderFailureDetails(kind="overflow", message=words, limit=usage.input, input=estimate)
+
+
+def _may_less_output_fit(session: Session, failure: ProviderFailureDetails) -> bool:
+    """Whether less output may make it fit: by figures that agree with what was asked for, others
+    would change nothing; or where there are none, for less output costs least."""
+    window, limit, counted = session.window, failure.limit, failure.input
+    last = window.last_call
+    if last is None:
+        return False
+    if (
+        window.accounting.overflow_without_numbers
+        and window.settings.policy not in PRESETS_HIDING_ON_REFUSAL
+    ):
+        return session.budget().max_output < last.body.max_output
+    if limit is None or counted is None or not window.accounting.overflow_was_counted:
+        return False
+    return counted + MIN_OUTPUT_TOKENS <= limit < counted + last.body.max_output

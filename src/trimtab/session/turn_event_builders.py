@@ -1,0 +1,152 @@
+"""What a turn knows of itself, told to those who count: its calls, its edits, its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
+from time import perf_counter
+from typing import Literal
+
+from trimtab.errors import StaleOwner, StoreError
+from trimtab.log.event import Edit
+from trimtab.policy.guard import CannotFit
+from trimtab.providers.protocol_and_failures import ProviderError
+from trimtab.session.events import (
+    ContextEdited,
+    ModelCallFinished,
+    ModelCallStarted,
+    TurnFailed,
+    TurnStarted,
+)
+from trimtab.session.session import Session
+from trimtab.session.tools import OnEvent
+from trimtab.session.visibility_and_past_requests import (
+    REJECTED_OP,
+    total_hidden_since_by_edit_kind,
+)
+from trimtab.tokens.usage_cost_usd import compute_cost_usd
+from trimtab.window.window import Window
+
+EditCause = Literal["policy", "recovery"]
+
+
+@asynccontextmanager
+async def emit_turn_start_and_failure(session: Session, on_event: OnEvent) -> AsyncGenerator[None]:
+    """Tell that a turn begins, and of the error that it ends with, if it does."""
+    settings = session.window.settings
+    on_event(TurnStarted(session=session.id, model=settings.model, dialect=settings.dialect))
+    try:
+        yield
+    except BaseException as error:
+        on_event(TurnFailed(reason=classify_turn_error(error), error=type(error).__name__))
+        raise
+
+
+def classify_turn_error(error: BaseException) -> str:
+    """What cut a turn off, as one of few words."""
+    match error:
+        case asyncio.CancelledError() | KeyboardInterrupt() | GeneratorExit():
+            return "cancelled"
+        case ProviderError():
+            return error.failure.kind
+        case CannotFit():
+            return "cannot_fit"
+        case StaleOwner():
+            return "stale"
+        case StoreError():
+            return "store"
+        case _:
+            return "error"
+
+
+def build_call_started(session: Session, *, near_limit: bool) -> ModelCallStarted:
+    """The call that was recorded last, by figures that the window keeps anyway."""
+    window, budget = session.window, session.budget()
+    made = window.last_call
+    return ModelCallStarted(
+        model=window.settings.model,
+        dialect=window.settings.dialect,
+        messages=window.visible_messages,
+        tokens=made.body.tokens if made is not None else 0,
+        head=window.settings.head.tokens,
+        front=window.conversation.front_size.tokens,
+        room=budget.max_input_bound,
+        max_output=made.body.max_output if made is not None else 0,
+        near=near_limit,
+    )
+
+
+class ModelCallMeter:
+    """The time of one call, and what the provider reports for it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._model = session.window.settings.model
+        self._before = session.window.accounting.last_usage
+        self._since = perf_counter()
+        self._seconds = 0.0
+
+    def stop(self) -> None:
+        """The reply is there, or has failed; to write it down is no part of the call."""
+        self._seconds = perf_counter() - self._since
+
+    def build_finished_event(self, outcome: str = "ok") -> ModelCallFinished:
+        """What is told of it, once the reply is in the store."""
+        window, usage = self._session.window, None
+        # A provider that reports nothing leaves the usage of the call before in its place.
+        if outcome == "ok" and window.accounting.last_usage is not self._before:
+            usage = window.accounting.last_usage
+        at = 0.0 if window.last_call is None else window.last_call.at
+        cost = None if usage is None else compute_cost_usd(usage, window.settings.entry, at=at)
+        return ModelCallFinished(
+            model=self._model, outcome=outcome, seconds=self._seconds, usage=usage, cost=cost
+        )
+
+
+async def total_edits_by_kind_since(
+    session: Session, position: int, cause: EditCause
+) -> list[ContextEdited]:
+    """What edits behind a position hide now, by kind; the store is asked only where memory has
+    let go of them since."""
+    window = session.window
+    if window.base.snapshot.seq > position:
+        hidden = await total_hidden_since_by_edit_kind(session.store, session.id, window, position)
+        ops = {REJECTED_OP: "mask"}
+        return [
+            ContextEdited(op=ops.get(h.op, h.op), count=h.count, tokens=h.tokens, cause=cause)
+            for h in hidden
+        ]
+    found: dict[str, tuple[int, int]] = {}
+    for seq, edit in _iter_edits_since(window, position):
+        count, tokens = _count_hidden_by(window, seq, edit)
+        before = found.get(edit.op, (0, 0))
+        found[edit.op] = (before[0] + count, before[1] + tokens)
+    return [
+        ContextEdited(op=op, count=count, tokens=tokens, cause=cause)
+        for op, (count, tokens) in found.items()
+        if count
+    ]
+
+
+def _iter_edits_since(window: Window, position: int) -> Iterator[tuple[int, Edit]]:
+    for event in reversed(window.base.events_since_snapshot):
+        if event.seq <= position:
+            return
+        if isinstance(event.body, Edit) and event.body.op != "reveal":
+            yield event.seq, event.body
+
+
+def _count_hidden_by(window: Window, seq: int, edit: Edit) -> tuple[int, int]:
+    """How many parts or messages it is that hides them, and their tokens."""
+    if edit.part is None:
+        groups = [
+            g
+            for g in window.conversation.groups_between(edit.first, edit.last)
+            if g.hidden_by == seq
+        ]
+        return sum(g.message_count for g in groups), sum(g.tokens for g in groups)
+    entry = window.entries.get(edit.first)
+    if entry is None or entry.edited_by.get(edit.part) != seq:
+        return 0, 0  # another edit of the same pass came over it
+    return 1, entry.sizes[edit.part].tokens - entry.shown_size(edit.part).tokens

@@ -1,0 +1,105 @@
+"""What a step has the model say: words, calls in the caller's tools, thoughts; cut to its room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from trimtab.testing.replies import ScriptedCall, ScriptedReply
+from trimtab.testing.request_counter import CALL_TOKENS, RequestCounter, list_array_objects
+from trimtab.testing.server.script import ScriptStep
+from trimtab.testing.tool_arguments import build_tool_call, dump_tool_arguments, list_callable_tools
+
+_FILLER_SENTENCE = (
+    "the report says that most files were read and a few of them need another look before "
+    "tomorrow so here is what was found and what should be done about it"
+)
+_FILLER_WORDS = _FILLER_SENTENCE.split()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredReply:
+    """An answer with its size."""
+
+    reply: ScriptedReply
+    """What is said."""
+    tokens: int
+    """Of all of it."""
+    thinking_tokens: int
+    """Of the thinking, included in `tokens`."""
+
+
+def generate_reply(
+    step: ScriptStep,
+    request: Mapping[str, Any],
+    *,
+    seed: int,
+    thinks: bool,
+    counter: RequestCounter,
+    max_tokens: int,
+    cut_stop_reason: str,
+) -> MeasuredReply:
+    """The answer that a step stands for, as far as it fits into the room."""
+    calls = _build_calls(step, request, seed)
+    thinking = _build_thinking(step, seed, thinks=thinks)
+    text = _build_text(step, seed, has_calls=bool(calls))
+    answer = ScriptedReply(
+        text=text, calls=calls, thinking=thinking, redacted=step.redacted, stop=step.stop
+    )
+    spoken = _measure_reply(answer, counter)
+    while spoken.tokens > max_tokens and (answer.text or answer.calls):
+        # Calls are whole or not there; of a text, what fits is said.
+        kept = max(0, len(answer.text) * max_tokens // spoken.tokens - 4) if not answer.calls else 0
+        answer = replace(
+            answer, text=answer.text[:kept], calls=(), stop=step.stop or cut_stop_reason
+        )
+        spoken = _measure_reply(answer, counter)
+    return spoken
+
+
+def _build_calls(
+    step: ScriptStep, request: Mapping[str, Any], seed: int
+) -> tuple[ScriptedCall, ...]:
+    if not isinstance(step.calls, int):
+        return step.calls
+    tools = list_callable_tools(list_array_objects(request.get("tools")))
+    if not tools:
+        return ()
+    return tuple(build_tool_call(tools, seed + index, step.tool) for index in range(step.calls))
+
+
+def _build_thinking(step: ScriptStep, seed: int, *, thinks: bool) -> str | None:
+    if step.thinking is False:
+        return None
+    if isinstance(step.thinking, str):
+        return step.thinking
+    return generate_words(12, seed) if thinks or step.thinking else None
+
+
+def _build_text(step: ScriptStep, seed: int, *, has_calls: bool) -> str:
+    if isinstance(step.text, str):
+        return step.text
+    if step.text is None and has_calls:
+        return ""
+    return generate_words(12 if step.text is None else step.text, seed)
+
+
+def generate_words(count: int, seed: int) -> str:
+    """So many words, led by the number so that no two replies are the same."""
+    said = [_FILLER_WORDS[(seed + index) % len(_FILLER_WORDS)] for index in range(count - 1)]
+    return " ".join([f"#{seed}", *said]) if count else ""
+
+
+def _measure_reply(reply: ScriptedReply, counter: RequestCounter) -> MeasuredReply:
+    thought = counter.scale_tokens(counter.count_text(reply.thinking or ""))
+    tokens = counter.count_text(reply.text)
+    for call in reply.calls:
+        tokens += (
+            CALL_TOKENS
+            + counter.count_text(call.name)
+            + counter.count_text(dump_tool_arguments(call.arguments))
+        )
+    return MeasuredReply(
+        reply=reply, tokens=thought + counter.scale_tokens(tokens), thinking_tokens=thought
+    )

@@ -1,0 +1,75 @@
+"""What usage costs, at the catalog's list prices."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trimtab.log.event import Usage
+
+SOFT_WINDOW_PRICE_FACTOR = 2
+"""How many times as much the input costs above the soft window."""
+CATALOG_PRICE_KEYS = ("input_price", "output_price", "cache_read", "cache_write")
+"""What of a model's catalog entry says what it costs."""
+_SECONDS_PER_DAY = 86_400
+_ISO_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+_DAYS_BEFORE_MONTH = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
+
+
+def compute_cost_usd(
+    usage: Usage, model_info: Mapping[str, Any], *, at: float = 0.0
+) -> float | None:
+    """US dollars of one call at the catalog's list prices; None where it has none.
+
+    `at` is when the call was made, in seconds since the epoch: a price that changes on a date is
+    that of the call's own day, whenever it is asked for.
+    """
+    prices = resolve_prices_at(model_info, at)
+    price: float | None = prices.get("input_price")
+    output: float | None = prices.get("output_price")
+    if price is None or output is None:
+        return None
+    if usage.input > (model_info.get("soft_window") or usage.input):
+        price *= SOFT_WINDOW_PRICE_FACTOR
+    fresh = max(0, usage.input - usage.cache_read - usage.cache_write)
+    read = usage.cache_read * float(prices.get("cache_read", 1.0))
+    write = usage.cache_write * float(prices.get("cache_write", 1.0))
+    return ((fresh + read + write) * price + usage.output * output) / 1_000_000
+
+
+def resolve_prices_at(model_info: Mapping[str, Any], at: float) -> Mapping[str, Any]:
+    """A catalog entry with the prices of a day; `at` is in seconds since the epoch."""
+    changes = model_info.get("price_changes")
+    return {**model_info, **merge_price_changes(changes, at)} if changes else model_info
+
+
+def merge_price_changes(price_changes: Iterable[Mapping[str, Any]], at: float) -> dict[str, Any]:
+    """What all changes up to a moment, the earliest first, leave in force."""
+    prices: dict[str, Any] = {}
+    for change in price_changes:
+        if count_days_to_date(change["from_date"]) * _SECONDS_PER_DAY <= at:
+            prices |= {key: change[key] for key in CATALOG_PRICE_KEYS if key in change}
+    return prices
+
+
+def count_days_to_date(iso_date: str) -> int:
+    """Days from 1970-01-01 to a date such as `2026-12-01`. Raises `ValueError` for no date.
+
+    Written out because the clock's own module is not for the pure folders.
+    """
+    found = _ISO_DATE.fullmatch(iso_date)
+    year, month, day = map(int, found.groups()) if found else (0, 0, 0)
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    if not 1 <= month <= 12 or not 1 <= day <= _days_in_month(month, is_leap=is_leap):
+        raise ValueError(f"{iso_date!r} is no date; it looks like 2026-12-01")
+    before = year - 1
+    leap_days = before // 4 - before // 100 + before // 400 - 477
+    in_year = _DAYS_BEFORE_MONTH[month - 1] + (1 if is_leap and month > 2 else 0)
+    return (year - 1970) * 365 + leap_days + in_year + day - 1
+
+
+def _days_in_month(month: int, *, is_leap: bool) -> int:
+    if month == 2:
+        return 29 if is_leap else 28
+    return 30 if month in (4, 6, 9, 11) else 31

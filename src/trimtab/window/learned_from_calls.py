@@ -1,0 +1,647 @@
+"""What calls and their outcomes taught: usage, limits, the cache, how far estimates are off.
+
+`Accounting` is the part of the window that knows this. How far a provider's prompt cache may be
+relied on is read from what it reports. So is a server that cuts a request off in silence: Ollama
+answers a request beyond its `num_ctx` with 200, having dropped the start of it. All that tells is a
+count of input far below what was sent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from trimtab.log.event import (
+    CallOutcome,
+    Event,
+    JsonMapping,
+    LoggedModelCall,
+    ModelCall,
+    Settings,
+    SummaryAttempt,
+    TurnProgressRecord,
+    Usage,
+    add_usage,
+)
+from trimtab.tokens.counter import (
+    MAX_LEARNED_RATIO,
+    TOOLS_OVERHEAD_TOKENS,
+    TokenCounter,
+    compute_input_upper_bound,
+)
+from trimtab.tokens.usage_cost_usd import compute_cost_usd
+from trimtab.window.conversation import Conversation, SummaryNoticeUserWordsState
+from trimtab.window.summary_attempt_stats import SummaryAttemptStats
+
+DEFAULT_WINDOW_TOKENS = 128_000
+"""Tokens, for a model that nobody knows."""
+
+
+def resolve_token_limit_and_source(
+    settings: Settings, learned_limit: int | None
+) -> tuple[int, str]:
+    """The limit and what set it. A limit that the provider taught is never exceeded knowingly."""
+    for name in ("max_input_tokens", "context_window"):
+        value: int | None = settings.limits.get(name)
+        if value:
+            return (
+                (learned_limit, "learned")
+                if learned_limit and learned_limit < value
+                else (value, name)
+            )
+    if learned_limit:
+        return learned_limit, "learned"
+    window: int | None = settings.entry.get("context_window")
+    return (window, "model") if window else (DEFAULT_WINDOW_TOKENS, "default")
+
+
+MISS_RATE_WINDOW_CALLS = 20
+"""Calls over which the rate forgets."""
+
+
+@dataclass(slots=True)
+class CacheMissTracker:
+    miss_rate: float = 0.0
+    """Share of expected reads that were reported as misses."""
+    expected_read_tokens: int = 0
+    """Tokens that the cache should hold for the call under way; 0 where nothing is expected."""
+    provider_reports_cache: bool = False
+    """True once the provider has reported a read or a write: before that, silence says nothing."""
+
+    def record_usage(self, usage: Usage, min_cacheable_tokens: int) -> None:
+        """Take what the provider reported for the call under way."""
+        self.provider_reports_cache = (
+            self.provider_reports_cache or usage.cache_read + usage.cache_write > 0
+        )
+        if self.provider_reports_cache and self.expected_read_tokens > min_cacheable_tokens:
+            missed = 1.0 if usage.cache_read < self.expected_read_tokens / 2 else 0.0
+            self.miss_rate += (missed - self.miss_rate) / MISS_RATE_WINDOW_CALLS
+
+
+_MIN_COUNTED_SHARE_BY_COUNTER = (
+    # How small a part of the estimate the real count may be. Measured with the held-out texts of
+    # benchmarks/token_estimates.py against o200k, cl100k and tekken, the lowest of any single text
+    # of 1,000 tokens or more: 0.59 by the weights of its own family (0.68 for whole contexts),
+    # 0.21 where the family is not known and the estimate is the highest of all, 0.48 by bytes/4.
+    # Below are texts of a few characters that repeat, 5 % of those that benchmarks/text_kinds.py
+    # generates: there the estimate leans on bytes.
+    ("piecewise/max", 0.2),
+    ("piecewise/", 0.55),
+    ("bytes/4", 0.45),
+    ("exact/", 0.9),
+)
+_MIN_TRUNCATED_TOKENS = 1_000
+"""Tokens. Nobody cuts to less (Ollama to half of a window that is 2,048 at least), and a limit
+below would leave a session without room for anything."""
+
+
+def describe_silent_truncation(sent_tokens: int, read_tokens: int) -> str:
+    """What is said of it."""
+    return (
+        f"about {sent_tokens:,} tokens were sent and {read_tokens:,} read: the server cut the rest"
+    )
+
+
+CALIBRATION_PRIOR_TOKENS = 500
+"""Tokens that a model is taken to count as we do before it has counted any: what a provider puts
+around a few words would else be taken for their weight."""
+CALIBRATION_HALF_LIFE_TOKENS = 32_768
+"""Tokens that, coming at once, make what earlier text taught about its weight count for half."""
+
+
+HIDDEN_TEXT_MIN_RATIO = 0.7
+"""Share of its estimated tokens that a text which was hidden took at least."""
+OWN_TEXT_MAX_RATIO = 1.3
+"""How many times its estimated tokens what we write ourselves takes at most."""
+MIN_BELIEVED_USAGE_RATIO = 0.5
+"""Usage below this share of our estimate is not believed: the estimate stands."""
+MIN_PREFIX_USAGE_RATIO = 0.98
+"""Nor is usage below this share of what was counted of a prefix of the request."""
+MIN_REFUSED_TOKENS = 1_000
+"""Tokens: no window is that small, so a refusal of less says nothing about it."""
+
+
+class UsageAnchor(NamedTuple):
+    """The last call that reported, where its request is a prefix of the next."""
+
+    reported_tokens: int
+    """Its input, as it was reported."""
+    message_tokens: int
+    """Our estimate of its messages."""
+    estimated_tokens: int
+    """And of all of it."""
+    had_volatile: bool = False
+    """Whether a volatile tail was counted with it."""
+    media_tokens: int = 0
+    """Our estimate of the pictures and files in it."""
+
+
+class RequestEstimate(NamedTuple):
+    """Our estimates at the last call."""
+
+    message_tokens: int
+    """Of its messages."""
+    total_tokens: int
+    """Of all of it."""
+    media_tokens: int = 0
+    """Of the pictures and files in it."""
+
+
+class UsageBeforeEdit(NamedTuple):
+    """What was reported before something was hidden: the next request has no more tokens than that
+    one had, less what has left, plus what has come."""
+
+    max_tokens: int
+    """Tokens that it had at most."""
+    message_tokens: int
+    """Our estimate of its messages."""
+    ratio: float
+    """`counted` over our estimate of all of it."""
+    summary_seq: int
+    """The position of its summary's event."""
+    dropped_messages: int
+    """How many messages its notice told of."""
+    user_word_blocks: int
+    """How many blocks its list of the user's words had."""
+    replacement_tokens: int = 0
+    """Our estimate of the words that stand in for others since."""
+    new_tokens: int = 0
+    """Our estimate of what was said since."""
+
+    @property
+    def front(self) -> SummaryNoticeUserWordsState:
+        """What stood before its messages."""
+        return SummaryNoticeUserWordsState(
+            self.summary_seq, self.dropped_messages, self.user_word_blocks
+        )
+
+    def bound_tokens(
+        self,
+        counter: TokenCounter,
+        ratio: float,
+        *,
+        message_tokens: int,
+        front_tokens: int,
+        volatile_tokens: int,
+    ) -> int:
+        """Tokens that a request cannot exceed whose messages we estimate at `message_tokens`.
+        `front_tokens` are those before its first message that are new."""
+        front_tokens += self.replacement_tokens
+        left = max(0, self.message_tokens + self.new_tokens + front_tokens - message_tokens)
+        usage = self.max_tokens + self.ratio * (
+            OWN_TEXT_MAX_RATIO * front_tokens - HIDDEN_TEXT_MIN_RATIO * left
+        )
+        return compute_input_upper_bound(
+            counter=counter,
+            reported_tokens=max(0, math.ceil(usage)),
+            new_tokens=self.new_tokens + volatile_tokens,
+            learned_ratio=ratio,
+        )
+
+
+class ProviderRejection(NamedTuple):
+    """A call that its provider rejected for what was said; until it takes one."""
+
+    last_sent_seq: int = 0
+    """The last position that was sent in it; 0 where the last call was not rejected."""
+    provider_message: str = ""
+    """What the provider said."""
+    superseded_seq: int = 0
+    """The last position of what was rejected before the user's newest word was said."""
+
+    def after_new_user_message(self) -> ProviderRejection:
+        """The same when the user has said something else."""
+        return self._replace(superseded_seq=self.last_sent_seq)
+
+
+@dataclass(slots=True)
+class Accounting:
+    """What calls taught. It starts as if no call was made yet."""
+
+    epoch: int = 0
+    """The epoch of the newest turn."""
+    prefix_version: int = 0
+    """Rises whenever something already sent is changed: the provider's cache ends there."""
+    sent_through_seq: int = 0
+    """The last position that has been sent in a call."""
+    last_call: LoggedModelCall | None = None
+    """The newest model call."""
+    policy_note: JsonMapping | None = None
+    """The policy's own record of the last call; a fork starts without one."""
+    cache_is_cold: bool = True
+    """True until the next call if the provider's cache cannot hold its prefix."""
+    cache_misses: CacheMissTracker = field(default_factory=CacheMissTracker)
+    """How far the provider's cache may be relied on."""
+    call_count: int = 0
+    """Calls so far."""
+    last_usage: Usage | None = None
+    """What was reported for the last call that reported."""
+    total_usage: Usage = field(default_factory=lambda: Usage(input=0))
+    """All that was reported so far, added up."""
+    total_cost_usd: float | None = 0.0
+    """What that cost; None if a price is not known."""
+    learned_limit: int | None = None
+    """Tokens that input and output may reach together, as the provider taught."""
+    last_call_ratio: float = 1.0
+    """Reported input over our estimate, at the last call that reported."""
+    calibration_sums: tuple[float, float] = (0.0, 0.0)
+    """Text that was new in a call: as it was reported and as we had estimated it, faded."""
+    usage_anchor: UsageAnchor | None = None
+    """The last call that reported, if still a prefix."""
+    carried_usage: UsageBeforeEdit | None = None
+    """What that call tells of the size of the next if an edit has changed it since."""
+    version_at_last_call: int = -1
+    """Equal to `prefix_version` if the last call's request is still a prefix."""
+    open_call_seq: int | None = None
+    """The position of the last call, until its outcome is known."""
+    overflow_was_counted: bool = False
+    """True if the last call was refused for its length and its input was counted."""
+    overflow_without_numbers: bool = False
+    """True if it was refused for its length and neither was counted nor a limit named."""
+    rejection: ProviderRejection = field(default_factory=ProviderRejection)
+    """The last call, if its provider did not take what was said."""
+    started_tool_keys: list[str] = field(default_factory=list[str])
+    """Keys of the tools that were started since the newest reply."""
+    summary_stats: SummaryAttemptStats = field(default_factory=SummaryAttemptStats)
+    """How the summaries went that a model was asked for."""
+    last_estimate: RequestEstimate = field(default_factory=lambda: RequestEstimate(0, 0))
+    """Our estimates at the last call."""
+    disbelieved_input: int = 0
+    """The input that was reported for the last call, if that cannot be true."""
+    refusal_is_doubted: bool = False
+    """True if a refusal without numbers was so small that it taught no limit."""
+
+    def record_call(
+        self, event: Event, call: ModelCall, settings: Settings, message_tokens: int
+    ) -> None:
+        """Take a call that is made, with our estimate of its messages."""
+        self.call_count += 1
+        self.cache_misses.expected_read_tokens = self._expected_cache_read_tokens(
+            event.at, settings
+        )
+        self.last_call = LoggedModelCall(seq=event.seq, at=event.at, body=call)
+        self.policy_note = call.note
+        self.cache_is_cold = False
+        self.sent_through_seq = call.position
+        self.version_at_last_call = self.prefix_version
+        self.open_call_seq = event.seq
+        self.last_estimate = RequestEstimate(message_tokens, call.tokens, call.media)
+
+    def record_outcome(
+        self, outcome: CallOutcome, settings: Settings, counter: TokenCounter
+    ) -> None:
+        """Take what became of a call: a reply with its usage, or an error."""
+        error = outcome.error or {}
+        limit = error.get("limit")
+        overflow = error.get("kind") == "overflow"
+        if overflow and isinstance(limit, int) and limit > 0:
+            self.learned_limit = limit
+        if outcome.call != self.open_call_seq:
+            return
+        self.open_call_seq = None
+        if not error:
+            self.rejection = ProviderRejection()
+        elif error.get("kind") == "rejected" and self.last_call is not None:
+            self.rejection = self.rejection._replace(
+                last_sent_seq=self.last_call.body.position,
+                provider_message=str(error.get("message", "")),
+            )
+        usage = outcome.usage
+        counted = error.get("input") if overflow else None
+        # A refusal that names its count teaches as much as a reply, if the figure can be true.
+        known = isinstance(counted, int) and _is_plausible_count(
+            counted, self.last_estimate.total_tokens
+        )
+        if overflow or not error:
+            # An error that has nothing to do with the length does not undo what a refusal taught.
+            self.overflow_was_counted = known
+            self.overflow_without_numbers = (
+                overflow and counted is None and not isinstance(limit, int)
+            )
+            if self.overflow_without_numbers:
+                self._learn_limit_from_refusal(settings)
+        if usage is not None and usage.input > 0:
+            self._record_usage(usage, settings, counter)
+        elif isinstance(counted, int) and known:
+            self._calibrate(counted)
+
+    def record_turn_state(self, change: TurnProgressRecord) -> None:
+        """Take a turn's claim, or the start of a tool."""
+        self.epoch = max(self.epoch, change.epoch)
+        if change.state == "tool_started" and change.key:
+            self.started_tool_keys = [*self.started_tool_keys, change.key]
+
+    def record_summary_attempt(self, attempt: SummaryAttempt, message_count: int) -> None:
+        """Take how a model did that was asked for a summary, after so many messages."""
+        self.summary_stats = self.summary_stats.with_attempt(attempt, message_count)
+
+    def record_reply(self) -> None:
+        """The model has said something: tools that were started before are done with."""
+        self.started_tool_keys = []
+
+    def record_new_turn(self) -> None:
+        """The user has said something else."""
+        self.rejection = self.rejection.after_new_user_message()
+
+    def record_added_tokens(self, tokens: int) -> None:
+        """A message of so many estimated tokens was added."""
+        if self.carried_usage is not None:
+            self.carried_usage = self.carried_usage._replace(
+                new_tokens=self.carried_usage.new_tokens + tokens
+            )
+
+    def break_prefix(self, times: int = 1) -> None:
+        """Something that was sent has changed, by so many events or parts."""
+        self.prefix_version += times
+        self.usage_anchor = self.carried_usage = None
+
+    def reset_learned_on_model_change(self, previous: Settings, current: Settings) -> None:
+        """Forget what was learned of another model: its limit, which another window that the user
+        names ends as well, and how it counts what is added."""
+        if _window_identity(current) != _window_identity(previous):
+            self.learned_limit, self.refusal_is_doubted = None, False
+        if (current.model, current.dialect) != (previous.model, previous.dialect):
+            self.calibration_sums = (0.0, 0.0)
+
+    def reset_calibration(self) -> None:
+        """Forget how far our estimates were off: another counter makes them now."""
+        self.last_call_ratio, self.calibration_sums = 1.0, (0.0, 0.0)
+
+    def compute_calibration_ratio(self) -> float:
+        """What our estimates are to be multiplied by: as the last call was counted, or the text
+        that was added lately, whichever is heavier."""
+        heavy, light = self.calibration_sums
+        return max(
+            self.last_call_ratio,
+            (heavy + CALIBRATION_PRIOR_TOKENS) / (light + CALIBRATION_PRIOR_TOKENS),
+        )
+
+    def compute_carried_usage(self, conversation: Conversation) -> UsageBeforeEdit | None:
+        """What is known of the size of the request before something in it is changed."""
+        anchor = self.usage_anchor
+        if anchor is None:
+            return self.carried_usage
+        tokens = conversation.tokens
+        new = max(0, tokens - anchor.message_tokens)
+        most = compute_input_upper_bound(
+            counter=conversation.counter,
+            reported_tokens=anchor.reported_tokens,
+            new_tokens=new,
+            learned_ratio=self._bounded_ratio(),
+        )
+        estimate = conversation.settings.head.tokens + tokens
+        summary_seq, dropped_messages, user_word_blocks = conversation.front_state()
+        return UsageBeforeEdit(
+            max_tokens=most,
+            message_tokens=tokens,
+            ratio=min(max(most / max(1, estimate), MIN_BELIEVED_USAGE_RATIO), MAX_LEARNED_RATIO),
+            summary_seq=summary_seq,
+            dropped_messages=dropped_messages,
+            user_word_blocks=user_word_blocks,
+        )
+
+    def was_silently_truncated(
+        self, reported_tokens: int, settings: Settings, counter: TokenCounter
+    ) -> bool:
+        """Whether the server has read fewer tokens of the last call than any error of our estimate
+        explains, so that it must have cut the request.
+
+        Pictures are left out, for a server may ignore them, and so is what a provider adds for
+        tools, for local servers add nothing. Where a provider has a cache, a low count may be what
+        the cache did not hold, and such providers refuse rather than cut. A cut to half of the
+        window, as Ollama makes it, is seen once twice as much was sent, if the tokenizer's family
+        is known; any other when the history has grown on.
+        """
+        chat = settings.dialect == "openai_chat"  # no others cut
+        cached = settings.entry.get("cache_style") != "none"
+        if not chat or cached or reported_tokens < _MIN_TRUNCATED_TOKENS:
+            return False
+        pending = self.last_estimate
+        estimate = (pending.total_tokens - pending.media_tokens) * min(1.0, self.last_call_ratio)
+        known = self.learned_limit or 0
+        if (self.overflow_was_counted or self.disbelieved_input == known) and estimate <= known:
+            # Cut down to what the server has read already, and again little of it was counted: it
+            # is the estimate that is off, and the limit would go down for ever.
+            return False
+        shares = _MIN_COUNTED_SHARE_BY_COUNTER
+        least = next((share for name, share in shares if counter.name.startswith(name)), 0.3)
+        overhead = TOOLS_OVERHEAD_TOKENS if settings.tools else 0
+        return reported_tokens < least * (estimate - overhead)
+
+    def to_state(self) -> dict[str, Any]:
+        """What a snapshot keeps of it, under the keys that are stored."""
+        last = self.last_call
+        state: dict[str, Any] = {
+            "version": self.prefix_version,
+            "epoch": self.epoch,
+            "sent": self.sent_through_seq,
+            "calls": self.call_count,
+            "cold": self.cache_is_cold,
+            "learned_limit": self.learned_limit,
+            "ratio": self.last_call_ratio,
+            "call_version": self.version_at_last_call,
+            "awaiting": self.open_call_seq,
+            "overflowed": self.overflow_was_counted,
+            "started": self.started_tool_keys,
+            "paid": self.total_cost_usd,
+            "last_call": last.seq if last else None,
+            "noted": self.policy_note is not None,
+            "anchor": _without_trailing_defaults(self.usage_anchor),
+            "weighed": self.calibration_sums,
+            "pending": _without_trailing_defaults(self.last_estimate),
+            "cache": [
+                self.cache_misses.miss_rate,
+                self.cache_misses.expected_read_tokens,
+                self.cache_misses.provider_reports_cache,
+            ],
+            "last_usage": None if self.last_usage is None else _usage_to_list(self.last_usage),
+            "used": _usage_to_list(self.total_usage),
+            "summaries": self.summary_stats.to_json(),
+        }
+        # Left out as a rule, so that a release that does not know of them reads all others.
+        if self.rejection.last_sent_seq:
+            state["rejection"] = self.rejection
+        if self.overflow_without_numbers:
+            state["refused"] = True
+        if self.carried_usage is not None:
+            state["carried"] = self.carried_usage
+        if self.disbelieved_input:
+            state["disbelieved"] = self.disbelieved_input
+        if self.refusal_is_doubted:
+            state["doubted"] = True
+        return state
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], events: Mapping[int, Event]) -> Accounting:
+        """The inverse, with the events that the snapshot names."""
+        last_call, policy_note = None, None
+        if state["last_call"]:
+            made = events[state["last_call"]]
+            assert isinstance(made.body, ModelCall)  # noqa: S101 - the snapshot names it so
+            last_call = LoggedModelCall(seq=made.seq, at=made.at, body=made.body)
+            policy_note = made.body.note if state["noted"] else None
+        miss_rate, expected, reports = state["cache"]
+        heavy, light = state["weighed"]
+        anchor, carried, usage = state["anchor"], state.get("carried"), state["last_usage"]
+        return cls(
+            epoch=state["epoch"],
+            prefix_version=state["version"],
+            sent_through_seq=state["sent"],
+            last_call=last_call,
+            policy_note=policy_note,
+            cache_is_cold=state["cold"],
+            cache_misses=CacheMissTracker(
+                miss_rate=miss_rate, expected_read_tokens=expected, provider_reports_cache=reports
+            ),
+            call_count=state["calls"],
+            last_usage=None if usage is None else _usage_from_list(usage),
+            total_usage=_usage_from_list(state["used"]),
+            total_cost_usd=state["paid"],
+            learned_limit=state["learned_limit"],
+            last_call_ratio=state["ratio"],
+            calibration_sums=(heavy, light),
+            usage_anchor=None if anchor is None else UsageAnchor(*anchor),
+            carried_usage=None if carried is None else UsageBeforeEdit(*carried),
+            version_at_last_call=state["call_version"],
+            open_call_seq=state["awaiting"],
+            overflow_was_counted=state["overflowed"],
+            overflow_without_numbers=state.get("refused", False),
+            rejection=ProviderRejection(*state.get("rejection", ())),
+            started_tool_keys=state["started"],
+            summary_stats=SummaryAttemptStats.from_json(state["summaries"]),
+            last_estimate=RequestEstimate(*state["pending"]),
+            disbelieved_input=state.get("disbelieved", 0),
+            refusal_is_doubted=state.get("doubted", False),
+        )
+
+    def _record_usage(self, usage: Usage, settings: Settings, counter: TokenCounter) -> None:
+        self.cache_misses.record_usage(usage, int(settings.entry.get("cache_minimum", 0)))
+        self.last_usage = usage
+        self.total_usage = add_usage(self.total_usage, usage)
+        at = 0.0 if self.last_call is None else self.last_call.at
+        paid, before = compute_cost_usd(usage, settings.entry, at=at), self.total_cost_usd
+        self.total_cost_usd = None if before is None or paid is None else before + paid
+        if self.was_silently_truncated(usage.input, settings, counter):
+            self.learned_limit = usage.input  # that much certainly fits
+        self.disbelieved_input = 0 if self._calibrate(usage.input) else usage.input
+
+    def _calibrate(self, reported_tokens: int) -> bool:
+        """Learn from what was counted of the last call; False where that cannot be true."""
+        pending = self.last_estimate
+        if not self._is_believable(reported_tokens):
+            return False
+        if pending.total_tokens > 0:
+            if not pending.media_tokens:
+                self.last_call_ratio = (reported_tokens + CALIBRATION_PRIOR_TOKENS) / (
+                    pending.total_tokens + CALIBRATION_PRIOR_TOKENS
+                )
+            self._update_calibration_sums(reported_tokens)
+        if self.version_at_last_call == self.prefix_version:
+            rode = self.last_call is not None and bool(self.last_call.body.volatile)
+            self.usage_anchor = UsageAnchor(
+                reported_tokens,
+                pending.message_tokens,
+                pending.total_tokens,
+                rode,
+                pending.media_tokens,
+            )
+            self.carried_usage = None
+        return True
+
+    def _is_believable(self, reported_tokens: int) -> bool:
+        """Whether a count may be that of the whole request: what was only counted in part, as what
+        a cache did not hold, must not lower the bound. Pictures may cost far less than we think."""
+        pending, anchor = self.last_estimate, self.usage_anchor
+        text = pending.total_tokens - pending.media_tokens
+        changed = self.version_at_last_call != self.prefix_version
+        if anchor is None or anchor.had_volatile or changed:
+            return reported_tokens >= MIN_BELIEVED_USAGE_RATIO * text
+        least = MIN_PREFIX_USAGE_RATIO * anchor.reported_tokens
+        return reported_tokens >= min(text, max(MIN_BELIEVED_USAGE_RATIO * text, least))
+
+    def _update_calibration_sums(self, reported_tokens: int) -> None:
+        """Add what is new in a request to what is known of the weight of text.
+
+        What came on top of the call before says how more will count. A whole request says less:
+        what a provider puts around the texts, or leaves out, is in it as well. It is believed if it
+        holds more than all that is known. What came with a picture says nothing about text.
+        """
+        before, (heavy, light) = self.usage_anchor or UsageAnchor(0, 0, 0), self.calibration_sums
+        new = self.last_estimate.total_tokens - before.estimated_tokens
+        if self.last_estimate.media_tokens == before.media_tokens and new > (
+            0 if self.usage_anchor else light
+        ):
+            kept = CALIBRATION_HALF_LIFE_TOKENS / (CALIBRATION_HALF_LIFE_TOKENS + new)
+            heavy = kept * heavy + min(
+                max(0, reported_tokens - before.reported_tokens), MAX_LEARNED_RATIO * new
+            )
+            self.calibration_sums = (heavy, kept * light + new)
+
+    def _learn_limit_from_refusal(self, settings: Settings) -> None:
+        """A refusal without numbers: the limit is below what was refused.
+
+        The first is not believed if less than half of the known window was in use, for it may have
+        had another reason.
+        """
+        size, last, before = self._likely_request_tokens(), self.last_call, self.refusal_is_doubted
+        if last is None or size < MIN_REFUSED_TOKENS:
+            return
+        learned, known = size + last.body.max_output, self.learned_limit
+        limit, _ = resolve_token_limit_and_source(settings, known)
+        self.refusal_is_doubted = not before and learned < limit // 2
+        if not self.refusal_is_doubted:
+            self.learned_limit = min(learned, known or learned)
+
+    def _likely_request_tokens(self) -> int:
+        """Tokens of the last call's input as the provider would probably count them."""
+        anchor, pending, ratio = self.usage_anchor, self.last_estimate, self._bounded_ratio()
+        if anchor is None:
+            return int(ratio * pending.total_tokens)
+        return int(
+            anchor.reported_tokens + ratio * max(0, pending.total_tokens - anchor.estimated_tokens)
+        )
+
+    def _bounded_ratio(self) -> float:
+        return min(max(self.compute_calibration_ratio(), 1.0), MAX_LEARNED_RATIO)
+
+    def _expected_cache_read_tokens(self, at: float, settings: Settings) -> int:
+        """Tokens that the provider's cache should hold for the call being made."""
+        last = self.last_call
+        ttl = float(settings.entry.get("cache_ttl", 0))
+        unchanged = self.version_at_last_call == self.prefix_version
+        warm = last is not None and at - last.at <= ttl and unchanged
+        return self.last_usage.input if warm and self.last_usage and not self.cache_is_cold else 0
+
+
+def _is_plausible_count(reported_tokens: int, estimated_tokens: int) -> bool:
+    """Whether a request that we estimate at so many tokens may really have been counted so."""
+    return (
+        0 < reported_tokens <= MAX_LEARNED_RATIO * estimated_tokens
+        and estimated_tokens <= MAX_LEARNED_RATIO * (reported_tokens + CALIBRATION_PRIOR_TOKENS)
+    )
+
+
+def _window_identity(settings: Settings) -> tuple[str, str, object]:
+    return settings.model, settings.dialect, settings.limits.get("context_window")
+
+
+def _without_trailing_defaults(figures: UsageAnchor | RequestEstimate | None) -> list[Any] | None:
+    """Without the figures at the end that have their default: an older release knows fewer."""
+    if figures is None:
+        return None
+    kept, names = [*figures], [*figures._fields]
+    while names[-1] in figures._field_defaults and figures._field_defaults[names[-1]] == kept[-1]:
+        kept.pop()
+        names.pop()
+    return kept
+
+
+def _usage_to_list(usage: Usage) -> list[int]:
+    return [usage.input, usage.output, usage.cache_read, usage.cache_write]
+
+
+def _usage_from_list(figures: list[int]) -> Usage:
+    fresh, output, read, write = figures
+    return Usage(input=fresh, output=output, cache_read=read, cache_write=write)

@@ -1,0 +1,45 @@
+"""Calls of tools that wait for their results: what belongs to them, what answers them, and what
+stands in for results that never came, so that the history is valid again."""
+
+from __future__ import annotations
+
+from trimtab.log.erase import RECALL_TOOL_NAMES
+from trimtab.log.event import ToolResultRepair
+from trimtab.log.message import Message, Text, ToolResult
+from trimtab.tokens.counter import measure_message_parts
+from trimtab.window.window import Window
+
+MISSING_RESULT_TEXT = "[no result: the call was interrupted]"
+"""What stands for the result of a call that never got one."""
+
+
+def continues_open_assistant_reply(window: Window, assistant_item: Message) -> bool:
+    """Whether an assistant's item belongs to the calls that are open: items come singly."""
+    last = window.conversation.rounds[-1].entries[-1] if window.conversation.rounds else None
+    return (
+        last is not None
+        and assistant_item.origin == "openai_responses"
+        and last.message.role == "assistant"
+        and last.message.origin == assistant_item.origin
+    )
+
+
+def is_recall_answer(window: Window, message: Message) -> bool:
+    """Whether a message answers calls of the recall tools, and says nothing else."""
+    if not window.settings.recall or not message.results:
+        return False
+    own = {call.id for call in window.conversation.open_calls() if call.name in RECALL_TOOL_NAMES}
+    return all(isinstance(p, ToolResult) and p.call_id in own for p in message.parts)
+
+
+def build_repairs_for_open_calls(window: Window) -> list[ToolResultRepair]:
+    """One for each call of the last round that is open."""
+    made: list[ToolResultRepair] = []
+    for pairing in window.conversation.open_calls():
+        result = ToolResult(
+            call_id=pairing.id, content=(Text(text=MISSING_RESULT_TEXT),), is_error=True
+        )
+        message = Message(role="tool", parts=(result,))
+        sizes = measure_message_parts(message, window.counter)
+        made.append(ToolResultRepair(message=message, sizes=sizes, why="no result came"))
+    return made

@@ -1,0 +1,111 @@
+"""How the summaries that a model was asked for went: how many, at what price, when to ask again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from trimtab.log.event import SummaryAttempt, Usage, add_usage
+from trimtab.tokens.usage_cost_usd import compute_cost_usd
+
+FIRST_RETRY_WAIT_MESSAGES = 4
+"""Messages that must be said after a failure before a model is asked again."""
+MAX_RETRY_WAIT_MESSAGES = 64
+"""Messages beyond which that is not doubled any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryAttemptStats:
+    made: int = 0
+    """Summaries that stand or stood, patched ones included."""
+    patched: int = 0
+    """Those of them in which something had to be put right."""
+    rejected: int = 0
+    """Texts that a check refused."""
+    failed: int = 0
+    """Attempts that gave no text."""
+    in_a_row: int = 0
+    """Attempts without a summary since the last one that gave one."""
+    said: int = 0
+    """Messages in force at the last attempt."""
+    results: int = 0
+    """Single tool results that a summary is or was sent in place of; not among `made`."""
+    results_cut: int = 0
+    """Those that a model was asked to summarise in vain, and that were cut."""
+    results_in_a_row: int = 0
+    """Of these, since the last one that was summarised."""
+    results_said: int = 0
+    """Messages in force when a result was last tried."""
+    usage: Usage = field(default_factory=lambda: Usage(input=0))
+    """What all attempts used, as reported."""
+    cost: float | None = 0.0
+    """US dollars of it, by the prices of the models asked; None where one is unknown."""
+
+    def with_attempt(self, attempt: SummaryAttempt, message_count: int) -> SummaryAttemptStats:
+        """With one attempt more, after so many messages."""
+        stands = attempt.outcome in ("made", "patched")
+        usage = attempt.usage or Usage(input=0)
+        price = compute_cost_usd(usage, attempt.prices) if attempt.usage is not None else 0.0
+        paid = replace(
+            self,
+            usage=add_usage(self.usage, usage),
+            cost=None if self.cost is None or price is None else self.cost + price,
+        )
+        if attempt.part is not None:
+            return replace(
+                paid,
+                results=self.results + stands,
+                results_cut=self.results_cut + (not stands),
+                results_in_a_row=0 if stands else self.results_in_a_row + 1,
+                results_said=message_count,
+            )
+        return replace(
+            paid,
+            made=self.made + stands,
+            patched=self.patched + (attempt.outcome == "patched"),
+            rejected=self.rejected + (attempt.outcome == "rejected"),
+            failed=self.failed + (attempt.outcome == "failed"),
+            in_a_row=0 if stands else self.in_a_row + 1,
+            said=message_count,
+        )
+
+    def messages_until_retry(self, message_count: int) -> int:
+        """Messages that must still be said before a model is asked again; 0 for none."""
+        return _messages_to_wait(self.in_a_row, message_count - self.said)
+
+    def messages_until_result_retry(self, message_count: int) -> int:
+        """The same, before it is asked about a tool result again."""
+        return _messages_to_wait(self.results_in_a_row, message_count - self.results_said)
+
+    def describe(self) -> str:
+        """One line for people; nothing where no model was asked."""
+        tried = self.made or self.rejected or self.failed
+        results = self.results or self.results_cut
+        if not (tried or results):
+            return ""
+        price = "" if self.cost is None else f", ${self.cost:.4f}"
+        counts = f"{self.made} made ({self.patched} patched), {self.rejected} rejected"
+        told = f"summaries: {counts}, {self.failed} failed"
+        if results:
+            told = f"{told}; {self.results} results summarised, {self.results_cut} cut instead"
+        return f"{told}; {self.usage.input:,} tokens in{price}"
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> SummaryAttemptStats:
+        """The inverse."""
+        return replace(cls(**data), usage=Usage(**data["usage"]))
+
+
+def _messages_to_wait(failures_in_a_row: int, messages_since: int) -> int:
+    """Messages to wait for after so many failures in a row, the last one so many messages ago."""
+    if not failures_in_a_row:
+        return 0
+    wait = min(
+        FIRST_RETRY_WAIT_MESSAGES * 2 ** min(failures_in_a_row - 1, 10), MAX_RETRY_WAIT_MESSAGES
+    )
+    # Fewer messages than then: something was undone, and what failed may be gone.
+    return wait - messages_since if 0 <= messages_since < wait else 0

@@ -1,0 +1,74 @@
+"""Why something is not in the context: `why` of a context, from what it has in memory."""
+
+import pytest
+
+from tests.conversations import calls, chat, prose, said, talk, user
+from tests.conversations import result as chat_result
+from trimtab import Context, HistoryNotInMemory
+from trimtab.log.event import Edit
+
+
+def deciding(context: Context, op: str) -> tuple[int, float, Edit]:
+    """The first edit of a kind: its position, its time, itself."""
+    return next(
+        (event.seq, event.at, event.body)
+        for event in context.events
+        if isinstance(event.body, Edit) and event.body.op == op
+    )
+
+
+def test_what_is_seen_is_shown():
+    context = chat()
+    handle = context.add(user("Hello."))
+    found = context.why(f"{handle}.0")
+    assert (found.state, found.event, found.since, found.text) == ("shown", None, None, "Hello.")
+
+
+def test_what_was_cut_names_the_edit_its_rule_and_what_stands_there():
+    context = chat(policy="layered", limits={"max_tool_result_tokens": 50})
+    context.add(user("Read it."))
+    context.add(calls("c"))
+    handle = context.add(chat_result("c", prose(3_000, "a file")))
+    context.request()
+    seq, at, edit = deciding(context, "truncate")
+    found = context.why(handle)
+    assert (found.state, found.event, found.since) == ("truncated", seq, at)
+    assert (found.reason, found.replacement) == (edit.why, edit.text)
+
+
+def test_what_was_dropped_undone_or_erased_is_told_apart():
+    context = chat(policy="layered", limits={"max_history_tokens": 50})
+    first = context.add(user(prose(400, "first")))
+    talk(context, 3, size=400)
+    second = context.add(user("second"))
+    context.request()
+    assert context.why(first).state == "dropped"
+    context.add(said("ok"))
+    context.rewind(int(second[1:]) - 1)
+    assert context.why(second).state == "undone"
+    assert context.why(second).reason == f"rewound to {int(second[1:]) - 1}"
+    third = context.add(user("third"))
+    context.erase(third, reason="asked to")
+    found = context.why(third)
+    assert (found.state, found.reason, found.text) == ("erased", "asked to", "")
+
+
+def test_what_is_no_message_is_not_found():
+    context = chat()
+    context.add(user("Hello."))
+    for handle in ("m0", "m1", "m2.1", "m99"):
+        with pytest.raises(LookupError, match=f"^nothing is called {handle}"):
+            context.why(handle)
+    with pytest.raises(ValueError, match="is not a handle"):
+        context.why("the first one")
+
+
+def test_what_left_memory_is_asked_of_the_store():
+    context = chat(policy="layered", limits={"max_history_tokens": 50})
+    first = context.add(user(prose(400, "first")))
+    talk(context, 3, size=400)
+    context.add(user("now"))
+    context.request()
+    context.checkpoint()
+    with pytest.raises(HistoryNotInMemory):
+        context.why(first)

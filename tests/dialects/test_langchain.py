@@ -1,0 +1,201 @@
+"""LangChain's messages are read as they are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.pictures import png, text
+from trimtab import Context, fit
+from trimtab.log.event import MessageAdded
+from trimtab.request_check import check
+
+core = pytest.importorskip("langchain_core.messages", reason="langchain-core is not installed")
+
+TOOLS = [{"type": "function", "function": {"name": "read", "parameters": {"type": "object"}}}]
+CALL = {"name": "read", "args": {"path": "a.py"}, "id": "c1", "type": "tool_call"}
+
+
+def conversation():
+    return [
+        core.SystemMessage("You are careful."),
+        core.HumanMessage("Look at a.py."),
+        core.AIMessage("", tool_calls=[CALL]),
+        core.ToolMessage("print(1)", tool_call_id="c1"),
+        core.AIMessage("It prints 1."),
+        core.HumanMessage("And then?"),
+    ]
+
+
+@pytest.mark.parametrize("model", ["gpt-4o", "claude-sonnet-4-5"])
+@pytest.mark.parametrize("way", ["add", "sync", "fit"])
+def test_a_conversation_is_sent_as_it_was_said(model, way):
+    messages = conversation()
+    if way == "fit":
+        request = fit(messages, model=model, tools=TOOLS).request
+    else:
+        context = Context(model=model, tools=TOOLS)
+        if way == "sync":
+            context.sync(messages)
+        else:
+            context.configure(system=messages[0].content)
+            for message in messages[1:]:
+                if message.type == "ai":
+                    context.request()
+                context.add(message)
+        request = context.request()
+    assert check(request) == []
+    said = str(request)
+    for words in ("You are careful.", "Look at a.py.", "print(1)", "It prints 1.", "And then?"):
+        assert said.count(words) == 1
+    assert "a.py" in said
+
+
+def test_a_history_that_grows_is_matched_with_what_is_known():
+    context = Context(model="gpt-4o", tools=TOOLS)
+    messages = conversation()
+    context.sync(messages[:-1])
+    before = context.window.seq
+    context.sync(messages)
+    said = [event.body for event in context.events if event.seq > before]
+    assert [body.message.text for body in said if isinstance(body, MessageAdded)] == ["And then?"]
+    assert not context.window.base.rewinds
+
+
+def test_usage_of_a_reply_is_heard():
+    context = Context(model="gpt-4o")
+    context.add(core.HumanMessage("Hello"))
+    context.request()
+    usage = {
+        "input_tokens": 40,
+        "output_tokens": 7,
+        "total_tokens": 47,
+        "input_token_details": {"cache_read": 16},
+    }
+    context.add(core.AIMessage("Hi", usage_metadata=usage, response_metadata={"model_name": "x"}))
+    heard = context.report().last_usage
+    assert heard is not None
+    assert (heard.input, heard.output, heard.cache_read) == (40, 7, 16)
+
+
+def test_signed_thinking_of_claude_comes_back_as_it_was():
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "sig"}
+    use = {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a.py"}}
+    reply = core.AIMessage(
+        [thinking, {"type": "text", "text": "I look."}, use],
+        tool_calls=[CALL],
+        usage_metadata={"input_tokens": 40, "output_tokens": 7, "total_tokens": 47},
+        response_metadata={"model_name": "claude-sonnet-4-5", "stop_reason": "tool_use"},
+    )
+    context = Context(
+        model="claude-sonnet-4-5",
+        tools=[{"name": "read", "input_schema": {"type": "object"}}],
+        params={"thinking": {"type": "enabled", "budget_tokens": 2_000}},
+    )
+    context.add(core.HumanMessage("Look at a.py."))
+    context.request()
+    context.add(reply)
+    context.add(core.ToolMessage("no such file", tool_call_id="c1", status="error"))
+    request = context.request()
+    assert check(request) == []
+    sent = request["messages"][1]["content"]
+    assert [block["type"] for block in sent] == ["thinking", "text", "tool_use"]
+    assert sent[0] == thinking
+    assert request["messages"][2]["content"][0]["is_error"] is True
+    heard = context.report().last_usage
+    assert heard is not None
+    assert heard.input == 40
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,{}"}},
+        {"type": "image", "source_type": "base64", "mime_type": "image/png", "data": "{}"},
+        {"type": "image", "base64": "{}", "mime_type": "image/png"},
+    ],
+)
+def test_a_picture_is_a_picture(block):
+    data = text(png(64, 64))
+
+    def filled(value):
+        if isinstance(value, dict):
+            return {key: filled(inner) for key, inner in value.items()}
+        return value.replace("{}", data) if isinstance(value, str) else value
+
+    context = Context(model="gpt-4o")
+    said = [{"type": "text", "text": "What is it?"}, filled(block)]
+    context.add(core.HumanMessage(said))
+    request = context.request()
+    assert check(request) == []
+    [sent] = [part for part in request["messages"][0]["content"] if part["type"] == "image_url"]
+    assert sent["image_url"]["url"].endswith(data)
+
+
+def test_a_call_that_could_not_be_parsed_is_said_as_it_was_written():
+    broken = {**CALL, "args": "{oops", "error": "x", "type": "invalid_tool_call"}
+    context = Context(model="gpt-4o", tools=TOOLS)
+    context.add(core.HumanMessage("Look."))
+    context.request()
+    context.add(core.AIMessage("", invalid_tool_calls=[broken]))
+    context.add(core.ToolMessage("arguments are no JSON", tool_call_id="c1", status="error"))
+    assert check(context.request()) == []
+
+
+def test_what_is_no_message_to_a_model_is_refused_in_words():
+    context = Context(model="gpt-4o")
+    with pytest.raises(ValueError, match="type 'remove' is nothing that is said to a model"):
+        context.add(core.RemoveMessage(id="x"))
+
+
+def made(**fields):
+    """A message as a careless integration builds it: nobody has looked at its fields."""
+    whole = {"type": "ai", "tool_calls": [], "invalid_tool_calls": [], "usage_metadata": None}
+    rest = {"additional_kwargs": {}, "response_metadata": {}, "id": None, "name": None}
+    return core.AIMessage.model_construct(**{**whole, **rest, "content": "", **fields})
+
+
+@pytest.mark.parametrize("way", ["sync", "fit"])
+@pytest.mark.parametrize("model", ["gpt-4o", "claude-sonnet-4-5"])
+def test_a_reply_in_anthropic_s_blocks_goes_with_results_in_a_list(model, way):
+    use = {"type": "tool_use", "id": "c1", "name": "read", "input": {"path": "a.py"}}
+    blocks = [{"type": "text", "text": "I look."}, use]
+    messages = conversation()
+    messages[2] = core.AIMessage(blocks, tool_calls=[CALL])
+    if way == "fit":
+        request = fit(messages, model=model, tools=TOOLS).request
+    else:
+        context = Context(model=model, tools=TOOLS)
+        context.sync(messages)
+        before = context.window.seq
+        context.sync(messages)
+        assert context.window.seq == before
+        request = context.request()
+    assert check(request) == []
+    assert all(str(request).count(words) == 1 for words in ("I look.", "print(1)", "It prints 1."))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        made(content=None),
+        made(content="Yes.", usage_metadata={"input_tokens": None}),
+        made(content="Yes.", usage_metadata={"output_tokens": 3}),
+        made(invalid_tool_calls=[{"name": None, "args": None, "id": None, "error": None}]),
+    ],
+)
+@pytest.mark.parametrize("model", ["gpt-4o", "claude-sonnet-4-5", "gpt-5.2"])
+def test_a_reply_with_fields_left_empty_is_read(model, reply):
+    context = Context(model=model)
+    context.add(core.HumanMessage("Is it?"))
+    context.request()
+    context.add(reply)
+    context.add(core.HumanMessage("And now?"))
+    assert check(context.request()) == []
+
+
+def test_a_block_that_is_none_is_refused_in_words():
+    said = core.HumanMessage.model_construct(
+        content=["a", ["b"]], type="human", additional_kwargs={}, response_metadata={}
+    )
+    with pytest.raises(TypeError, match=r"content\[1\] is list; it must be a text or a block"):
+        Context(model="gpt-4o").add(said)

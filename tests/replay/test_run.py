@@ -1,0 +1,96 @@
+import pytest
+
+from tests.replay.conversations import conversation
+from trimtab.replay.billing import list_billed_providers
+from trimtab.replay.references import find_earlier_references
+from trimtab.replay.runner import (
+    ReplaySetup,
+    estimate_message_times,
+    replay_all,
+    replay_conversation,
+    replay_under_each_setup,
+)
+
+RULES = {provider.name: provider.rules for provider in list_billed_providers("claude-sonnet-4-5")}
+FULL = ReplaySetup(name="full", options={"policy": "full"})
+LAYERED = ReplaySetup(name="layered", options={"policy": "layered"})
+TALK = conversation("talk", 30, words=300)
+
+
+def test_every_assistant_message_is_one_call():
+    run = replay_conversation(TALK, FULL, RULES, find_earlier_references(TALK.messages))
+    assert len(run.calls) == TALK.calls
+    assert run.cannot_fit == 0
+
+
+def test_full_history_shows_every_reference_and_never_breaks_its_prompt():
+    calls = replay_conversation(TALK, FULL, RULES, find_earlier_references(TALK.messages)).calls
+    assert sum(call.needs for call in calls) > 0
+    assert all(call.seen == call.needs and not call.broke for call in calls)
+
+
+def test_masked_results_lose_what_only_they_held():
+    calls = replay_conversation(TALK, LAYERED, RULES, find_earlier_references(TALK.messages)).calls
+    assert sum(call.seen for call in calls) < sum(call.needs for call in calls)
+    assert any(call.missing for call in calls)
+    assert any(call.broke for call in calls)
+
+
+@pytest.mark.parametrize("setup", [FULL, LAYERED], ids=lambda setup: setup.name)
+def test_sections_add_up_to_what_is_sent(setup):
+    calls = replay_conversation(
+        TALK, setup, RULES, find_earlier_references(TALK.messages), with_sections=True
+    ).calls
+    assert [sum((call.sections or {}).values()) for call in calls] == [c.tokens for c in calls]
+
+
+def test_sections_are_taken_only_when_asked_for():
+    calls = replay_conversation(TALK, FULL, RULES, find_earlier_references(TALK.messages)).calls
+    assert all(call.sections is None for call in calls)
+
+
+def test_a_bill_covers_the_whole_input():
+    for call in replay_conversation(
+        TALK, LAYERED, RULES, find_earlier_references(TALK.messages)
+    ).calls:
+        for bill in call.bill.values():
+            assert bill.read + bill.write + bill.fresh == call.tokens
+
+
+def test_naive_marks_cost_more_and_send_the_same():
+    naive = ReplaySetup(name="naive", options=LAYERED.options, naive_marks=True)
+    marked, plain = (
+        replay_conversation(TALK, setup, RULES, find_earlier_references(TALK.messages)).calls
+        for setup in (LAYERED, naive)
+    )
+    assert [call.tokens for call in plain] == [call.tokens for call in marked]
+    assert sum(c.bill["Anthropic"].read for c in plain) < sum(
+        c.bill["Anthropic"].read for c in marked
+    )
+
+
+def test_pauses_are_modelled_alike_each_time_and_never_go_back():
+    times = estimate_message_times(TALK)
+    assert times == estimate_message_times(TALK)
+    assert times == sorted(times)
+    assert len(times) == len(TALK.messages)
+
+
+@pytest.mark.process
+def test_many_processes_find_what_one_does_in_the_order_given():
+    several = [conversation(f"c{i}", 2 + i, first=40 * i) for i in range(3)]
+    told: list[tuple[int, int]] = []
+    alone = [run for one in several for run in replay_under_each_setup(one, [FULL, LAYERED], RULES)]
+    together = replay_all(
+        several, [FULL, LAYERED], RULES, jobs=2, on_progress=lambda *done: told.append(done)
+    )
+    assert together == alone
+    calls = 2 * sum(one.calls for one in several)
+    assert told[-1] == (calls, calls)
+
+
+def test_a_failure_names_the_conversation_and_the_setup():
+    broken = ReplaySetup(name="odd", options={"policy": "nonsense"})
+    with pytest.raises(ValueError, match="unknown policy") as failure:
+        replay_under_each_setup(TALK, [broken], RULES)
+    assert failure.value.__notes__ == ["in conversation talk under odd"]

@@ -1,0 +1,146 @@
+"""Who may ask: keys, what they open, and that guessing learns nothing."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+
+import pytest
+
+from tests.server.channels.http.running_apps import house, problem
+from trimtab.server.channels.http import api_keys as module
+from trimtab.server.channels.http.api_keys import (
+    ApiKeyFile,
+    hash_api_key,
+    read_stored_api_keys,
+    write_key_file,
+)
+from trimtab.server.channels.http.openapi import build_openapi_document
+from trimtab.server.channels.http.routes import API_OPERATIONS
+
+pytestmark = pytest.mark.anyio
+
+WHO = (
+    {"key_name": "web", "tenant": "acme"},
+    {"key_name": "narrow", "tenant": "acme", "agents": ("other",)},
+    {"key_name": "ops", "metrics": True},
+)
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["", "Bearer", "Bearer tt_wrong", "Basic d2ViOng=", "bearer \x7f", "Bearer é"],
+)
+async def test_without_a_key_that_is_known_nothing_is_answered(given, tmp_path):
+    async with house(keys=tmp_path / "keys.json", who=WHO) as served, served.http() as http:
+        headers = {"Authorization": given.encode("latin-1")} if given else {}
+        for path in ("/v1/agents", "/metrics", "/nowhere", "/v1/agents/helper/sessions/one"):
+            answer = await http.get(path, headers=headers)
+            problem(answer, 401, "unauthorized")
+            assert answer.headers["www-authenticate"] == "Bearer"
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            assert (await http.get(path)).status_code == 200
+
+
+async def test_a_key_opens_its_agents_and_no_others(tmp_path):
+    async with house("Hello.", keys=tmp_path / "keys.json", who=WHO) as served:
+        async with served.client("narrow") as narrow, served.http("narrow") as http:
+            assert [agent.name for agent in await narrow.list_agents()] == ["other"]
+            assert await narrow.session("other", "one").ask("Hi.") == "Hello."
+            foreign = await http.get("/v1/agents/helper/sessions/one")
+            unknown = await http.get("/v1/agents/nobody/sessions/one")
+            problem(foreign, 404, "not-found")
+            assert foreign.text.replace("helper", "nobody") == unknown.text
+        async with served.client("web") as web:
+            assert [each.name async for each in web.list_sessions("other")] == ["one"]
+
+
+async def test_metrics_are_for_keys_that_may_read_them(tmp_path):
+    render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
+    async with (
+        house(keys=tmp_path / "keys.json", who=WHO, render_metrics=render) as served,
+        served.http("web") as web,
+        served.client("ops") as ops,
+    ):
+        told = problem(await web.get("/metrics"), 403, "forbidden")
+        assert "trimtab keys create NAME --metrics" in told["detail"]
+        assert await ops.metrics() == "figures 1\n"
+
+
+def routes_with_a_key():
+    """All that the OpenAPI document says needs one, so that a new route cannot be forgotten."""
+    for path, methods in build_openapi_document(API_OPERATIONS)["paths"].items():
+        for method, told in methods.items():
+            if told.get("security") != []:
+                yield method.upper(), path.format(agent="helper", session="one", handle="m2")
+
+
+async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):
+    render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
+    routes = set(routes_with_a_key())
+    assert len(routes) >= 18
+    async with (
+        house("Hello.", keys=tmp_path / "keys.json", who=WHO, render_metrics=render) as served,
+        served.http("ops") as http,
+    ):
+        # Of the tenant that a key without one belongs to.
+        before = await served.service.store.sessions()
+        for method, path in routes - {("GET", "/metrics")}:
+            for accept in ("application/json", "text/event-stream"):
+                sent = {"text": "Hello."} if method == "POST" else None
+                answer = await http.request(method, path, headers={"Accept": accept}, json=sent)
+                told = problem(answer, 403, "forbidden")
+                assert "the key ops reads /metrics and nothing else" in told["detail"], path
+        problem(await http.get("/nowhere"), 403, "forbidden")
+        assert (await http.get("/metrics")).status_code == 200
+        for path in ("/healthz", "/readyz", "/openapi.json"):
+            assert (await http.get(path)).status_code == 200
+        assert await served.service.store.sessions() == before == []
+
+
+async def test_a_key_for_metrics_of_an_earlier_version_is_narrowed_and_the_log_says_so(
+    tmp_path, caplog
+):
+    file, text = tmp_path / "keys.json", "tt_made-long-ago"
+    kept = {"name": "prometheus", "sha256": hash_api_key(text), "metrics": True, "created": 1.0}
+    old = {**kept, "tenant": "acme", "agents": None}
+    file.write_text(json.dumps({"v": 1, "keys": [old]}))
+    write_key_file(
+        file, read_stored_api_keys(file)
+    )  # what it was is not forgotten when others are added
+    with caplog.at_level(logging.WARNING, "trimtab.http"):
+        async with house(keys=file, written=True) as served, served.http() as http:
+            headers = {"Authorization": f"Bearer {text}"}
+            problem(await http.get("/v1/agents", headers=headers), 403, "forbidden")
+    assert "the key prometheus reads /metrics and nothing else" in caplog.text
+    caplog.clear()
+    file.write_text(json.dumps({"v": 1, "keys": [kept]}))
+    async with house(keys=file, written=True):
+        assert not caplog.text
+
+
+async def test_a_key_that_is_revoked_is_refused_at_once(tmp_path):
+    file = tmp_path / "keys.json"
+    async with house(keys=file, who=WHO) as served, served.http("web") as http:
+        assert (await http.get("/v1/agents")).status_code == 200
+        write_key_file(file, [key for key in read_stored_api_keys(file) if key.name != "web"])
+        problem(await http.get("/v1/agents"), 401, "unauthorized")
+
+
+async def test_every_key_is_compared_in_constant_time_whichever_was_given(tmp_path, monkeypatch):
+    compared: list[tuple[str, str]] = []
+
+    def compare(one: str, other: str) -> bool:
+        compared.append((one, other))
+        return hmac.compare_digest(one, other)
+
+    async with house(keys=tmp_path / "keys.json", who=WHO) as served:
+        file = ApiKeyFile(tmp_path / "keys.json")
+        kept = [key.sha256 for key in read_stored_api_keys(file.path)]
+        monkeypatch.setattr(module, "hmac", type("Stub", (), {"compare_digest": compare}))
+        for given in (*served.keys.values(), "tt_wrong", ""):
+            compared.clear()
+            file.find_caller(given)
+            assert [one for one, _ in compared] == kept
+            assert {len(other) for _, other in compared} == {64}

@@ -1,0 +1,115 @@
+"""A process that serves from files and is killed: `python -m tests.server.killed_process URL`.
+
+It reads one life a line, JSON, and forks for each, so that what is imported is imported once. A
+life takes up what the one before has left, posts the letters it is handed, and ends when all is
+answered and delivered, or by SIGKILL at a chosen write to the disk, tool or delivery.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.crash.points import Points, die
+from tests.server.served_agents import MODEL, PHONE, letter, served, until
+from tests.session.turns.sessions import definition
+from trimtab.providers.anthropic import AnthropicProvider
+from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.inbound_outbound import OutboundMessage
+from trimtab.session import Session
+from trimtab.session.tools import Tool, ToolInvocation
+from trimtab.session.turn import run_turn
+from trimtab.stores.files import FileStore
+from trimtab.testing import MemoryStore
+
+ROOM = 3_000
+"""Bytes of the mail's log: so few that it is written anew again and again."""
+
+
+LAST_WORD = Points()
+"""For a life that ends with its first delivery."""
+
+
+class Outside:
+    """What cannot be taken back: what tools have done, and what has left; a line each."""
+
+    def __init__(self, root: Path, points: Points) -> None:
+        self._points = points
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        self._done = os.open(root / "done", flags, 0o666)
+        self._got = os.open(root / "got", flags, 0o666)
+
+    async def act(self, asked: ToolInvocation) -> str:
+        self._note("tool", self._done, asked.key)
+        return "done"
+
+    async def deliver(self, reply: OutboundMessage) -> None:
+        self._note("door", self._got, [reply.session, reply.key, reply.attempts, reply.text])
+        if self._points is LAST_WORD:
+            die()  # it has arrived, and nobody knows
+
+    def _note(self, name: str, file: int, what: object) -> None:
+        line = f"{json.dumps(what)}\n".encode()
+        self._points.at(name, lambda: os.write(file, line), None)
+
+
+async def live(
+    root: Path, url: str, letters: Sequence[Sequence[str]], points: Points, tell: Callable[..., Any]
+) -> None:
+    """One life."""
+    outside = Outside(root, points)
+    tool = Tool(definition=definition("act"), run=outside.act)
+    store = FileStore(root / "sessions")
+    mail = await FileMessageQueue.open(store, min_compaction_bytes=ROOM)
+    provider = AnthropicProvider(api_key="test", base_url=url)
+    house = served(store=store, mail=mail, provider=provider, tools=[tool])
+    delivery = ReplyDelivery(mail, {PHONE.channel: outside.deliver})
+    mail.on_replies = delivery.wake
+    sending = asyncio.create_task(delivery.run(poll_s=60))
+    await house.turns.resume_waiting()
+    for session, key, text in letters:
+        await house.service.post(letter(text, key=key, session=session))
+        tell("kept", session, key)
+    await house.turns.wait_until_idle()
+    await until(lambda: not [*mail._state.outbox.all_replies()])
+    sending.cancel()
+    await asyncio.wait([sending])
+    await house.service.close()
+    await store.close()
+    await provider.close()
+    tell("quiet")
+
+
+async def warm_up(url: str) -> None:
+    """What the SDK imports and builds at its first call, once for all lives."""
+    provider = AnthropicProvider(api_key="warm", base_url=url)
+    session = await Session.create(MemoryStore(), "warm", model=MODEL, dialect="anthropic")
+    await run_turn(session, provider, message={"role": "user", "content": "Hello."})
+    await provider.close()
+
+
+def main() -> None:
+    def tell(*words: str) -> None:
+        os.write(1, f"{json.dumps(words)}\n".encode())
+
+    asyncio.run(warm_up(sys.argv[1]))
+    for line in sys.stdin:
+        told = json.loads(line)
+        child = os.fork()
+        if not child:
+            points = LAST_WORD if told["mode"] == "door" else Points(told["point"], told["mode"])
+            points.install()
+            asyncio.run(live(Path(told["root"]), told["url"], told["letters"], points, tell))
+            os._exit(0)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        tell("ended", str(status))
+
+
+if __name__ == "__main__":
+    main()

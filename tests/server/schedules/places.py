@@ -1,0 +1,143 @@
+"""Where schedules are kept, with a mail that counts, so that both can be opened again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.inbound_outbound import InboundMessage, ReplyRoute
+from trimtab.server.queue.postgres import PostgresMessageQueue
+from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.schedules.files import FileScheduleStore
+from trimtab.server.schedules.postgres import PostgresScheduleStore
+from trimtab.server.schedules.protocol import ScheduleStore
+from trimtab.server.schedules.schedule import Schedule
+from trimtab.server.schedules.triggers import find_next_due_time, parse_cron_trigger, parse_trigger
+from trimtab.stores.files import FileStore
+
+ZURICH = "Europe/Zurich"
+CHAT = ReplyRoute(channel="telegram", address={"chat": 123456})
+AGENTS = ("helper",)
+
+
+class Refuses(Exception):
+    """What a mail says that does not take a letter."""
+
+
+class Place:
+    """Schedules with the mail that their letters go to, as long as they are open."""
+
+    def __init__(self) -> None:
+        self.mail: MessageQueue | None = None
+        self.refused: set[str] = set()
+        """Sessions whose letters are not taken."""
+
+    async def letters(self) -> list[InboundMessage]:
+        """What was posted, in order."""
+        assert self.mail is not None
+        found = [
+            await self.mail.pending(one, limit=9999)
+            for one in await self.mail.list_waiting_sessions()
+        ]
+        return sorted((one for letters in found for one in letters), key=lambda one: one.number)
+
+    async def keys(self) -> list[str]:
+        return [letter.key for letter in await self.letters()]
+
+    async def unknown(self, _session: str, _key: str) -> None:
+        """No log has any key."""
+
+    def check(self, letter: InboundMessage) -> None:
+        if letter.session in self.refused:
+            raise Refuses(letter.session)
+
+
+class Files(Place):
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.root = root
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[ScheduleStore]:
+        store = FileStore(self.root, fsync=False)
+        mail = self.mail = await FileMessageQueue.open(store, fsync=False)
+
+        async def post(letter: InboundMessage) -> bool:
+            self.check(letter)
+            return await mail.post(letter)
+
+        opened = await FileScheduleStore.open(
+            self.root, post=post, find_key=store.find_key, fsync=False
+        )
+        try:
+            yield opened
+        finally:
+            await opened.close()
+            await mail.close()
+            await store.close()
+
+
+class Postgres(Place):
+    def __init__(self, conninfo: str) -> None:
+        super().__init__()
+        self.conninfo = conninfo
+
+    @asynccontextmanager
+    async def open(self) -> AsyncGenerator[ScheduleStore]:
+        mail = self.mail = await PostgresMessageQueue.connect(self.conninfo)
+
+        async def post(letter: InboundMessage, connection: Any) -> bool:
+            self.check(letter)
+            return await mail.post_in_transaction(letter, connection)
+
+        opened = PostgresScheduleStore(mail.borrow_connection, post)
+        try:
+            yield opened
+        finally:
+            await opened.close()
+            await mail.close()
+
+
+def at(text: str, zone: str = ZURICH, *, fold: int = 0) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold).timestamp()
+
+
+def schedule(
+    name: str = "morning", when: str = "0 8 * * *", *, now: float, **given: Any
+) -> Schedule:
+    zone = given.pop("zone", ZURICH)
+    made = (
+        parse_trigger(when, now, zone)
+        if "-" in when.split(maxsplit=1)[0]
+        else parse_cron_trigger(when, zone)
+    )
+    usual: dict[str, Any] = {
+        "id": f"default/helper/{name}",
+        "session": "default/helper/telegram:123456",
+        "message": "What is new?",
+        "trigger": made,
+        "origin": "file",
+        "created_at": now,
+        "next_run_at": made.at or find_next_due_time(made, now),
+        "route": CHAT,
+    }
+    return Schedule(**usual | given)
+
+
+async def run(schedules: ScheduleStore, now: float) -> int:
+    """Run all that is due; returns how many schedules were."""
+    count = 0
+    while await schedules.run_next_due(now, AGENTS) is not None:
+        count += 1
+    return count
+
+
+def times(keys: list[str], zone: str = ZURICH) -> list[str]:
+    """The runs among keys, as the clock on the wall shows them."""
+    found = (datetime.fromtimestamp(int(key.rpartition("/")[2]), ZoneInfo(zone)) for key in keys)
+    return [f"{one:%m-%d %H:%M%z}" for one in found]

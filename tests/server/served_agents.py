@@ -1,0 +1,130 @@
+"""Agents that are served, with a scripted provider and all else real or in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from trimtab.agent.agent import Agent
+from trimtab.agent.config.spec import AgentSpec
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import Text, make_text_message
+from trimtab.server.events.bus import LocalEventBus
+from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
+from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.service import AgentService
+from trimtab.session.tools import Tool
+from trimtab.stores.base import Store
+from trimtab.testing import MemoryStore, ScriptedProvider
+from trimtab.testing.memory_queue import MemoryQueue
+
+MODEL = "claude-sonnet-4-5"
+SESSION = "default/helper/one"
+PHONE = ReplyRoute(channel="phone", address={"number": 7})
+
+
+def agent(provider: Any, store: Store, *, tools: Sequence[Tool] = (), **session: Any) -> Agent:
+    spec = AgentSpec.model_validate(
+        {"name": "helper", "model": {"name": MODEL}, "session": session}
+    )
+    return Agent(spec=spec, system="Help.", store=store, provider=provider, tools=tools, environ={})
+
+
+@dataclass
+class Served:
+    """A service with one agent, `helper`, and turns in this process."""
+
+    service: AgentService
+    turns: LocalTurnRunner
+    provider: ScriptedProvider
+
+    async def say(self, text: str, *, key: str, session: str = SESSION, route: Any = PHONE) -> bool:
+        return await self.service.post(letter(text, key=key, session=session, route=route))
+
+    async def texts(self, session: str = SESSION) -> list[tuple[str, str]]:
+        """Who said what, in the order of the log."""
+        return [
+            (event.body.message.role, part.text)
+            async for event in self.service.store.events(session)
+            if isinstance(event.body, MessageAdded)
+            for part in event.body.message.parts
+            if isinstance(part, Text)
+        ]
+
+    async def sent(self) -> list[OutboundMessage]:
+        """The replies that are to leave, all of them, as if each had arrived."""
+        found: list[OutboundMessage] = []
+        while replies := await self.service.queue.lease_replies(["phone"], limit=10, lease_s=60):
+            for reply in replies:
+                found.append(reply)
+                await self.service.queue.mark_delivered(reply.number)
+        return found
+
+
+def served(
+    *script: Any,
+    mail: MessageQueue | None = None,
+    store: Store | None = None,
+    provider: Any = None,
+    runs: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Served:
+    """The script is the provider's, unless one is given; `runs` are options of `LocalTurns`."""
+    provider = provider or ScriptedProvider("anthropic", script)
+    store = store or MemoryStore()
+    mail = mail or MemoryQueue(store)
+    service = AgentService(
+        agents={"helper": agent(provider, store, **options)},
+        store=store,
+        queue=mail,
+        event_bus=LocalEventBus(),
+    )
+    turns = LocalTurnRunner(service, **(runs or {}))
+    if isinstance(mail, MemoryQueue | FileMessageQueue):
+        mail.on_posted = turns.request_turn
+    return Served(service=service, turns=turns, provider=provider)
+
+
+class Gated:
+    """A provider whose replies wait until they are let through; says who waits."""
+
+    dialect = "anthropic"
+
+    def __init__(self, *script: Any) -> None:
+        self.inner = ScriptedProvider("anthropic", script)
+        self.open = asyncio.Event()
+        self.waiting: list[str] = []
+        """Of each request that waits now, what was said last."""
+        self.begun: list[str] = []
+        """Of each request that ever came, in order."""
+
+    async def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
+        last = str(request["messages"][-1]["content"][-1].get("text", ""))
+        self.begun.append(last)
+        self.waiting.append(last)
+        try:
+            await self.open.wait()
+        finally:
+            self.waiting.remove(last)
+        async for event in self.inner.send(request):
+            yield event
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def until(holds: Callable[[], Any], *, seconds: float = 10.0) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - whatever it is, nobody signals it
+            await asyncio.sleep(0.001)
+
+
+def letter(text: str, *, key: str, session: str = SESSION, route: Any = PHONE) -> InboundMessage:
+    return InboundMessage(
+        session=session, message=make_text_message("user", text), key=key, at=1.0, route=route
+    )

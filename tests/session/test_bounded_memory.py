@@ -1,0 +1,153 @@
+"""What a live session keeps in memory is bounded, whatever the length of its log."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.agents import Clock
+from tests.conversations import said, user
+from tests.session.failing_stores import Counting
+from tests.session.session_user import Worker, edits, options
+from trimtab.log.event import dump_canonical_json
+from trimtab.policy.budget import compute_max_messages_in_memory
+from trimtab.policy.presets import POLICY_NAMES
+from trimtab.session import Session
+from trimtab.session.loading import MIN_CHECKPOINT_EVENTS
+from trimtab.testing import MemoryStore
+from trimtab.window.checkpoint import snapshot_to_json
+
+pytestmark = pytest.mark.anyio
+
+
+def sizes(session: Session) -> tuple[int, int, int]:
+    """Messages and events in memory, and bytes of the snapshot."""
+    window = session.window
+    stored = len(json.dumps(snapshot_to_json(window.base.snapshot)))
+    return len(window.entries), len(session._context.events), stored
+
+
+async def chatter(session: Session, turns: int, more: str = "") -> tuple[int, int, int]:
+    """Tiny messages, or longer ones, each turn sent; the most that was ever in memory."""
+    most = (0, 0, 0)
+    for number in range(turns):
+        await session.add(user(f"q{number}{more}"))
+        await session.request()
+        await session.add(said(f"a{number}{more}"))
+        now = sizes(session)
+        most = (max(most[0], now[0]), max(most[1], now[1]), max(most[2], now[2]))
+    return most
+
+
+@pytest.mark.parametrize("turns", [500, pytest.param(2_500, marks=pytest.mark.soak)])
+async def test_thousands_of_tiny_messages_stay_within_the_message_limit(place, turns):
+    store = await place.open()
+    # 60,000 tokens hold them all: it is the number of messages that binds.
+    given: dict[str, Any] = {"max_input_tokens": 60_000, "policy": "layered", "clock": Clock()}
+    session = await Session.create(store, "s", model="gpt-4o", dialect="openai_chat", **given)
+    limit = compute_max_messages_in_memory(60_000)
+    assert limit == 600 < turns * 2
+    entries, events, stored = await chatter(session, turns)
+    # Tiny messages that save less than the notice of their drop takes stay until there are more.
+    slack = 12
+    assert entries <= limit + limit // 10 + slack
+    assert events <= 2 * (MIN_CHECKPOINT_EVENTS + entries)
+    assert stored <= 40 * limit + 40_000
+    assert session.window.conversation.total_messages == 2 * turns
+    await session.add(user("And now?"))
+    await session.request()
+    assert session.window.visible_messages <= limit + slack
+    drops = await edits(store, "s")
+    assert {(edit.op, edit.why) for edit in drops} == {("drop", f"over {limit} messages")}
+    assert await session.recall("m2.0") == "q0"
+    await store.close()
+
+
+@pytest.mark.parametrize("policy", ["full", "thresholds"])
+async def test_where_messages_are_not_counted_the_tokens_bound_what_is_in_memory(policy):
+    store = MemoryStore()
+    given: dict[str, Any] = {"policy": policy, "max_output_tokens": 500, "clock": Clock()}
+    given |= {"model": "gpt-4o", "dialect": "openai_chat"}
+    tiny = await Session.create(store, "tiny", max_input_tokens=20_000, **given)
+    await chatter(tiny, 150)
+    assert (
+        len(tiny.window.entries)
+        == tiny.window.visible_messages
+        == 300
+        > compute_max_messages_in_memory(20_000)
+    )
+    long = await Session.create(store, "long", max_input_tokens=20_000, **given)
+    entries, _, stored = await chatter(long, 300, " and so on" * 100)
+    assert long.window.conversation.total_messages == 600
+    # A question takes 300 tokens and stays whole as long as it may; little is left of its reply.
+    assert long.window.visible_messages < 2 * 20_000 // 300
+    assert entries <= compute_max_messages_in_memory(20_000) + 20
+    assert stored < 40_000
+
+
+@pytest.mark.soak_on("files", "postgres")
+@pytest.mark.parametrize("policy", sorted({*POLICY_NAMES} - {"full"}))
+async def test_under_every_policy_memory_holds_what_is_seen_and_little_more(store, policy):
+    # Each of these hides by size, and what is hidden leaves memory.
+    worker = Worker(await Session.create(store, "s", **options(policy=policy)))
+    halves = [(0, 0, 0), (0, 0, 0)]
+    for number in range(120):
+        await worker.turn(rounds=1, size=400)
+        now, most = sizes(worker.session), halves[number // 60]
+        halves[number // 60] = (max(most[0], now[0]), max(most[1], now[1]), max(most[2], now[2]))
+        window = worker.session.window
+        assert len(window.entries) - window.visible_messages <= compute_max_messages_in_memory(
+            8_000
+        )
+    for first, second in zip(*halves, strict=True):
+        assert second <= 1.5 * first + 20
+    assert worker.session.window.conversation.total_messages > halves[1][0]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "messages"),
+    [(None, 1_000), (1, 100), (10_000, 100), (60_000, 600), (200_000, 2_000), (10**7, 2_000)],
+)
+def test_the_message_limit_follows_from_the_token_limit_within_bounds(tokens, messages):
+    assert compute_max_messages_in_memory(tokens) == messages
+
+
+@pytest.mark.usefixtures("often")
+async def test_opening_reads_the_snapshot_what_it_names_and_the_tail(store):
+    counting = Counting(store)
+    given = options(policy="layered", limits={"max_history_tokens": 400})
+    worker = Worker(await Session.create(counting, "s", **given))
+    reads: dict[int, int] = {}
+    for number in range(1, 61):
+        await worker.turn()
+        if number % 20 == 0:
+            counting.read = 0
+            again = await Session.open(counting, "s")
+            position = await store.position("s")
+            snapshot = await store.snapshot("s")
+            assert snapshot is not None
+            named = sum(last - first + 1 for first, last in snapshot.spans)
+            assert counting.read == named + position - snapshot.seq
+            assert again.window.seq == position
+            reads[number] = counting.read
+    assert await store.position("s") > 400
+    assert reads[60] < 120
+    assert reads[60] <= 2 * reads[20]
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_long_tail_without_snapshots_is_folded_piece_by_piece(store, monkeypatch):
+    from trimtab.session import loading
+
+    given = options(policy="layered", limits={"max_history_tokens": 400})
+    worker = Worker(await Session.create(store, "s", **given))
+    for _ in range(30):
+        await worker.turn()
+    events = [event async for event in store.events("s")]
+    await store.append("t", events)
+    monkeypatch.setattr(loading, "MAX_FOLD_CHUNK_EVENTS", 50)
+    again = await Session.open(store, "t", clock=Clock())
+    assert len(again.window.entries) < worker.session.window.conversation.total_messages / 2
+    assert dump_canonical_json(await again.request()) == dump_canonical_json(
+        await worker.session.request()
+    )
