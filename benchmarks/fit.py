@@ -6,8 +6,7 @@ ratios of the same run are claimed.
 
 warm    one new message, then the request; LangChain trims the list anew. `warm_auto` is the same
         with the default policy
-cold    the first fold of the whole list: `Context.sync` and one request; `fit`, which also decides
-        before each assistant message, is shown beside
+cold    the first fold of the whole list: `Context.sync` and one request; `fit` is shown beside
 stored  folding a stored log, whose events carry their sizes
 """
 
