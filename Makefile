@@ -27,6 +27,8 @@ lint:
 
 types:
 	$(PYTHON) -m pyright --pythonpath $(shell command -v $(PYTHON))
+	@# Programs of a user, under both checkers.
+	$(PYTHON) -m pytest -q tests/typing
 
 imports:
 	$(BIN)lint-imports

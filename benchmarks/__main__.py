@@ -47,6 +47,7 @@ COMMANDS = (
     ("-m", "benchmarks.schedule_clock"),
     ("-m", "benchmarks.bot_months"),
     ("-m", "benchmarks.bedrock_bot"),
+    ("-m", "benchmarks.screenshots"),
     ("-m", "benchmarks.forgetting"),
 )
 """In the order they run. `fit_weights` and `fit_vocabulary` only write tables."""

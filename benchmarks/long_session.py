@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, cast
 
+from trimtab import PolicyName
 from trimtab.session import Session
 from trimtab.stores.base import Store
 
@@ -49,7 +50,7 @@ async def create(store: Store, session: str, policy: str) -> Session:
         model=MODEL,
         system=SYSTEM,
         tools=TOOLS,
-        policy=policy,
+        policy=cast("PolicyName", policy),
         max_input_tokens=LIMIT,
     )
 

@@ -42,12 +42,13 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from benchmarks import llama_server, simulated
 from benchmarks.harness import Report, finish, head, parser, progress, skip, table
 from benchmarks.llama_server import ModelName, Running
 from benchmarks.peers.envs import Absent
+from trimtab import DialectName, PolicyName
 from trimtab.dialects.reply_recording import read_text_or_thinking_delta
 from trimtab.log.event import ModelCall
 from trimtab.policy.guard import CannotFit
@@ -291,10 +292,10 @@ async def begin(case: Case, policy: str, stack: AsyncExitStack) -> Talk:
         MemoryStore(),
         policy,
         model=case.model,
-        dialect=line.dialect,
+        dialect=cast("DialectName", line.dialect),
         params={"temperature": 0},
         system=SYSTEM,
-        policy=policy,
+        policy=cast("PolicyName", policy),
         context_window=case.window,
         max_output_tokens=OUTPUT,
     )

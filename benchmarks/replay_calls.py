@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from benchmarks import pair_check, wire_forms
 from benchmarks.corpus import Conversation
-from trimtab import CannotFit, Context, check
+from trimtab import CannotFit, Context, DialectName, ModelInfoValues, PolicyName, check
 from trimtab.log.event import Edit
 from trimtab.testing.request_counter import PRIMING_TOKENS, RequestCounter
 
@@ -83,12 +83,12 @@ class Replay:
         self.tally = Tally(counts=Counter(conversations=1))
         self.context = Context(
             lane.model,
-            dialect=lane.dialect,
+            dialect=cast("DialectName", lane.dialect),
             system=self.head,
             tools=self.tools,
-            policy=preset,
+            policy=cast("PolicyName", preset),
             context_window=window,
-            model_info=lane.entry,
+            model_info=cast("ModelInfoValues", lane.entry),
             tokenizer=exact.count_text if lane.exact else None,
             clock=lambda: 0.0,
         )

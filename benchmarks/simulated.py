@@ -11,9 +11,10 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.sample_texts import GENERATED, INSTALLED
+from trimtab import DialectName, PolicyName
 from trimtab.log.event import Event, ModelCall
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
@@ -81,10 +82,10 @@ async def create(
         store,
         session,
         model=model.name,
-        dialect=dialect,
+        dialect=cast("DialectName", dialect),
         params=model.params,
         system=SYSTEM,
-        policy=policy,
+        policy=cast("PolicyName", policy),
         context_window=WINDOW,
         recall=recall,
     )

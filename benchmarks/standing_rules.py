@@ -37,10 +37,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.harness import Report, progress, run
-from trimtab import Context
+from trimtab import Context, PolicyName
 from trimtab.catalog import resolve_model_info
 from trimtab.policy.config import Goal
 from trimtab.testing.request_counter import RequestBlock, RequestCounter
@@ -284,7 +284,7 @@ def lead(case: Case) -> Report:
         MODEL,
         system=SYSTEM,
         tools=TOOLS,
-        policy=case.policy,
+        policy=cast("PolicyName", case.policy),
         goal=case.goal,
         context_window=case.window,
         clock=lambda: provider.now,

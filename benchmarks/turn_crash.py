@@ -38,7 +38,7 @@ from typing import Any, cast
 from benchmarks.crash.writer import Process, Tell
 from benchmarks.harness import Report, progress, run
 from benchmarks.store_places import STORES, Place, Postgres, no_server, place
-from trimtab import check
+from trimtab import DialectName, check
 from trimtab.log.event import Event, MessageAdded
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.providers.openai import OpenAIChatProvider
@@ -76,7 +76,7 @@ class Case:
     """At the how manieth piece, tool or reply of the turn, from 1."""
     behind: bool
     """Whether behind the effect, or the append, and not before it."""
-    dialect: str
+    dialect: DialectName
     where: Place
     effects: Path
     """What the tools have done: a line each."""

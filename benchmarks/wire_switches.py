@@ -22,14 +22,14 @@ import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.harness import Report, finish, head, parser, progress
 from benchmarks.switches import saying
 from benchmarks.switches.judging import Court
 from benchmarks.switches.models import PARAMS, TARGETS, Target
 from benchmarks.switches.spoiling import SPOILS, spoiled
-from trimtab import CannotFit, Context
+from trimtab import CannotFit, Context, DialectName
 
 Wire = dict[str, Any]
 REQUESTS, QUICK = 40_000, 2_000
@@ -76,7 +76,7 @@ class Life:
         self.to = self.dice.choice(TARGETS)
         self.context = Context(
             self.to.model,
-            dialect=self.to.dialect,
+            dialect=cast("DialectName", self.to.dialect),
             tools=TOOLS,
             policy=self.dice.choice(POLICIES),
             context_window=self.dice.choice(WINDOWS),

@@ -50,7 +50,7 @@ class Agent:
         """The results as the model sees them."""
         return [
             block["content"] if isinstance(block["content"], str) else block["content"][0]["text"]
-            for message in self.context.render_request()["messages"]
+            for message in self.context._render_request()["messages"]
             if message["role"] == "user" and isinstance(message["content"], list)
             for block in message["content"]
             if block["type"] == "tool_result"

@@ -34,6 +34,10 @@ class Cluster:
     def runs(self) -> bool:
         return (self._data / "postmaster.pid").exists()
 
+    @property
+    def postmaster_pid(self) -> int:
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
     def start(self) -> None:
         settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder}"
         log = str(self._folder / "log")

@@ -17,11 +17,15 @@ if TYPE_CHECKING:
     from trimtab.agent.environment import ENVIRON as ENVIRON
     from trimtab.agent.environment import withhold_secrets_from_tools as withhold_secrets_from_tools
     from trimtab.catalog import ModelInfo as ModelInfo
+    from trimtab.catalog import ModelInfoValues as ModelInfoValues
     from trimtab.catalog import find_makers_cheap_model as find_makers_cheap_model
     from trimtab.catalog import resolve_model_info as resolve_model_info
     from trimtab.context import Context as Context
     from trimtab.context import UndoOutcome as UndoOutcome
+    from trimtab.dialects import DialectName as DialectName
     from trimtab.dialects.media_validation import UnsupportedMedia as UnsupportedMedia
+    from trimtab.edit_notices import EditNotice as EditNotice
+    from trimtab.errors import ContextInUse as ContextInUse
     from trimtab.errors import ErasedError as ErasedError
     from trimtab.errors import HistoryNotInMemory as HistoryNotInMemory
     from trimtab.errors import RequestChangedError as RequestChangedError
@@ -45,18 +49,22 @@ if TYPE_CHECKING:
     from trimtab.log.message import make_text_message as make_text_message
     from trimtab.options import ContextOptions as ContextOptions
     from trimtab.policy.budget import Budget as Budget
+    from trimtab.policy.config import PolicyLimits as PolicyLimits
     from trimtab.policy.guard import CannotFit as CannotFit
     from trimtab.policy.planning.plan import Decision as Decision
     from trimtab.policy.planning.plan import Plan as Plan
     from trimtab.policy.planning.plan import Policy as Policy
     from trimtab.policy.planning.plan import TextCap as TextCap
+    from trimtab.policy.presets import PolicyName as PolicyName
     from trimtab.policy.summary_requests import SummaryRequest as SummaryRequest
     from trimtab.policy.view import WindowView as WindowView
     from trimtab.prompt.context_report import ContextReport as ContextReport
     from trimtab.prompt.context_report import RequestPreview as RequestPreview
+    from trimtab.prompt.shown_messages import ShownMessage as ShownMessage
     from trimtab.providers.protocol_and_failures import ProviderError as ProviderError
     from trimtab.redaction import redactor as redactor
     from trimtab.request_check import check as check
+    from trimtab.request_types import Request as Request
     from trimtab.session.events import AssistantReplied as AssistantReplied
     from trimtab.session.events import ContextEdited as ContextEdited
     from trimtab.session.events import ModelCallFinished as ModelCallFinished
@@ -95,10 +103,13 @@ __all__ = [
     "Compaction",
     "Context",
     "ContextEdited",
+    "ContextInUse",
     "ContextOptions",
     "ContextReport",
     "Decision",
+    "DialectName",
     "Edit",
+    "EditNotice",
     "ErasedError",
     "Event",
     "FitResult",
@@ -109,14 +120,19 @@ __all__ = [
     "ModelCallRetried",
     "ModelCallStarted",
     "ModelInfo",
+    "ModelInfoValues",
     "Plan",
     "Policy",
+    "PolicyLimits",
+    "PolicyName",
     "ProviderError",
+    "Request",
     "RequestChangedError",
     "RequestPreview",
     "Session",
     "SessionExists",
     "SessionNotFound",
+    "ShownMessage",
     "StaleOwner",
     "StoreError",
     "Summariser",
@@ -171,34 +187,41 @@ _HOMES = {
     "Compaction": "session.session",
     "Context": "context",
     "ContextEdited": "session.events",
+    "ContextInUse": "errors",
     "ContextOptions": "options",
     "ContextReport": "prompt.context_report",
     "Decision": "policy.planning.plan",
+    "DialectName": "dialects",
     "Edit": "log.event",
+    "EditNotice": "edit_notices",
     "ErasedError": "errors",
     "Event": "log.event",
-    "HistoryNotInMemory": "errors",
     "FitResult": "fitting",
+    "HistoryNotInMemory": "errors",
     "Media": "log.message",
     "Message": "log.message",
     "ModelCallFinished": "session.events",
     "ModelCallRetried": "session.events",
     "ModelCallStarted": "session.events",
     "ModelInfo": "catalog",
+    "ModelInfoValues": "catalog",
     "Plan": "policy.planning.plan",
     "Policy": "policy.planning.plan",
+    "PolicyLimits": "policy.config",
+    "PolicyName": "policy.presets",
     "ProviderError": "providers.protocol_and_failures",
+    "Request": "request_types",
     "RequestChangedError": "errors",
     "RequestPreview": "prompt.context_report",
     "Session": "session.session",
     "SessionExists": "errors",
     "SessionNotFound": "errors",
+    "ShownMessage": "prompt.shown_messages",
     "StaleOwner": "errors",
     "StoreError": "errors",
     "Summariser": "session.summariser",
     "SummaryAttempt": "log.event",
     "SummaryFinished": "session.events",
-    "UnusableSummary": "errors",
     "SummaryRequest": "policy.summary_requests",
     "SummaryResult": "session.summariser",
     "Text": "log.message",
@@ -218,6 +241,7 @@ _HOMES = {
     "TurnStarted": "session.events",
     "UndoOutcome": "context",
     "UnsupportedMedia": "dialects.media_validation",
+    "UnusableSummary": "errors",
     "Usage": "log.event",
     "UserNotice": "session.events",
     "Window": "window.window",

@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from trimtab.tokens.byte_class_weights import WEIGHTS_BY_FAMILY
 from trimtab.tokens.pictures import estimate_picture_tokens
 from trimtab.tokens.usage_cost_usd import (
     CATALOG_PRICE_KEYS,
+    HOUR_CACHE_WRITE_PRICE,
     count_days_to_date,
     merge_price_changes,
 )
@@ -24,7 +25,7 @@ from trimtab.tokens.usage_cost_usd import (
 CacheStyle = Literal["marks", "automatic", "none"]
 CacheMarks = Literal["off", "5m", "1h"]
 CACHE_MARKS_CHOICES = get_args(CacheMarks)
-_ONE_HOUR_CACHE: dict[str, Any] = {"cache_ttl": 3_600, "cache_write": 2.0}
+_ONE_HOUR_CACHE: dict[str, Any] = {"cache_ttl": 3_600, "cache_write": HOUR_CACHE_WRITE_PRICE}
 """Of a cache that lives for an hour: seconds, and the price of writing to it."""
 _NO_CACHE: dict[str, Any] = {
     "cache_style": "none",
@@ -164,6 +165,30 @@ class ModelInfo:
         known: dict[str, Any] = {key: data[key] for key in data if key in _FIELD_NAMES}
         known["price_changes"] = _parse_price_changes(known.get("price_changes", ()))
         return cls(**known)
+
+
+class ModelInfoValues(TypedDict, total=False):
+    """The values of a `ModelInfo` that a caller may set; what is left out is the catalog's."""
+
+    context_window: int
+    input_limit: int
+    max_output: int
+    tokenizer: str | None
+    dialect: str | None
+    output_param: str
+    input_price: float | None
+    output_price: float | None
+    cache_style: CacheStyle
+    cache_read: float
+    cache_write: float
+    cache_ttl: int
+    cache_minimum: int
+    cache_step: int
+    cache_marks: CacheMarks
+    picture_rule: str
+    soft_window: int | None
+    price_changes: Sequence[Mapping[str, Any]]
+    base_model: str | None
 
 
 _FIELDS_LEFT_OUT_IF_UNSET = ("price_changes", "base_model")
@@ -346,7 +371,8 @@ def _apply_overrides(info: ModelInfo, overrides: Mapping[str, Any]) -> ModelInfo
     if overrides.get("cache_style", "marks") != "marks" and "cache_marks" not in overrides:
         # Who says that marks are not how the cache works wants none.
         changed = replace(changed, cache_marks="off")
-    elif "cache_marks" in overrides:
+    elif "cache_marks" in overrides or _wants_hour_marks(changed, overrides):
+        changed = replace(changed, cache_marks=overrides.get("cache_marks", "1h"))
         follow = _find_cache_terms(changed)
         changed = replace(changed, **{key: follow[key] for key in follow if key not in overrides})
     estimate_picture_tokens(changed.picture_rule, None)  # refuses what is none
@@ -361,6 +387,13 @@ def _apply_overrides(info: ModelInfo, overrides: Mapping[str, Any]) -> ModelInfo
         input_limit=min(changed.input_limit, changed.context_window),
         max_output=min(changed.max_output, changed.context_window),
     )
+
+
+def _wants_hour_marks(info: ModelInfo, overrides: Mapping[str, Any]) -> bool:
+    """Whether a lifetime was named that Claude's cache has only if marks ask for it."""
+    hour = float(_ONE_HOUR_CACHE["cache_ttl"])
+    is_marked = info.dialect == "anthropic" and info.cache_style == "marks"
+    return is_marked and float(overrides.get("cache_ttl", 0)) >= hour
 
 
 def _check_overrides(overrides: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ Each keeps the built-in base that fits it, so that `except ValueError` goes on t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 class TrimtabError(Exception):
@@ -80,8 +80,17 @@ class SessionLockedByOtherProcess(StoreError):
     """Another process writes to this session."""
 
 
+store_error_listeners: list[Callable[[StoreError], None]] = []
+"""Called with each `StoreUnavailable` when it is made, wherever that is: for those who count."""
+
+
 class StoreUnavailable(StoreError):
     """The database cannot be reached, or the disk refuses; nothing was acknowledged."""
+
+    def __init__(self, *args: object) -> None:
+        super().__init__(*args)
+        for listen in store_error_listeners:
+            listen(self)
 
 
 class StoreFull(StoreUnavailable):
@@ -119,6 +128,17 @@ class HistoryNotInMemory(TrimtabError, LookupError):
         self.position = refold_from
         """A fold from a snapshot at or before it has all that is needed."""
         super().__init__(f"what happened after position {refold_from} is no longer in memory")
+
+
+class ContextInUse(TrimtabError, RuntimeError):
+    """A second thread has called a context while the first was at it."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(
+            f"{verb}() was called while another thread is changing this context; nothing was "
+            "changed. A context is one conversation: give each thread one of its own, such as a "
+            "fork(), or put a lock of yours around its calls"
+        )
 
 
 class UnusableSummary(TrimtabError, ValueError):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
 from trimtab.context import Context
 from trimtab.dialects.base import WireObject
-from trimtab.dialects.caller_message_reading import convert_media_or_refuse, read_history
 from trimtab.options import ContextOptions
 from trimtab.prompt.context_report import ContextReport
-from trimtab.window.message_history_matching import is_same_message
+from trimtab.request_types import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +19,7 @@ class FitResult:
 
     messages: list[dict[str, Any]]
     """What to send, in the model's dialect."""
-    request: Mapping[str, Any]
+    request: Request
     """The whole request as keyword arguments, with system prompt and tools."""
     report: ContextReport
     """Where the tokens went, and what is hidden."""
@@ -42,15 +41,7 @@ def fit(
     `options` are those of `Context`.
     """
     context = Context(model, **options)
-    settings = context.window.settings
-    head, said, _ = read_history(messages, dialect=settings.dialect, model=settings.rules_model)
-    own = settings.system
-    # A list that was fitted before has our prompt at its start.
-    known = len(own) if all(map(is_same_message, head, own)) and len(head) >= len(own) else 0
-    if new := head[known:]:
-        context.configure(system=(*own, *new))
-    dialect, model = settings.dialect, settings.rules_model
-    context.replay([convert_media_or_refuse(each, dialect=dialect, model=model) for each in said])
+    context.sync(messages)
     request = context.request()
-    sent = request.get("messages", request.get("input", []))
+    sent: list[dict[str, Any]] = request.get("messages", request.get("input", []))
     return FitResult(messages=sent, request=request, report=context.report(), context=context)

@@ -7,17 +7,21 @@ from dataclasses import replace
 
 from trimtab.log.message import MODEL_FAMILY_KEY, Message, OpaqueBlock
 
-_VENDOR_PREFIX = re.compile(r"^(?:[a-z][a-z-]*\.)+(?=[a-z])")
+_VENDOR_PREFIX = re.compile(r"^(?:([a-z][a-z-]*)\.)+(?=[a-z])")
 _FAMILY_NAME = re.compile(r"[a-z]+")
 _OPENAI_MODEL = re.compile(r"gpt-(?!oss)|chatgpt|o\d|codex|computer-use")
 
 
 def detect_model_family(model: str) -> str:
     """The family that a model's name tells: `openai`, `claude`, `deepseek`, `qwen`, …"""
-    base = _VENDOR_PREFIX.sub("", model.strip().lower().rsplit("/", 1)[-1].removeprefix("ft:"))
+    name = model.strip().lower().rsplit("/", 1)[-1].removeprefix("ft:")
+    vendor = _VENDOR_PREFIX.match(name)
+    base = name[vendor.end() :] if vendor else name
     if _OPENAI_MODEL.match(base):
         return "openai"
     found = _FAMILY_NAME.match(base)
+    if vendor and found and len(found[0]) == 1:
+        return vendor[1]  # `deepseek.r1`, `deepseek.v3`: the letter is of a version
     return found[0] if found else base
 
 

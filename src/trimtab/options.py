@@ -7,8 +7,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Required, TypedDict, cast
 
-from trimtab.catalog import CacheMarks, resolve_model_info, with_cache_marks
-from trimtab.dialects import DIALECT_NAMES, get_dialect
+from trimtab.catalog import CacheMarks, ModelInfoValues, resolve_model_info, with_cache_marks
+from trimtab.dialects import DIALECT_NAMES, DialectName, get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.tool_definitions import read_tool_name
 from trimtab.log.event import Settings
@@ -19,9 +19,16 @@ from trimtab.option_validation import (
     validate_options,
     validate_output_and_thinking_limits,
 )
-from trimtab.policy.config import GOALS, SUMMARY_MODES, Goal, SummaryMode, parse_policy_config
+from trimtab.policy.config import (
+    GOALS,
+    SUMMARY_MODES,
+    Goal,
+    PolicyLimits,
+    SummaryMode,
+    parse_policy_config,
+)
 from trimtab.policy.planning.plan import Policy
-from trimtab.policy.presets import DEFAULT_POLICY_NAME, POLICY_NAMES, build_policy
+from trimtab.policy.presets import DEFAULT_POLICY_NAME, POLICY_NAMES, PolicyName, build_policy
 from trimtab.prompt.render import RENDERER_VERSION
 from trimtab.recall.tools import RECALL_TOOL_DEFINITIONS
 from trimtab.redaction import Redact
@@ -45,17 +52,17 @@ class ContextOptions(TypedDict, total=False):
 
     system: str | Sequence[WireObject] | tuple[Message, ...]
     tools: Sequence[WireObject]
-    dialect: str | None
-    policy: str | Policy
+    dialect: DialectName | None
+    policy: PolicyName | Policy
     goal: Goal
-    limits: Mapping[str, Any] | None
+    limits: PolicyLimits | None
     summaries: SummaryMode
     context_window: int | None
     max_input_tokens: int | None
     max_output_tokens: int | None
     params: Mapping[str, Any] | None
     recall: bool
-    model_info: Mapping[str, Any] | str | None
+    model_info: ModelInfoValues | str | None
     cache: CacheMarks | None
     tokenizer: Tokenizer | None
     redact: Redact | None
@@ -81,6 +88,8 @@ class Options:
     """The model's name as the provider knows it."""
     system: str | Sequence[WireObject] | tuple[Message, ...] = ""
     """The system prompt: a text, or the dialect's own blocks or messages."""
+    listed_system: tuple[Message, ...] = ()
+    """What `sync` found at the start of the caller's list; it stands after `system`."""
     tools: Sequence[WireObject] = ()
     """Tool definitions of any known dialect."""
     turn_tools: Sequence[WireObject] = ()
@@ -149,6 +158,10 @@ class _RenamedTokenizer:
         return self.count(text)
 
 
+CONFIGURABLE_OPTIONS = [each.name for each in fields(Options) if each.name != "listed_system"]
+"""Options that `configure` takes; what a caller's list begins with is not set by name."""
+
+
 def build_options(**option_values: Any) -> Options:
     """The options that a caller gives, checked; what a log holds is taken as it is."""
     options = Options(**validate_options(option_values))
@@ -187,6 +200,7 @@ def build_settings_event(options: Options, counter: TokenCounter, *, at: float) 
         system=system,
         tools=tuple(tools),
         selected=len(selected),
+        listed_system=len(options.listed_system),
         params=params,
         policy=policy if isinstance(policy, str) else _policy_function_name(policy),
         policy_params={
@@ -214,10 +228,12 @@ def options_from_settings(
     """The options that a settings event records; what is not in the log is given again."""
     standard = len(settings.tools) - settings.selected
     own = standard - len(RECALL_TOOL_DEFINITIONS) if settings.recall else standard
+    own_system, listed_system = split_system_prompt(settings)
     params = settings.policy_params
     return Options(
         model=settings.model,
-        system=settings.system,
+        system=own_system,
+        listed_system=listed_system,
         tools=settings.tools[:own],
         turn_tools=settings.tools[standard:],
         dialect=settings.dialect,
@@ -233,6 +249,14 @@ def options_from_settings(
         redact=redact,
         **settings.limits,
     )
+
+
+def split_system_prompt(
+    settings: Settings,
+) -> tuple[tuple[Message, ...], tuple[Message, ...]]:
+    """What was set as the prompt, and what came with the caller's list after it."""
+    own = len(settings.system) - settings.listed_system
+    return settings.system[:own], settings.system[own:]
 
 
 def options_from_log(settings: Settings, **overrides: Any) -> Options:
@@ -259,7 +283,7 @@ def merge_options(
 
     `counters` are those that the log so far was counted with, by name.
     """
-    reject_unknown_options(changes, [option.name for option in fields(Options)])
+    reject_unknown_options(changes, CONFIGURABLE_OPTIONS)
     before, options = options, replace(options, **validate_options(changes))
     if options.model != before.model and "tokenizer" not in changes:
         options = replace(options, tokenizer=None)
@@ -341,15 +365,17 @@ def _qualified_name(function: Callable[..., Any]) -> str:
 
 
 def _parse_system_prompt(options: Options, dialect_name: str) -> tuple[Message, ...]:
+    """The prompt that was set, then what came with the caller's list."""
     system = options.system
     if not system:
-        return ()
-    if not isinstance(system, str) and isinstance(system[0], Message):
+        read = ()
+    elif not isinstance(system, str) and isinstance(system[0], Message):
         read = tuple(cast("Sequence[Message]", system))
     else:
         read = get_dialect(dialect_name).parse_system_messages(
             cast("str | Sequence[WireObject]", system)
         )
+    read = (*read, *options.listed_system)
     told = [message_to_json(message) for message in read]
     whole = replace_lone_surrogates_in_json(told)
     return read if whole == told else tuple(map(message_from_json, whole))

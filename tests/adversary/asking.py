@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from tests.adversary import check_anthropic, check_openai_chat, check_openai_responses, laws
+from tests.adversary import (
+    check_anthropic,
+    check_converse,
+    check_openai_chat,
+    check_openai_responses,
+    laws,
+)
 from tests.adversary.conversation import Conversation
 from tests.adversary.counting import count_request, has_picture
 from tests.adversary.dice import Dice
 from tests.adversary.findings import Broken
 from tests.adversary.laws import Size
-from tests.adversary.subject import REASONING, CannotFit, RequestChangedError, dumps
+from tests.adversary.subject import REASONING, CannotFit, RequestChangedError, at_converse, dumps
 from tests.adversary.texts import text
 
 Wire = dict[str, Any]
+BEDROCK_NAME = re.compile(r"^arn:|(?:^|\.)(?:anthropic|amazon|meta)\.")
 
 
 def request_of(conversation: Conversation, dice: Dice) -> Wire | None:
@@ -28,6 +36,7 @@ def request_of(conversation: Conversation, dice: Dice) -> Wire | None:
         written = dumps(subject.request(volatile))
     except CannotFit as refused:
         conversation.findings.figures["cannot_fit"] += 1
+        conversation.tightest = subject.room(volatile)
         conversation.broke("v7", laws.says_why(refused.needed, refused.limit))
         return None
     conversation.shown = request = json.loads(written)
@@ -37,8 +46,7 @@ def request_of(conversation: Conversation, dice: Dice) -> Wire | None:
         conversation.broke("v9", laws.same("a preview is the request", preview, written))
     if subject.hid_since(since):
         conversation.broke("v2", laws.hides(bound, size.bound))
-    if conversation.question is not None:
-        conversation.broke("v1", laws.newest_is_there(request, conversation.question, size))
+    conversation.check_newest(request, size, subject.room(volatile))
     conversation.broke("v10", laws.is_not_said(conversation.gone, written))
     _check_wire(conversation, request, volatile)
     _check_size(conversation, request, size)
@@ -52,6 +60,8 @@ def request_of(conversation: Conversation, dice: Dice) -> Wire | None:
 def _check_wire(conversation: Conversation, request: Wire, volatile: str | None) -> None:
     if conversation.dialect == "anthropic":
         conversation.broke("v3", check_anthropic.check(request))
+        if BEDROCK_NAME.search(conversation.settings.model):
+            conversation.broke("v3", check_converse.check(at_converse(request)))
     elif conversation.dialect == "openai_chat":
         conversation.broke("v3", check_openai_chat.check(request))
         if conversation.takes_turns:

@@ -15,9 +15,10 @@ from typing import Any
 from tests.adversary import laws
 from tests.adversary.dice import Dice
 from tests.adversary.findings import Broken, Findings
-from tests.adversary.laws import Question, Size
+from tests.adversary.laws import Kept, Question, Room, Size
 from tests.adversary.speech import Call, Reply, made_with, maybe_picture, reply, result, user
 from tests.adversary.subject import (
+    AT_BEDROCK,
     GOALS,
     MODELS,
     POLICIES,
@@ -29,6 +30,8 @@ from tests.adversary.subject import (
 )
 from tests.adversary.texts import text
 
+EACH_AT_BEDROCK = 7
+NOTHING = Kept(head=0, tail=0)
 CALLS = (0, 1, 1, 1, 2, 4)
 """How many tools a reply asks for."""
 
@@ -108,6 +111,10 @@ class Conversation:
     """Ids of calls that wait for their results."""
     question: Question | None = None
     """The newest that the user said."""
+    kept: Kept = NOTHING
+    """What the last request holds of it."""
+    tightest: Room | None = None
+    """The room in which no request could be made, since the last one: some may be cut by then."""
     takes_turns: bool = True
     """Whether user and assistant have spoken in turn so far."""
     requests: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
@@ -129,7 +136,7 @@ class Conversation:
 
     def __post_init__(self) -> None:
         dice = Dice(self.seed, "settings")
-        model, dialect = dice.one_of(MODELS)
+        model, dialect = dice.one_of(self.models)
         thinking = dialect == "anthropic" and dice.chance(0.4)
         settings = Settings(
             model=model,
@@ -147,6 +154,11 @@ class Conversation:
         self.subject = Subject(settings, lambda: self.now)
 
     @property
+    def models(self) -> tuple[tuple[str, str], ...]:
+        """Those that it is had with: every seventh conversation is at Bedrock."""
+        return MODELS if self.seed % EACH_AT_BEDROCK else AT_BEDROCK
+
+    @property
     def where(self) -> str:
         return f"{self.seed} ({self.scale.name})"
 
@@ -162,6 +174,17 @@ class Conversation:
         """Of the last request; of its tail only if it is given."""
         bound = self.subject.bound(volatile)
         return Size(bound=bound, output=laws.output_of(request), limit=self.subject.limit)
+
+    def check_newest(self, request: dict[str, Any], size: Size, room: Room) -> None:
+        """What a request holds of the newest that the user said."""
+        if self.question is None:
+            return
+        self.broke("v1", laws.newest_is_there(request, self.question, size))
+        now, before = laws.kept_of(request, self.question), self.kept
+        if self.tightest is not None:
+            room = min(room, self.tightest, key=lambda each: each.tokens)
+        self.broke("v1", laws.newest_keeps_its_share(now, before, self.question, room))
+        self.kept, self.tightest = now, None
 
     def set_window(self, window: int) -> None:
         self.subject.change(replace(self.settings, window=window))
@@ -198,6 +221,7 @@ class Conversation:
         longest = dice.between(1, self.scale.longest_question)
         size = size if size is not None else dice.one_of((20, 200, 200, 1_000, 1_000, longest))
         self.question = Question(name=name, words=text(dice, size))
+        self.kept = laws.all_of(self.question)
         said = self.question.text
         if self.last_role == "user" or self.open_calls:
             self.takes_turns = False

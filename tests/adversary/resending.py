@@ -57,6 +57,8 @@ def _check(
     size = Size(bound=bound, output=output, limit=subject.limit)
     conversation.broke("v7", laws.fits(size))
     conversation.broke("v1", laws.newest_is_there(request, question, size))
+    now, whole = laws.kept_of(request, question), laws.all_of(question)
+    conversation.broke("v1", laws.newest_keeps_its_share(now, whole, question, subject.room()))
 
 
 def _rewrite(history: list[Wire], dice: Dice) -> None:

@@ -48,6 +48,8 @@ CONVERSATIONS = (
     _conversations(9, 10, 11, 12),
     # These meet what is rare: a model that is changed for one that does not reason, volatile text.
     _conversations(25, 61, 72, 86),
+    # These are had with models at Bedrock.
+    _conversations(14, 21),
 )
 QUICK = (*FIXED, *CONVERSATIONS)
 """A second or two each, so that they can run side by side."""

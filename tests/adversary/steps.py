@@ -18,7 +18,6 @@ from tests.adversary.findings import Broken, Findings
 from tests.adversary.resending import resend
 from tests.adversary.subject import (
     GOALS,
-    MODELS,
     POLICIES,
     CannotFit,
     Subject,
@@ -234,7 +233,7 @@ def rewind(conversation: Conversation, dice: Dice) -> None:
 
 def switch_model(conversation: Conversation, dice: Dice) -> None:
     """Thinking and the exact tokenizer go with the model that they were for."""
-    model, dialect = dice.one_of(MODELS)
+    model, dialect = dice.one_of(conversation.models)
     now = conversation.settings
     own = {"model": model, "dialect": dialect, "max_output": None, "thinking": False}
     conversation.subject.change(replace(now, **own, exact=now.exact and model == now.model))

@@ -11,7 +11,7 @@ import pytest
 from tests.adversary import laws
 from tests.adversary.findings import Broken
 from tests.adversary.growth import OPERATIONS, grows, work_of
-from tests.adversary.laws import Question, Size
+from tests.adversary.laws import Question, Room, Size
 from tests.adversary.rules import rules_of
 
 Wire = dict[str, Any]
@@ -35,6 +35,14 @@ def cut(head: int, tail: int) -> Wire:
     return asked(whole[:head] + SIGN + (whole[-tail:] if tail else ""))
 
 
+def kept_in_room(
+    request: Wire, tokens: int, before: Wire | None = None, count: Callable[[str], int] = len
+) -> Iterable[Broken]:
+    """A character is a token here, if nothing else is said."""
+    now, last = (laws.kept_of(each, QUESTION) for each in (request, before or asked(QUESTION.text)))
+    return laws.newest_keeps_its_share(now, last, QUESTION, Room(tokens=tokens, count=count))
+
+
 def size(bound: int, output: int = 500) -> Size:
     return Size(bound=bound, output=output, limit=8_000)
 
@@ -54,11 +62,13 @@ RIGHT: dict[str, Checked] = {
     ),
     "its head": lambda: laws.newest_is_there(cut(500, 0), QUESTION, FULL),
     "its tail": lambda: laws.newest_is_there(cut(0, 500), QUESTION, FULL),
-    "a large share": lambda: laws.newest_is_there(cut(300, 300), QUESTION, ROOMY),
-    "all of it": lambda: laws.newest_is_there(asked(QUESTION.text), QUESTION, FULL),
-    "a quarter of little room": lambda: laws.newest_is_there(
-        cut(100, 100), QUESTION, Size(bound=100, output=100, limit=300)
+    "all of it": lambda: kept_in_room(asked(QUESTION.text), 80_000),
+    "a quarter": lambda: kept_in_room(cut(100, 100), 800),
+    "a quarter of its head": lambda: kept_in_room(cut(200, 0), 800),
+    "a quarter by our count": lambda: kept_in_room(
+        cut(300, 300), 400, count=lambda text: len(text) if len(text) > 600 else 0
     ),
+    "no less than before": lambda: kept_in_room(cut(100, 100), 80_000, before=cut(100, 100)),
     "fits": lambda: laws.fits(FULL),
     "really fits": lambda: laws.really_fits(7_600, FULL),
     "needs more": lambda: laws.says_why(needed=8_001, limit=8_000),
@@ -90,9 +100,11 @@ WRONG: dict[str, Checked] = {
     "a short newest user message is not cut to nothing while other text is kept": lambda: (
         laws.newest_is_there(asked(QUESTION.text), SHORT, FULL)
     ),
-    "the newest user message keeps a quarter of the room": lambda: laws.newest_is_there(
-        cut(30, 30), QUESTION, FULL
-    ),
+    "the newest user message keeps a quarter of the room": lambda: [
+        *kept_in_room(cut(100, 99), 800),
+        *kept_in_room(cut(100, 99), 800, before=cut(100, 100)),
+        *kept_in_room(cut(400, 400), 80_000),
+    ],
     "bound and output are within the limit": lambda: laws.fits(size(7_501)),
     "counted exactly, the request fits": lambda: laws.really_fits(7_700, FULL),
     "what is refused needs more than the limit": lambda: laws.says_why(needed=8_000, limit=8_000),
@@ -139,6 +151,10 @@ def test_what_is_wrong_is_named_with_what_was_found(rule):
 def test_each_of_two_ways_to_break_a_rule_is_found():
     assert len(list(WRONG["a placeholder holds no handle that a result has written"]())) == 2
     assert len(list(WRONG["a summary passes for nobody else"]())) == 2
+
+
+def test_each_cut_that_leaves_less_than_a_quarter_is_found():
+    assert len(list(WRONG["the newest user message keeps a quarter of the room"]())) == 3
 
 
 def test_every_rule_has_an_example():

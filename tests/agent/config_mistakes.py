@@ -292,7 +292,7 @@ agent.yaml has 2 problems:
             'agent.yaml, line 3, column 13: model.provider is "google"; did you mean '
             "gemini? Choose one of anthropic, openai, openai_responses, ollama, "
             "openrouter, deepseek, gemini, groq, mistral, xai, vllm, llama.cpp, bedrock, "
-            "azure, vertex"
+            "azure, azure_responses, vertex"
         ),
     ),
     "a name that is a number": (

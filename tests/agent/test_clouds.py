@@ -21,9 +21,14 @@ AGENTS = {
     "bedrock_converse": f'provider: bedrock\n  name: "{NOVA}"\n  base_url: "%s"',
     "azure": 'provider: azure\n  name: my-deployment\n  base_url: "%s"\n'
     "  model_info: {context_window: 64000, tokenizer: o200k_base}",
+    "azure_responses": 'provider: azure_responses\n  name: my-deployment\n  base_url: "%s"\n'
+    "  model_info: {base_model: gpt-5}",
     "vertex": 'provider: vertex\n  name: claude-sonnet-5-5\n  base_url: "%s/v1"\n'
     "  api_key: google-token",
 }
+
+
+AZURE_KEY = dict.fromkeys(("azure", "azure_responses"), "AZURE_OPENAI_API_KEY")
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ async def test_the_doctor_says_which_credentials_were_refused(served, folder, na
     finally:
         served.simulator.configure(api_keys=())
     told = next(one for one in findings if one.about == "provider")
-    where = {"azure": "AZURE_OPENAI_API_KEY", "vertex": "model.api_key"}
+    where = {**AZURE_KEY, "vertex": "model.api_key"}
     assert (told.state, told.text.startswith("the key was refused")) == ("bad", True)
     assert where.get(name, "AWS_ACCESS_KEY_ID") in told.next
 
@@ -93,11 +98,12 @@ async def test_the_doctor_says_which_credentials_were_refused(served, folder, na
 async def test_a_deployment_of_any_name_is_known_by_model_info(folder, name):
     spec = load_agent_spec(folder / "agent.yaml")
     info = build_context_options(spec, "", "openai_chat")["model_info"]
-    if name == "azure":
-        own = {"context_window": 64_000, "tokenizer": "o200k_base"}
-        assert info == {"output_param": "max_completion_tokens", **own}
-    else:
-        assert info == {}
+    own = {"context_window": 64_000, "tokenizer": "o200k_base"}
+    told = {
+        "azure": {"output_param": "max_completion_tokens", **own},
+        "azure_responses": {"base_model": "gpt-5"},
+    }
+    assert info == told.get(name, {})
 
 
 async def test_summaries_are_asked_of_the_model_that_is_enabled(folder, name):
@@ -113,13 +119,13 @@ def test_a_refused_key_in_a_chat_names_the_clouds_own_variables(folder, name):
     error = ProviderError(ProviderFailureDetails(kind="auth", message="no", status=403))
     told = describe_turn_error(error, spec.model)
     assert told is not None
-    words = {"azure": "AZURE_OPENAI_API_KEY", "vertex": "api_key"}
+    words = {**AZURE_KEY, "vertex": "api_key"}
     assert words.get(name, "AWS_ACCESS_KEY_ID") in told.prompt_hint
 
 
 @pytest.mark.parametrize("cloud", CLOUD_SETUP_COMMANDS)
 def test_init_writes_an_agent_for_a_cloud(cloud, tmp_path):
-    named = "my-deployment" if cloud == "azure" else None
+    named = "my-deployment" if cloud in AZURE_KEY else None
     choice = choose_model({}, provider=cloud, model=named)
     files = build_agent_files("helper", choice)
     for file, text in files.items():

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from tests.cli.long_conversation import HIDDEN, TURNS, answer, session
 from tests.conversations import prose, ticking, user
+from tests.pictures import PNG_TEXT, png
 from trimtab.cli.session.display import print_session_list, print_session_view
 from trimtab.cli.session.view_data import build_session_view
 from trimtab.log.event import dump_canonical_json
@@ -211,6 +212,26 @@ def test_search_finds_what_is_hidden_and_recall_prints_it(kept):
     handle = told.partition(":")[0]
     assert HIDDEN in told
     assert answer("recall", "alpha", handle, store=kept.root) == prose(1_500, f"symbol_2 {HIDDEN}")
+
+
+def test_recall_tells_of_a_picture_and_writes_it_to_a_file(tmp_path):
+    async def keep() -> str:
+        store = FileStore(str(tmp_path / "store"))
+        made = await Session.create(store, "shots", model="claude-sonnet-4-5")
+        source = {"type": "base64", "media_type": "image/png", "data": PNG_TEXT}
+        said = {"role": "user", "content": [{"type": "image", "source": source}]}
+        handle = await made.add(said)
+        await made.close()
+        await store.close()
+        return f"{handle}.0"
+
+    handle, root = asyncio.run(keep()), str(tmp_path / "store")
+    told = answer("recall", "shots", handle, store=root)
+    assert told.startswith(f"[image/png, {len(png()):,} bytes, 1 × 1 pixels")
+    assert PNG_TEXT not in told
+    out = tmp_path / "shot.png"
+    assert f"{len(png()):,} bytes" in answer("recall", "shots", handle, "-o", out, store=root)
+    assert out.read_bytes() == png()
 
 
 def test_a_search_without_a_match_says_so(kept):

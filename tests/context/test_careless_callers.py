@@ -1,10 +1,11 @@
 """What callers hand on as it came: put right, or refused in words, before it could be sent."""
 
 import json
+from typing import cast
 
 import pytest
 
-from trimtab import Context, check, fit
+from trimtab import Context, ModelInfoValues, check, fit
 
 READ = {"name": "read", "description": "Read.", "input_schema": {"type": "object"}}
 CALLS = {
@@ -234,7 +235,9 @@ def test_cache_marks_can_be_switched_off():
 @pytest.mark.parametrize("style", ["none", "automatic"])
 def test_no_marks_are_written_for_a_cache_that_is_said_to_have_none(style):
     entry = {"cache_style": style}
-    context = Context("claude-sonnet-4-5", system="Be brief.", model_info=entry)
+    context = Context(
+        "claude-sonnet-4-5", system="Be brief.", model_info=cast("ModelInfoValues", entry)
+    )
     assert marks(context) == 0
     assert marks(Context.load(context.dump())) == 0
 

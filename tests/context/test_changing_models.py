@@ -271,6 +271,7 @@ def test_thinking_that_another_maker_signed_is_not_sent_to_claude():
         ("ft:gpt-4o:acme", "openai"),
         ("openai/gpt-oss-120b", "gpt"),
         ("us.anthropic.claude-opus-4-8-v1:0", "claude"),
+        ("us.deepseek.r1-v1:0", "deepseek"),
         ("accounts/fireworks/models/kimi-k2", "kimi"),
         ("Qwen/Qwen3-Coder", "qwen"),
         ("deepseek-v4.1-flash", "deepseek"),

@@ -1,6 +1,7 @@
 """Making a context: what follows from its arguments, and what its first event says."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.conversations import (
     user,
 )
 from tests.snapshots import snapshot
-from trimtab import Context
+from trimtab import Context, DialectName
 from trimtab.log.event import Settings
 from trimtab.log.message import Message, Text
 
@@ -40,7 +41,7 @@ def test_an_unknown_model_without_a_dialect_is_refused_with_the_choices():
 
 def test_an_unknown_dialect_is_refused_with_the_choices():
     with pytest.raises(ValueError, match="no dialect is called 'smoke'; choose one of anthropic"):
-        Context("gpt-4o", dialect="smoke")
+        Context("gpt-4o", dialect=cast("DialectName", "smoke"))
 
 
 def test_all_that_shapes_a_request_is_in_the_first_event():

@@ -1,10 +1,10 @@
 """A call costs what it cost on its own day."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from trimtab import Context
+from trimtab import Context, ModelInfoValues
 
 DECEMBER = 1_796_083_200.0
 """2026-12-01 in UTC, when gemini-4-argon goes from $2 and $10 to $4 and $20."""
@@ -84,7 +84,7 @@ def test_what_the_cache_costs_may_change_as_well():
         "price_changes": [{"from_date": "2026-12-01", "cache_read": 0.5}],
     }
     clock = Clock(DECEMBER - 60)
-    context = Context("gemini-4-argon", model_info=own, clock=clock)
+    context = Context("gemini-4-argon", model_info=cast("ModelInfoValues", own), clock=clock)
     usage: dict[str, Any] = {
         "prompt_tokens": 1_000_000,
         "completion_tokens": 0,

@@ -90,7 +90,7 @@ def test_a_preview_leaves_the_window_as_it_is_whatever_would_be_hidden(policy):
 def test_a_preview_inside_of_a_draft_drafts_nothing():
     context = chat()
     context.add(user("hi"))
-    with context.drafting() as drafted:
+    with context._drafting() as drafted:
         context.preview()
     assert drafted == []
 

@@ -116,8 +116,8 @@ def test_a_range_that_is_turned_round_names_nothing(verb, gone):
     context = chat("full")
     talk(context, 2)
     if gone:
-        context.append(Edit(op="drop", first=2, last=4))
-        context.checkpoint()
+        context._append(Edit(op="drop", first=2, last=4))
+        context._checkpoint()
     count = len(context.events)
     with pytest.raises(LookupError, match="from the lower to the higher, m2-m4"):
         getattr(context, verb)("m4-m2")
@@ -127,8 +127,8 @@ def test_a_range_that_is_turned_round_names_nothing(verb, gone):
 def test_a_log_that_names_m0_is_read_all_the_same():
     context = chat()
     talk(context, 1)
-    context.append(Pin(first=0, last=0))
-    context.append(Edit(op="reveal", first=0, last=0))
+    context._append(Pin(first=0, last=0))
+    context._append(Edit(op="reveal", first=0, last=0))
     again = Context.load(context.dump())
     assert again.request() == context.request()
 

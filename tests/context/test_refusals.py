@@ -2,13 +2,13 @@
 
 import json
 from functools import reduce
-from typing import Any, NamedTuple, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import pytest
 
 from tests.context.contexts import READ
 from tests.conversations import chat, said, user
-from trimtab import Context, check, fit
+from trimtab import Context, PolicyLimits, check, fit
 from trimtab.log.call_failure import FAILURE_KINDS
 from trimtab.log.event import Settings
 from trimtab.providers.protocol_and_failures import FailureKind
@@ -184,7 +184,7 @@ def test_a_wrong_knob_is_refused_whatever_the_policy(policy, given, told):
 
 def test_a_knob_that_is_none_is_not_set():
     knobs = {"max_history_tokens": None, "summary": {"window": None}, "tools": None}
-    context = Context("gpt-4o", policy="rolling", limits=knobs)
+    context = Context("gpt-4o", policy="rolling", limits=cast("PolicyLimits", knobs))
     context.add(user("hi"))
     assert context.request()["messages"] == [user("hi")]
 
@@ -220,7 +220,7 @@ def test_what_a_log_holds_is_taken_as_it_is():
     settings = context.window.settings
     old: dict[str, Any] = {"params": {"max_tokens": 5}, "limits": {"max_output_tokens": 50_000}}
     names = Settings.__dataclass_fields__
-    context.append(Settings(**{name: getattr(settings, name) for name in names} | old))
+    context._append(Settings(**{name: getattr(settings, name) for name in names} | old))
     again = Context.load(context.dump())
     again.configure(goal="cost")
     assert again.options.params == {"max_tokens": 5}

@@ -285,7 +285,7 @@ def test_it_is_known_after_a_checkpoint_and_in_another_process():
     context.request()
     context.fail("rejected", message=POLICY)
     whole = list(context.events)
-    snapshot = context.checkpoint()
+    snapshot = context._checkpoint()
     again = Context.load(whole, snapshot=snapshot)
     for each in (context, again, Context.load(whole)):
         each.add(user("Something else."))

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from enum import Enum
 from itertools import pairwise
+from typing import cast
 
 import pytest
 
@@ -26,7 +27,7 @@ from tests.replies import (
     result,
     stream,
 )
-from trimtab import CannotFit, Context, check
+from trimtab import CannotFit, Context, DialectName, check
 from trimtab.log.event import MessageAdded, Usage
 
 
@@ -170,13 +171,33 @@ def test_a_watched_stream_is_passed_on_and_added_when_it_ends(dialect):
     context.request(stream=True)
     events = list(stream(dialect, "Hello there."))
     passed: list[object] = []
-    for event in context.watch(events):
+    watched = context.watch(events)
+    for event in watched:
         assert kinds(context)[-1] == "ModelCall"
+        with pytest.raises(ValueError, match="read the stream to its end"):
+            _ = watched.message
         passed.append(event)
     assert passed == events
+    assert watched.message.text == "Hello there."
     assert kinds(context)[-2:] == ["CallOutcome", "MessageAdded"]
     assert context.report().total_usage.input == 100
     assert "Hello there." in context.recall(f"m{context.window.seq}")
+    assert context.add(watched.message) == f"m{context.window.seq}", "it is not added twice"
+    assert kinds(context).count("MessageAdded") == 2
+
+
+def test_a_streamed_reply_that_was_taken_back_can_be_added_again():
+    context = start("anthropic")
+    context.add(user("hi"))
+    context.request(stream=True)
+    before = context.window.seq
+    watched = context.watch(stream("anthropic", "Hello there."))
+    list(watched)
+    first = context.add(watched.message)
+    context.rewind(before)
+    again = context.add(watched.message)
+    assert again != first
+    assert context.recall(again).endswith("Hello there.")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -203,7 +224,10 @@ def test_a_stream_that_breaks_off_leaves_nothing_behind(dialect):
     context.add(user("hi"))
     before = context.request(stream=True)
     events = list(stream(dialect))[:2]
-    assert list(context.watch(events)) == events
+    watched = context.watch(events)
+    assert list(watched) == events
+    with pytest.raises(ValueError, match="the reply is not whole"):
+        _ = watched.message
     assert kinds(context)[-1] == "ModelCall"
     assert context.request(stream=True) == before
 
@@ -232,7 +256,7 @@ def test_replies_of_one_provider_are_sent_on_to_another():
     context.add(claude_reply("Let me see.", calls=("toolu_1",)))
     context.add(result("anthropic", "toolu_1", "it is so"))
     for dialect, reply in (("openai_chat", chat_reply), ("openai_responses", response)):
-        context.configure(model=MODELS[dialect], dialect=dialect)
+        context.configure(model=MODELS[dialect], dialect=cast("DialectName", dialect))
         request = context.request()
         assert check(request, dialect_name=dialect) == []
         assert "it is so" in str(messages(request))

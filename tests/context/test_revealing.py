@@ -87,7 +87,7 @@ def test_what_is_to_be_seen_is_so_after_a_checkpoint_too():
     context = busy()
     seq = handle_of(context, 4)
     context.reveal(f"m{seq}")
-    snapshot, kept = context.checkpoint(), [*context.window.base.snapshot_events.values()]
+    snapshot, kept = context._checkpoint(), [*context.window.base.snapshot_events.values()]
     again = Context.load(kept, snapshot=snapshot)
     assert results(again.request())[4] == prose(600, "file 4")
     assert results(context.request())[4] == prose(600, "file 4")
@@ -206,7 +206,7 @@ def test_what_cannot_be_shown_is_decided_about_once(more):
     context.add(user(prose(more)))
     context.add(user(prose(12_000)))
     context.request()
-    assert context.decide_edits() == []
+    assert context._decide_edits() == []
 
 
 def test_a_cap_of_results_beside_what_was_revealed_is_decided_about_once():
@@ -225,5 +225,5 @@ def test_a_cap_of_results_beside_what_was_revealed_is_decided_about_once():
             context.reveal(handle)
     context.add(user(prose(300)))
     context.add(user("And?"))
-    context.apply(context.decide_edits())
-    assert context.decide_edits() == []
+    context._apply(context._decide_edits())
+    assert context._decide_edits() == []

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -25,7 +25,7 @@ from tests.conversations import result as chat_result
 from tests.replies import (
     claude_reply,
 )
-from trimtab import CannotFit, Context, ErasedError, check
+from trimtab import CannotFit, Context, ErasedError, PolicyName, check
 from trimtab.errors import HistoryNotInMemory
 from trimtab.log.event import CallOutcome, Edit, ModelCall, Usage
 from trimtab.policy.planning.plan import Decision, Plan
@@ -68,7 +68,7 @@ def test_a_fork_after_a_checkpoint_shares_what_is_seen():
     context = chat()
     context.add(user("one"))
     context.add(said("two"))
-    context.checkpoint()
+    context._checkpoint()
     assert contents(context.fork().request()) == ["one", "two"]
     context.add(user("three"))
     position = context.window.seq
@@ -84,7 +84,7 @@ def test_a_fork_from_before_a_checkpoint_is_the_stores():
     context = chat()
     context.add(user("one"))
     context.add(said("two"))
-    context.checkpoint()
+    context._checkpoint()
     told = "cannot fork at 2; positions go from 3 to 3; .*: fork the session in its store"
     with pytest.raises(ValueError, match=told):
         context.fork(at=2)
@@ -94,7 +94,7 @@ def test_what_is_seen_can_be_erased_after_a_checkpoint():
     context = chat()
     handle = context.add(user("my secret"))
     context.add(said("noted"))
-    context.checkpoint()
+    context._checkpoint()
     context.erase(handle)
     context.add(user("next"))
     assert contents(context.request()) == ["[erased]", "noted", "next"]
@@ -105,8 +105,8 @@ def test_what_has_left_memory_is_not_believed_to_be_erased():
     first = context.add(user("my secret"))
     last = context.add(said("noted"))
     context.add(user("next"))
-    context.append(Edit(op="drop", first=2, last=2, why="mine"))
-    context.checkpoint()
+    context._append(Edit(op="drop", first=2, last=2, why="mine"))
+    context._checkpoint()
     count = len(context.events)
     for handle in (first, f"{first}-{last}"):
         with pytest.raises(LookupError, match="nothing was erased: position 2 is no longer in mem"):
@@ -171,7 +171,7 @@ def test_a_wrong_change_is_refused_and_changes_nothing():
     context = chat()
     before = context.dump()
     with pytest.raises(ValueError, match="unknown policy"):
-        context.configure(policy="best")
+        context.configure(policy=cast("PolicyName", "best"))
     with pytest.raises(ValueError, match="not known; pass dialect"):
         context.configure(model="my-model")
     assert context.dump() == before
@@ -220,11 +220,11 @@ def test_the_settings_of_a_snapshot_come_back_with_their_own_policy():
     context = chat("full")
     context.add(user("one"))
     events = list(context.events)
-    base = context.checkpoint()
+    base = context._checkpoint()
     context.configure(policy=nothing)
     twin = Context.load([*events, *context.events], snapshot=base, policy=nothing)
     assert twin.options.policy is nothing
-    twin.apply([replace(events[0], seq=twin.window.seq + 1)])
+    twin._apply([replace(events[0], seq=twin.window.seq + 1)])
     assert twin.options.policy == "full"
 
 
@@ -284,27 +284,27 @@ def test_decide_and_apply_are_what_request_does():
     for context in (one, other):
         for number in range(3):
             context.add(user(prose(400, f"{number}")))
-    one.apply(one.build_repair_events())
+    one._apply(one._build_repair_events())
     count = len(one.events)
-    decided = one.decide_edits()
+    decided = one._decide_edits()
     assert len(one.events) == count
-    one.apply(decided)
-    one.apply([one.build_call_event()])
-    assert one.render_request() == other.request()
+    one._apply(decided)
+    one._apply([one._build_call_event()])
+    assert one._render_request() == other.request()
     assert one.dump() == other.dump()
 
 
 def test_a_step_lets_a_call_pass_that_was_made_elsewhere():
     context = chat()
     context.add(user("hi"))
-    context.record_external_call()
+    context._record_external_call()
     assert kinds(context) == ["Settings", "MessageAdded", "ModelCall"]
     assert context.window.accounting.sent_through_seq == 2
 
 
 def test_nothing_can_be_rendered_before_a_call_is_recorded():
     with pytest.raises(ValueError, match="no call is recorded"):
-        chat().render_request()
+        chat()._render_request()
 
 
 def test_what_cannot_fit_is_an_error_of_its_own():
@@ -386,7 +386,7 @@ def test_a_range_between_which_calls_were_made_is_erased_after_a_checkpoint():
     context.request()
     context.add(said("Nothing."))
     context.add(user("Really?"))
-    context.checkpoint()
+    context._checkpoint()
     context.erase("m2-m4")
     assert "secret" not in texts(context.request())
 
@@ -421,7 +421,7 @@ def test_an_erasure_that_reaches_into_what_has_left_memory_changes_nothing():
         context.add({"role": "assistant", "content": [*thought, call]})
         found = {"type": "tool_result", "tool_use_id": f"c{number}", "content": "my secret"}
         context.add({"role": "user", "content": [found]})
-    context.checkpoint()
+    context._checkpoint()
     before = texts(context.preview().request)
     with pytest.raises(HistoryNotInMemory):
         context.erase(first)
@@ -449,7 +449,7 @@ def test_a_pin_is_taken_off_after_a_checkpoint():
     context.pin(handle)
     talk(context, 20, size=600)
     context.request()
-    context.checkpoint()
+    context._checkpoint()
     context.pin(handle, pinned=False)
     talk(context, 5, size=600, start=20)
     assert "keep me" not in texts(context.request())

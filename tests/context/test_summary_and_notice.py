@@ -6,7 +6,7 @@ import pytest
 
 from tests.conversations import chat, prose, said, system, talk, use, user
 from tests.pictures import PNG_TEXT
-from trimtab import Context
+from trimtab import Context, PolicyName
 from trimtab.log.event import ModelCall
 from trimtab.policy.planning.plan import MessageSpan
 from trimtab.policy.presets import POLICY_NAMES
@@ -18,7 +18,7 @@ NOTICE = "[conversation truncated — 6 older messages omitted]"
 KEY = "prompt_cache_breakpoint"
 
 
-def small(policy: str, head: str) -> Context:
+def small(policy: PolicyName, head: str) -> Context:
     return Context(
         "qwen3.8-max",
         dialect="openai_chat",

@@ -39,7 +39,7 @@ def test_a_half_in_what_is_set_is_replaced_before_it_is_recorded(dialect, given)
     count = len(context.events)
     context.configure(**given)
     assert len(context.events) == count
-    assert Context.load(context.dump()).render_request() == context.render_request()
+    assert Context.load(context.dump())._render_request() == context._render_request()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -1,14 +1,17 @@
 """`sync` of a long list: what is known is not read again, what was hidden stays hidden."""
 
 import copy
+import gc
 import json
+from types import FunctionType, ModuleType
 
 import pytest
 
 from tests.conversations import calls, prose, result, said, user
-from trimtab import Context
+from trimtab import Budget, Context, Decision, DialectName, PolicyName, WindowView
 from trimtab.dialects import known_history
 from trimtab.log.event import Edit, Rewind
+from trimtab.tokens.counter import with_recomputed_size
 
 
 def long_list(rounds=60, size=2_000):
@@ -18,9 +21,13 @@ def long_list(rounds=60, size=2_000):
     return messages
 
 
-def synced(messages, *, policy="auto", context_window=32_000):
+def synced(messages, *, policy: PolicyName = "auto", context_window=32_000, recall=False):
     context = Context(
-        "gpt-4o", policy=policy, context_window=context_window, max_output_tokens=1_000
+        "gpt-4o",
+        policy=policy,
+        context_window=context_window,
+        max_output_tokens=1_000,
+        recall=recall,
     )
     context.sync(messages)
     context.request()
@@ -80,8 +87,25 @@ def test_the_callers_ids_tell_what_is_known(read_from):
     context.sync([*others, said("Done.")], ids=[*ids, "new"])
     assert read_from == [0, len(messages) - 1]
     assert count(context, Rewind) == 0
+    with pytest.raises(ValueError, match="ids\\[2\\] is 'a', as that of an earlier message"):
+        context.sync(others[:3], ids=["a", "b", "a"])
+    with pytest.raises(TypeError, match=r"ids\[1\] is None; it must be a text"):
+        context.sync(others[:3], ids=["a", None, "b"])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="3 ids for 3 messages; give a list of them"):
+        context.sync(others[:3], ids="abc")
+    with pytest.raises(ValueError, match="check is 'some'"):
+        context.sync(others, check="some")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="3 ids for 122 messages"):
         context.sync([*others, said("Done.")], ids=["a", "b", "c"])
+
+
+def test_ids_of_a_list_that_was_refused_can_be_given_again():
+    context = Context("gpt-4o")
+    context.sync([user("One.")], ids=["a"])
+    with pytest.raises(TypeError):
+        context.sync([user("One."), user("Two."), 3], ids=["a", "b", "c"])
+    context.sync([user("One."), user("Two.")], ids=["a", "b"])
+    assert len(context.request()["messages"]) == 1 + 1
 
 
 def test_an_object_that_was_changed_in_place_is_noticed_among_the_newest_64():
@@ -151,7 +175,7 @@ def reorder(messages):
 @pytest.mark.parametrize("change", [change_in_place, insert, delete, reorder])
 def test_a_change_in_the_middle_does_not_bring_back_what_was_hidden(policy, change):
     messages = long_list()
-    context = synced(messages, policy=policy)
+    context = synced(messages, policy=policy, recall=True)
     before = hidden_calls(context, messages)
     assert len(before) > 5
     changed = copy.deepcopy(messages)
@@ -168,6 +192,9 @@ def test_a_change_in_the_middle_does_not_bring_back_what_was_hidden(policy, chan
     for edit in edits:
         if edit.part is not None and "recall m" in edit.text:
             assert f"m{edit.first}." in edit.text
+        if edit.part is not None and edit.first in context.window.entries:
+            said_then = context.window.entries[edit.first].message.parts[edit.part]
+            assert with_recomputed_size(edit, said_then, context.window.counter) == edit
 
 
 def test_what_is_added_between_two_lists_is_matched_in_the_next():
@@ -229,3 +256,55 @@ def test_an_item_that_became_unreadable_is_named_by_its_index(wrong):
         context.sync(changed)
     context.sync(messages)
     assert count(context, Rewind) == 0
+
+
+def test_of_what_was_erased_nothing_is_kept_to_compare_with():
+    context = Context("gpt-4o")
+    context.sync(json.loads(json.dumps([user("my secret-word"), said("ok"), user("more")])))
+    context.request()
+    handle = next(
+        f"m{seq}" for seq, e in context.window.entries.items() if "secret" in e.message.text
+    )
+    context.erase(handle)
+    reached = gc.get_referents(context.__dict__)
+    seen = set()
+    while reached:
+        thing = reached.pop()
+        if id(thing) in seen or isinstance(thing, type | ModuleType | FunctionType):
+            continue
+        seen.add(id(thing))
+        assert not (isinstance(thing, str) and "secret-word" in thing)
+        reached += gc.get_referents(thing)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "reply", "right"),
+    [
+        (
+            "openai_responses",
+            {"object": "response", "id": "r1", "output": [], "status": "completed"},
+            "the items of response.output",
+        ),
+        (
+            "openai_chat",
+            {"object": "chat.completion", "id": "c1", "choices": [{"message": said("Hi.")}]},
+            r"choices\[0\].message",
+        ),
+    ],
+)
+def test_a_whole_reply_is_refused_as_an_item_of_a_list(dialect: DialectName, reply, right):
+    context = Context("gpt-5.2", dialect=dialect)
+    with pytest.raises(ValueError, match=rf"messages\[1\]: a whole reply .* put {right} there"):
+        context.sync([user("Hello."), reply])
+
+
+def test_a_list_of_many_short_messages_is_taken_in_with_few_decisions():
+    decisions: list[int] = []
+
+    def decide(window: WindowView, _budget: Budget) -> Decision:
+        decisions.append(window.seq)
+        return Decision()
+
+    messages = [user("Hello."), said("Hi.")] * 2_000
+    Context("gpt-4o", policy=decide).sync(messages)
+    assert len(decisions) < 20

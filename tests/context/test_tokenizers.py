@@ -66,7 +66,7 @@ def test_a_fork_from_before_the_model_changed_counts_as_then():
 def test_a_model_that_somebody_else_sets_has_the_tokenizer_that_they_set(counter, kept):
     context = chat(tokenizer=letters)
     other = replace(context.window.settings, model="claude-sonnet-4-5", counter=counter)
-    context.append(other)
+    context._append(other)
     assert context.options.tokenizer is kept
 
 

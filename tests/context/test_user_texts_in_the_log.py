@@ -180,7 +180,7 @@ def test_a_past_request_with_a_list_is_rebuilt_as_it_was_sent(life):
 def test_a_checkpoint_leaves_the_list_as_it_was(life):
     context, handles = life
     twin = loaded(context)
-    context.checkpoint()
+    context._checkpoint()
     for each in (context, twin):
         turn(each, "Go on.", "go", size=300)
         each.add(person("And now?"))

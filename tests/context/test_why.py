@@ -69,6 +69,25 @@ def test_what_left_memory_is_asked_of_the_store():
     talk(context, 3, size=400)
     context.add(user("now"))
     context.request()
-    context.checkpoint()
+    context._checkpoint()
     with pytest.raises(HistoryNotInMemory):
         context.why(first)
+
+
+def test_a_message_of_which_only_some_parts_are_seen_says_which():
+    context = Context("claude-sonnet-4-5", policy="layered", limits={"max_tool_result_tokens": 50})
+    context.add(user("Read both."))
+    uses = [{"type": "tool_use", "id": one, "name": "read", "input": {}} for one in "ab"]
+    context.add({"role": "assistant", "content": uses})
+    texts = {"a": "short", "b": prose(3_000, "a file")}
+    answers = [{"type": "tool_result", "tool_use_id": one, "content": texts[one]} for one in texts]
+    handle = context.add({"role": "user", "content": answers})
+    context.request()
+    found = context.why(handle)
+    assert (found.state, found.parts) == (
+        "partial",
+        {f"{handle}.0": "shown", f"{handle}.1": "truncated"},
+    )
+    assert context.why(f"{handle}.1").state == "truncated"
+    context.reveal(f"{handle}.1")
+    assert (context.why(handle).state, context.why(handle).parts) == ("shown", {})

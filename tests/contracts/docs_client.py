@@ -57,26 +57,29 @@ def create_message(**request: Any) -> anthropic.types.Message | list[anthropic.B
     return _events(message) if request.get("stream") else message
 
 
+def count_tokens(**request: Any) -> anthropic.types.MessageTokensCount:
+    """`anthropic.Anthropic().messages.count_tokens`."""
+    assert "max_tokens" not in request
+    verify("anthropic", {**request, "max_tokens": 1})
+    return anthropic.types.MessageTokensCount(input_tokens=tokens(request))
+
+
 def _events(message: anthropic.types.Message) -> list[anthropic.BaseModel]:
     """The reply as the SDK streams it."""
     start = message.model_copy(update={"content": [], "stop_reason": None})
-    text = message.content[0].model_dump()["text"]
+    (block,) = (block.model_dump(mode="json") for block in message.content)
+    delta = {"type": "text_delta", "text": block.get("text")}
+    if block["type"] == "tool_use":
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+    begun = block | ({"text": ""} if block["type"] == "text" else {"input": {}})
     ended = {"stop_reason": message.stop_reason, "stop_sequence": None}
     return [
         anthropic.types.RawMessageStartEvent(type="message_start", message=start),
         anthropic.types.RawContentBlockStartEvent.model_validate(
-            {
-                "type": "content_block_start",
-                "index": 0,
-                "content_block": {"type": "text", "text": ""},
-            }
+            {"type": "content_block_start", "index": 0, "content_block": begun}
         ),
         anthropic.types.RawContentBlockDeltaEvent.model_validate(
-            {
-                "type": "content_block_delta",
-                "index": 0,
-                "delta": {"type": "text_delta", "text": text},
-            }
+            {"type": "content_block_delta", "index": 0, "delta": delta}
         ),
         anthropic.types.RawContentBlockStopEvent(type="content_block_stop", index=0),
         anthropic.types.RawMessageDeltaEvent.model_validate(
@@ -194,7 +197,7 @@ class Client:
     """Stands for `anthropic.Anthropic` and `openai.OpenAI` alike."""
 
     def __init__(self, **options: Any) -> None:
-        self.messages = SimpleNamespace(create=create_message)
+        self.messages = SimpleNamespace(create=create_message, count_tokens=count_tokens)
         self.chat = SimpleNamespace(completions=SimpleNamespace(create=create_completion))
         self.responses = SimpleNamespace(create=create_response)
 

@@ -25,8 +25,11 @@ PAGE = Path(__file__).parents[2] / "docs" / "stability.md"
 BEGIN = "<!-- names: written by `python -m tests.contracts.public_names` -->\n"
 END = "<!-- names end -->\n"
 WITHOUT_DOCSTRING = {
+    "trimtab.DialectName": "The names of the wire formats, for annotations.",
     "trimtab.ENVIRON": "What the environment says to this process, withheld secrets included.",
     "trimtab.Policy": "A function of a window and a budget that returns a `Decision`.",
+    "trimtab.PolicyName": "The names of the presets, for annotations.",
+    "trimtab.Request": "What `Context.request()` returns: keyword arguments of an SDK's `create`.",
     "trimtab.TurnEvent": "Any of the values that `on_event` hears.",
     "trimtab.__version__": "The version of this release.",
     "trimtab.observe.REGISTRY": "The registry of Prometheus that our metrics are in.",

@@ -184,7 +184,7 @@ def test_a_mark_on_thinking_moves_to_the_block_before_it():
     assert marked(said) == ["one"]
 
 
-def test_the_latest_four_marks_stay_and_the_caller_s_own_count():
+def test_of_more_than_four_marks_the_head_s_and_the_latest_stay_and_the_caller_s_own_count():
     own = {"type": "text", "text": "own", "cache_control": EPHEMERAL}
     inner = {
         "type": "tool_result",
@@ -200,7 +200,7 @@ def test_the_latest_four_marks_stay_and_the_caller_s_own_count():
         [{"type": "text", "text": "s", "cache_control": EPHEMERAL}]
     )
     said = anthropic.build_request_kwargs(prompt(anthropic, blocks, system=system, marks=(1, 2, 3)))
-    assert marked(said) == ["one", "two", "three"]
+    assert marked(said) == ["system s", "two", "three"]
     assert said["messages"][-1]["content"][-1] == inner
     assert not any("A maximum of 4 blocks" in each for each in anthropic.find_request_errors(said))
     assert own["cache_control"] == EPHEMERAL

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.conversations import ticking
+from tests.golden import bedrock
 from tests.golden.events import EVENTS
-from trimtab import Context
+from trimtab import Context, DialectName
 from trimtab.log.event import (
     EVENT_FORMAT_VERSION,
     Edit,
@@ -55,7 +56,7 @@ def conversation(dialect: str) -> Context:
     """A small one of everything a renderer meets."""
     context = Context(
         MODELS[dialect],
-        dialect=dialect,
+        dialect=cast("DialectName", dialect),
         policy="layered",
         system="You are a careful assistant.",
         tools=[
@@ -115,8 +116,8 @@ def _words_stay(context: Context) -> None:
     users = [entry.seq for entry in window.entries.values() if entry.message.role == "user"]
     parts = window.entries[asked].message.parts
     call = next(index for index, part in enumerate(parts) if isinstance(part, ToolCall))
-    context.append(_edit("truncate", asked, asked, part=call, text="[cut]", head=3))
-    context.append(
+    context._append(_edit("truncate", asked, asked, part=call, text="[cut]", head=3))
+    context._append(
         _edit("truncate", found, found, part=0, text="[shortened]", pieces=((0, 62), (93, 124)))
     )
     listed = (
@@ -124,11 +125,11 @@ def _words_stay(context: Context) -> None:
         UserPartReference(users[1], 0, 5, 6),
         UserPartReference(users[2], 0, 0, 0, users[0]),
     )
-    context.append(_edit("drop", users[0], users[0], listed=listed[:1]))
-    context.append(_edit("drop", users[1], users[2], listed=listed[1:]))
+    context._append(_edit("drop", users[0], users[0], listed=listed[:1]))
+    context._append(_edit("drop", users[1], users[2], listed=listed[1:]))
     context.request()
     left_out = OmittedUserMessages(2, users[0], users[1], 1_700_000_000.0, 1_700_000_060.0)
-    context.append(_edit("drop", 0, 0, listed=listed[2:], relists=True, left_out=left_out))
+    context._append(_edit("drop", 0, 0, listed=listed[2:], relists=True, left_out=left_out))
     context.request()
 
 
@@ -164,9 +165,16 @@ def write() -> None:
     for dialect in DIALECTS:
         _write_once(log_file(dialect), conversation(dialect).dump())
         log = log_file(dialect).read_text(encoding="ascii").splitlines()
-        rendered = requests(log)
-        body = [*(f"{request}," for request in rendered[:-1]), rendered[-1]]
-        _write_once(requests_file(dialect), ["[", *body, "]"])
+        _write_once(requests_file(dialect), _list_lines(requests(log)))
+    for name in bedrock.MODELS:
+        _write_once(bedrock.log_file(name), bedrock.conversation(name).dump())
+        log = bedrock.log_file(name).read_text(encoding="ascii").splitlines()
+        bodies = bedrock.sent(name, [json.loads(request) for request in requests(log)])
+        _write_once(bedrock.sent_file(name), _list_lines([dump_canonical_json(b) for b in bodies]))
+
+
+def _list_lines(rendered: list[str]) -> list[str]:
+    return ["[", *(f"{each}," for each in rendered[:-1]), rendered[-1], "]"]
 
 
 def _write_once(path: Path, lines: list[str]) -> None:

@@ -94,8 +94,8 @@ def outlook(context: Context) -> dict[str, Any]:
         "said": window.conversation.total_messages,
         "cache": window.accounting.cache_misses,
         "wire_ids": window.conversation.visible_wire_ids,
-        "blocks": context.rendering.blocks,
-        "digest": context.rendering.hash_request({}),
+        "blocks": context._rendering.blocks,
+        "digest": context._rendering.hash_request({}),
         "report": _report(context),
     }
 

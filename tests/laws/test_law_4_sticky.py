@@ -43,7 +43,7 @@ class Sticky(RuleBasedStateMachine):
             self.last = None  # a fork has left it behind
 
     def extends(self, life: Life, request: dict[str, Any]) -> None:
-        call, rendering = life.last_call, life.context.rendering
+        call, rendering = life.last_call, life.context._rendering
         wire = blocks(request, life.context.window.settings, call.volatile)
         rendered = [(block.role, block.body) for block in rendering.blocks]
         last = self.last

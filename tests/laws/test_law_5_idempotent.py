@@ -73,13 +73,13 @@ class Idempotent(RuleBasedStateMachine):
 
     def decides_once(self, life: Life, stream: bool, volatile: str | None) -> None:
         context = life.context
-        context.apply(context.build_repair_events())
-        assert context.build_repair_events() == []
+        context._apply(context._build_repair_events())
+        assert context._build_repair_events() == []
         try:
-            context.apply(context.decide_edits(volatile=volatile))
+            context._apply(context._decide_edits(volatile=volatile))
         except CannotFit:
             return
-        assert context.decide_edits(volatile=volatile) == []
+        assert context._decide_edits(volatile=volatile) == []
 
     def again(self, life: Life, request: dict[str, Any]) -> None:
         edits_shrink(life)

@@ -1,5 +1,5 @@
-"""Every hidden text is recalled byte for byte through its handle, or the recall names the event
-that took it."""
+"""Every hidden text is recalled byte for byte through its handle, and every picture as a part; or
+the recall names the event that took it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.strategies.life import Life, live
 from tests.strategies.logs import Story, stories
 from trimtab.errors import ErasedError
 from trimtab.log.event import PayloadErasure, RetentionErasure, dump_canonical_json
-from trimtab.log.message import Media, OpaqueBlock, Part, ToolCall
+from trimtab.log.message import Media, OpaqueBlock, Part, ToolCall, ToolResult
 
 NOTICE = re.compile(
     r"\[conversation truncated — \d+ older messages omitted · recall (?P<handle>\S+)\]"
@@ -29,11 +29,17 @@ def text_of(part: Part) -> str:
         case ToolCall():
             return part.arguments
         case Media():
-            return part.data or part.url or ""
+            return ""
         case OpaqueBlock():
             return dump_canonical_json(part.data)
         case _:
             return part.text
+
+
+def payloads(part: Part) -> list[tuple[str | None, str | None]]:
+    """The pictures and files in a part."""
+    held = part.content if isinstance(part, ToolResult) else (part,)
+    return [(each.data, each.url) for each in held if isinstance(each, Media)]
 
 
 def took(life: Life, seq: int, part: int) -> set[int]:
@@ -59,7 +65,14 @@ def comes_back(life: Life, seq: int, part: int) -> None:
         assert named is not None
         assert int(named[1]) in by
     else:
-        assert life.context.recall(handle) == text_of(life.said[seq].parts[part])
+        said, told = life.said[seq].parts[part], life.context.recall(handle)
+        if held := payloads(said):
+            assert payloads(life.context.recall_part(handle)) == held
+            assert told.startswith(text_of(said))
+            assert f"recall_part({handle!r})" in told
+            assert not any(data and data in told for data, _ in held)
+        else:
+            assert told == text_of(said)
 
 
 def a_range_comes_back(life: Life, handle: str, seqs: list[int]) -> None:
@@ -77,7 +90,11 @@ def a_range_comes_back(life: Life, handle: str, seqs: list[int]) -> None:
         if by := took(life, *place):
             assert any(f"event {seq}" in text for seq in by), f"m{place[0]} is gone without a word"
         else:
-            assert text_of(life.said[place[0]].parts[place[1]]) in text
+            said = life.said[place[0]].parts[place[1]]
+            assert text_of(said) in text
+            if held := payloads(said):
+                assert f"recall_part('m{place[0]}.{place[1]}')" in text
+                assert not any(data and data in text for data, _ in held)
 
 
 def nothing_is_lost(life: Life, request: dict[str, Any]) -> None:

@@ -33,7 +33,7 @@ class Forgetful(RuleBasedStateMachine):
         self.life.do(step)
         self.follow()
         if then != "go on" and self.life.events:
-            self.snapshots.append(round_trip(self.short.checkpoint()))
+            self.snapshots.append(round_trip(self.short._checkpoint()))
         if then == "forget and restart":
             self.restart(None)
         if self.life.context.window.entries:
@@ -53,7 +53,7 @@ class Forgetful(RuleBasedStateMachine):
             self.restart(None)  # a function is not in the log
             return
         try:
-            self.short.apply(new)
+            self.short._apply(new)
         except HistoryNotInMemory as error:
             self.restart(error.position)
 
@@ -86,7 +86,7 @@ def decided(context: Context) -> list[Edit] | str:
     if context.window.settings.policy not in set(POLICY_NAMES) - {"auto"}:
         return ""
     try:
-        return [event.body for event in context.decide_edits() if isinstance(event.body, Edit)]
+        return [event.body for event in context._decide_edits() if isinstance(event.body, Edit)]
     except CannotFit as error:
         return str(error)
 

@@ -61,13 +61,13 @@ def bound(life: Life, volatile: str | None) -> int:
 
 def each_pass_lowers_the_bound(life: Life, stream: bool, volatile: str | None) -> None:
     context = life.context
-    context.apply(context.build_repair_events())
+    context._apply(context._build_repair_events())
     window, budget = context.window, context.budget(volatile)
     room = replace(budget, max_output=budget.least_output).max_input_bound
     over = Plan(window, budget).bound() > room
     before = bound(life, volatile)
     try:
-        events = context.decide_edits(volatile=volatile)
+        events = context._decide_edits(volatile=volatile)
     except CannotFit:
         return
     assert events or not over
@@ -75,7 +75,7 @@ def each_pass_lowers_the_bound(life: Life, stream: bool, volatile: str | None) -
         assert isinstance(event.body, Edit)
         assert event.body.op != "reveal"
         tokens, size = window.tokens, window.bytes
-        context.apply([event])
+        context._apply([event])
         if event.body.part is not None:
             assert window.tokens < tokens, f"{event.body} does not make the window smaller"
             assert window.bytes <= size, f"{event.body} does not make the window smaller"

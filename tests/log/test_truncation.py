@@ -398,7 +398,7 @@ def test_where_there_is_no_room_nothing_stays_and_no_marker(room: int) -> None:
     text = "\n".join(log(100))
     made = select_kept_pieces(text, room, bytes4)
     assert made == KeptPieces(
-        pieces=(), total_lines=100, shown_lines=0, error_lines=0, repeated_lines=0
+        pieces=(), total_lines=100, shown_lines=0, error_lines=0, repeated_lines=0, tokens=0
     )
     assert render_kept_pieces(text, made.pieces) == ""
 
@@ -429,3 +429,15 @@ def test_a_megabyte_is_cut_in_time(name: str) -> None:
     select_kept_pieces(BIG[name], 8000, count)
     assert time.process_time() - began < 3  # a tenth of it on a machine with nothing else to do
     assert calls < 500
+
+
+@pytest.mark.parametrize("power", [1, 3, 8, 20])
+def test_a_cut_is_found_in_few_counts_however_unevenly_tokens_grow(power):
+    counts: list[int] = []
+
+    def count(piece: str) -> int:
+        counts.append(len(piece))
+        return int((len(piece) / 2_000) ** power)
+
+    select_kept_pieces("x" * 40_000, 900, count)
+    assert len(counts) < 1_000

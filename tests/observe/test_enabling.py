@@ -114,6 +114,17 @@ except ImportError as error:
 
 
 @pytest.mark.process
+def test_instrument_alone_turns_metrics_on():
+    code = """
+import sys
+from trimtab.observe import instrument
+instrument()
+print("trimtab.observe.turn_metrics_and_endpoint" in sys.modules)
+"""
+    assert ran(code) == "True"
+
+
+@pytest.mark.process
 def test_a_process_without_http_shows_its_metrics_at_a_port_of_their_own(tmp_path):
     write_agent(tmp_path, "http://127.0.0.1:9")
     port = free_port()
@@ -148,6 +159,7 @@ async def test_a_turn_that_failed_is_a_log_line_that_says_so(memory, caplog):
         await run_turn(session, provider, message=say(), on_event=instrument(agent="helper"))
     assert caplog.records[-1].getMessage().startswith("Turn failed (auth) in ")
     assert vars(caplog.records[-1])["outcome"] == "auth"
+    assert caplog.records[-1].levelname == "ERROR"
 
 
 async def test_calls_tools_and_turns_are_log_lines_with_flat_fields(memory, caplog):

@@ -1,6 +1,8 @@
 """Spans and measurements as the real SDK exports them."""
 
 import asyncio
+import json
+import logging
 
 import pytest
 from opentelemetry import trace
@@ -9,8 +11,10 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.conversations import prose
 from tests.session.summarised_chats import GOOD, writer
 from tests.session.turns.sessions import Hand, create, found, say
+from trimtab.cli.serve.logging_setup import JsonLogFormatter
 from trimtab.log.event import ModelCall as Sent
 from trimtab.log.event import Usage
+from trimtab.observe.request_ids import RequestIdLogFilter, bind_request_id
 from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 from trimtab.session.turn import run_turn
 from trimtab.testing import ScriptedCall, ScriptedProvider, ScriptedReply
@@ -114,6 +118,34 @@ async def test_parallel_tools_overlap_and_hold_what_is_traced_in_them(memory, tr
     for side in ("left", "right"):
         (own,) = traced.named(f"inside {side}")
         assert within(own) == tools[f"execute_tool {side}"].context.span_id
+
+
+async def test_a_turns_span_has_the_id_of_the_request(memory, traced):
+    session = await create(memory)
+    with bind_request_id("r-1"):
+        await turn(session, claude("Ok"), [], traced)
+    await turn(session, claude("Ok"), [], traced)
+    found = [dict(span.attributes or {}) for span in traced.named("invoke_agent")]
+    assert [each.get("trimtab.request.id") for each in found] == ["r-1", None]
+
+
+def test_log_lines_have_the_ids_of_the_span_they_are_written_in(traced):
+    def fields():
+        record = logging.makeLogRecord({"msg": "Hm."})
+        assert RequestIdLogFilter().filter(record)
+        told = json.loads(JsonLogFormatter().format(record))
+        return {name: told[name] for name in ("request_id", "trace_id", "span_id") if name in told}
+
+    assert fields() == {}
+    with traced.tracers.get_tracer("test").start_as_current_span("work"), bind_request_id("r-1"):
+        written = fields()
+    (span,) = traced.spans
+    assert written == {
+        "request_id": "r-1",
+        "trace_id": format(span.context.trace_id, "032x"),
+        "span_id": format(span.context.span_id, "016x"),
+    }
+    assert fields() == {}
 
 
 async def test_a_turn_is_within_the_callers_span_and_gives_it_back(memory, traced):

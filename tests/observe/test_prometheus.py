@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from trimtab.log.message import ToolCall
 from trimtab.observe import instrument
 from trimtab.observe.turn_metrics_and_endpoint import TurnMetrics
 from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
+from trimtab.session import Session
 from trimtab.session.events import (
     AssistantReplied,
     ContextEdited,
@@ -69,6 +71,65 @@ async def test_a_turn_is_counted_with_its_calls_tokens_and_cost(memory, counted)
     assert counted("trimtab_tool_calls_total", tool="read", outcome="ok") == 1
     assert counted("trimtab_tool_call_duration_seconds_count", tool="read") == 1
     assert [each.usage for each in of(AssistantReplied, told)] == [used, used]
+
+
+def asking(helper_turn):
+    """A tool by which an agent asks another one."""
+
+    async def ask(_):
+        await helper_turn()
+        return "It says no."
+
+    return Hand(name="ask", gives=ask)
+
+
+PAID = Usage(input=1_000, output=0)
+PAID_USD = 1_000 * 3 / 1e6
+
+
+async def one_call(store, agent, session, *replies, tools=()):
+    """A turn of an agent, each call of which costs the same."""
+    opened = await Session.create(store, session, model=MODEL, clock=Clock())
+    script = claude(*[replace(reply, usage=PAID) for reply in replies])
+    tell = instrument(agent=agent)
+    tools = [hand.tool for hand in tools]
+    await run_turn(opened, script, tools, message=say("Go."), on_event=tell)
+
+
+async def test_cost_is_counted_by_agent_and_by_the_tenant_of_a_served_session(memory, counted):
+    await one_call(memory, "clerk", "acme/clerk/one", ScriptedReply(text="Ok"))
+    await one_call(memory, "clerk", "user-4711/whatever/x", ScriptedReply(text="Ok"))
+    paid = "trimtab_agent_cost_dollars_total"
+    assert counted(paid, agent="clerk", tenant="acme") == PAID_USD
+    assert counted(paid, agent="clerk", tenant="") == PAID_USD
+    assert counted(paid, agent="clerk") == 2 * PAID_USD
+
+
+async def test_an_agent_pays_for_what_its_sub_agents_spend_and_no_longer(memory, counted):
+    async def research():
+        async def deeper():
+            await one_call(memory, "reader", "reader-1", ScriptedReply(text="No."))
+
+        replies = (ScriptedReply(calls=(ScriptedCall(name="ask"),)), ScriptedReply(text="No."))
+        await one_call(memory, "researcher", "research-1", *replies, tools=[asking(deeper)])
+
+    replies = (ScriptedReply(calls=(ScriptedCall(name="ask"),)), ScriptedReply(text="Ok"))
+    await one_call(memory, "chief", "acme/chief/one", *replies, tools=[asking(research)])
+    paid = "trimtab_agent_cost_dollars_total"
+    assert counted(paid, agent="chief", tenant="acme") == 5 * PAID_USD
+    assert counted(paid, agent="researcher") == counted(paid, agent="reader") == 0
+    assert counted("trimtab_turns_total", agent="reader", outcome="done") == 1
+    await one_call(memory, "reader", "reader-2", ScriptedReply(text="Alone."))
+    assert counted(paid, agent="reader") == PAID_USD
+
+
+def test_what_runs_is_told_by_its_version():
+    import platform
+
+    import trimtab
+
+    labels = {"version": trimtab.__version__, "python": platform.python_version()}
+    assert samples()["trimtab_build_info", frozenset(labels.items())] == 1
 
 
 async def test_a_prompt_is_counted_by_its_sections_and_its_share_of_the_room(memory, counted):

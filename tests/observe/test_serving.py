@@ -1,14 +1,20 @@
 """What doors, queues and deliveries tell of themselves, counted where it happens."""
 
+import asyncio
+import math
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
+from tests.observe.exported import samples
 from tests.server.served_agents import SESSION, agent, letter, served, until
 from tests.session.summarised_chats import GOOD, talk, writer
 from trimtab.errors import StoreUnavailable
+from trimtab.log.event import Usage
 from trimtab.observe import server_metrics
+from trimtab.observe.cost_payer import PayerLabels, reset_payer, set_payer
 from trimtab.observe.label_limiter import OTHER_LABEL
 from trimtab.observe.turn_metrics_and_endpoint import render_metrics
 from trimtab.providers.protocol_and_failures import ProviderFailureDetails
@@ -25,7 +31,8 @@ from trimtab.server.schedules.protocol import ScheduleNotPosted
 from trimtab.server.schedules.runner import ScheduleRunner
 from trimtab.server.served_turn import ServedTurn
 from trimtab.server.service import QueueFull
-from trimtab.testing import MemoryStore, ScriptedProvider
+from trimtab.stores.pool_usage import PoolUsage
+from trimtab.testing import MemoryStore, ScriptedProvider, ScriptedReply
 from trimtab.testing.memory_queue import MemoryQueue
 
 pytestmark = pytest.mark.anyio
@@ -47,6 +54,26 @@ async def test_letters_are_counted_by_tenant_and_by_what_became_of_them(counted)
     assert told == {"accepted": 1, "duplicate": 2, "rejected": 1}
 
 
+async def test_a_served_turn_is_paid_for_by_its_own_agent_whoever_has_started_it(counted):
+    spent = Usage(input=1_000, output=0)
+    bot = served(ScriptedReply(text="Hm.", usage=spent))
+    with paid_by("chief"):
+        await bot.say("One.", key="k1")
+        await bot.turns.wait_until_idle()
+    paid = "trimtab_agent_cost_dollars_total"
+    assert counted(paid, agent="helper", tenant="default") > 0
+    assert counted(paid, agent="chief") == 0
+
+
+@contextmanager
+def paid_by(agent):
+    token = set_payer(PayerLabels(agent, ""))
+    try:
+        yield
+    finally:
+        reset_payer(token)
+
+
 async def test_a_letter_takes_from_its_arrival_to_the_end_of_its_turn(memory, counted):
     mail = MemoryQueue(memory)
     helper = agent(ScriptedProvider("anthropic", ["Hm."]), memory)
@@ -60,7 +87,7 @@ async def test_a_letter_takes_from_its_arrival_to_the_end_of_its_turn(memory, co
 
 
 async def test_a_turn_that_fails_is_counted_until_it_is_given_up(counted):
-    bot = served(ProviderFailureDetails(kind="auth", message="no"))
+    bot = served(ProviderFailureDetails(kind="refused", message="no"))
     await bot.say("One.", key="k1")
     await bot.turns.wait_until_idle()
     assert counted("trimtab_dead_letters_total") == 1
@@ -181,21 +208,102 @@ async def asked(app, path):
     return told[0]["status"]
 
 
+def metrics_app(bot):
+    return create_http_app(
+        HttpServerState(service=bot.service, schedule_turn=nothing, render_metrics=render_metrics)
+    )
+
+
 async def test_what_waits_and_what_was_given_up_is_asked_for_when_metrics_are_read(counted):
-    bot = served(ProviderFailureDetails(kind="auth", message="no"))
+    bot = served(ProviderFailureDetails(kind="refused", message="no"))
     await bot.say("One.", key="k1")
     await bot.turns.wait_until_idle()
     await bot.turns.drain(0)
     await bot.say("Two.", key="k2", session="default/helper/two")
-    app = create_http_app(
-        HttpServerState(service=bot.service, schedule_turn=nothing, render_metrics=render_metrics)
-    )
+    app = metrics_app(bot)
     assert await asked(app, "/metrics") == 200
     assert counted("trimtab_dead_letter_sessions") == 1
     assert counted("trimtab_queued_messages") >= 1
     assert await asked(app, "/zanzibar") == 404
     assert counted("trimtab_http_requests_total", route="/metrics", status="200") == 1
     assert counted("trimtab_http_request_duration_seconds_count", route=OTHER_LABEL) == 1
+
+
+async def test_the_age_of_the_oldest_message_is_that_of_the_first_without_an_answer():
+    bot = served()
+    app = metrics_app(bot)
+    await bot.turns.drain(0)
+    age = ("trimtab_oldest_waiting_message_age_seconds", frozenset())
+    assert await asked(app, "/metrics") == 200
+    assert samples()[age] == 0
+    now = time.time()
+    for name, ago in (("one", 500.0), ("two", 900.0), ("three", 20.0)):
+        words = letter("Hm.", key=name, session=f"default/helper/{name}")
+        await bot.service.queue.post(replace(words, at=now - ago))
+    assert await asked(app, "/metrics") == 200
+    assert 500 <= samples()[age] < 560
+
+
+class SilentQueue(MemoryQueue):
+    """A store that never answers, as a database whose network is gone."""
+
+    async def depth(self, prefix=""):
+        await asyncio.Event().wait()
+        return 0
+
+    async def check_writable(self):
+        await asyncio.Event().wait()
+
+
+class RefusingQueue(MemoryQueue):
+    async def depth(self, prefix=""):
+        raise StoreUnavailable("no database")
+
+    async def check_writable(self):
+        raise StoreUnavailable("no database")
+
+
+@pytest.mark.parametrize("queue", [SilentQueue, RefusingQueue])
+async def test_while_the_store_is_away_all_other_metrics_are_shown(queue, counted, monkeypatch):
+    where = "trimtab.server.channels.http.endpoints.health_and_metrics"
+    monkeypatch.setattr(f"{where}.STORE_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(f"{where}.METRICS_TIMEOUT_S", 0.05)
+    store = MemoryStore()
+    away = metrics_app(served(store=store, mail=queue(store)))
+    assert await asked(away, "/metrics") == 200
+    reachable = ("trimtab_store_reachable", frozenset())
+    assert samples()[reachable] == 0
+    assert math.isnan(samples()["trimtab_queued_messages", frozenset()])
+    assert counted("trimtab_store_errors_total", error="StoreUnavailable") == 1
+    assert await asked(away, "/readyz") == 503
+    assert counted("trimtab_store_errors_total", error="StoreUnavailable") == 2
+    assert await asked(metrics_app(served()), "/metrics") == 200
+    assert samples()[reachable] == 1
+    assert samples()["trimtab_queued_messages", frozenset()] == 0
+
+
+async def test_a_request_that_fails_for_the_store_is_counted(counted):
+    class Away(MemoryQueue):
+        async def list_dead_letters(self, *, prefix="", limit=100):
+            raise StoreUnavailable("no database")
+
+    store = MemoryStore()
+    app = metrics_app(served(store=store, mail=Away(store)))
+    assert await asked(app, "/v1/dead-letters") == 503
+    assert counted("trimtab_store_errors_total", error="StoreUnavailable") == 1
+
+
+def test_a_pool_of_connections_is_measured_when_it_is_looked_at():
+    in_use = 3
+    own = frozenset({("pool", "sessions")})
+    with server_metrics.watch_pool("sessions", lambda: PoolUsage(in_use, 16, 2)):
+        assert samples()["trimtab_pool_connections_in_use", own] == 3
+        in_use = 7
+        told = samples()
+        assert told["trimtab_pool_connections_in_use", own] == 7
+        assert told["trimtab_pool_connections_max", own] == 16
+        assert told["trimtab_pool_requests_waiting", own] == 2
+    assert ("trimtab_pool_connections_in_use", own) not in samples()
 
 
 def test_http_requests_are_counted_by_route_and_never_by_path(counted):
@@ -212,3 +320,15 @@ def test_open_streams_are_counted(counted):
     with server_metrics.track_open_stream(), server_metrics.track_open_stream():
         assert counted("trimtab_event_streams_open") == 2
     assert counted("trimtab_event_streams_open") == 0
+
+
+def test_what_waits_for_a_provider_is_shown():
+    def shown() -> list[str]:
+        return render_metrics()[0].decode().splitlines()
+
+    server_metrics.set_waiting_retries(3)
+    server_metrics.set_provider_circuits({"anthropic": True, "openai at example.com": False})
+    assert "trimtab_turns_waiting_to_retry 3.0" in shown()
+    circuit = "trimtab_provider_circuit_open"
+    assert f'{circuit}{{provider="anthropic"}} 1.0' in shown()
+    assert f'{circuit}{{provider="openai at example.com"}} 0.0' in shown()

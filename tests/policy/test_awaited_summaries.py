@@ -106,7 +106,7 @@ def test_where_no_summary_comes_masks_do_not_wait_for_it():
 def test_a_summary_that_failed_lately_or_never_came_is_not_counted_on():
     context = long_chat(5)
     assert not is_summary_unlikely(context.window)
-    context.append(SummaryAttempt(first=2, last=9, outcome="failed", usage=Usage(input=1)))
+    context._append(SummaryAttempt(first=2, last=9, outcome="failed", usage=Usage(input=1)))
     assert is_summary_unlikely(context.window)
     waiting = long_chat(70)
     assert waiting.window.policy_note is not None

@@ -111,7 +111,7 @@ def test_a_person_who_asks_for_less_keeps_the_file():
         look(context, number, f"src/f{number}.py", prose(3_000, f"source {number}"))
     knobs = parse_policy_config(context.options.limits)
     for edit in decide_on_demand_compaction(context.window, context.budget(), config=knobs).edits:
-        context.append(edit)
+        context._append(edit)
     shown = results(context.request())
     assert README in shown
     assert prose(3_000, "source 1") not in shown

@@ -91,7 +91,7 @@ def test_a_summary_that_carries_on_one_that_was_shortened_is_taken():
     plan = Plan(context.window, context.budget())
     plan.shorten_summary(lambda: bool(plan.to_decision().edits), "shorter")
     for edit in plan.to_decision().edits:
-        context.append(edit)
+        context._append(edit)
     context.add_summary(f"{wanted.prior_summary}\n- and more", span=wanted.span)
     assert "it began with" in texts(context.request())
 

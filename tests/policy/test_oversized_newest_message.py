@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from tests.conversations import calls, chat, contents, prose, result, said, talk, user
-from trimtab import Context
+from trimtab import CannotFit, Context, PolicyName
 from trimtab.policy.presets import POLICY_NAMES
 
 SMALL: dict[str, Any] = {"context_window": 20_000, "max_output_tokens": 1_000}
+NEWEST = "Ω"
 
 
 def quarters(text: str) -> int:
@@ -69,3 +70,39 @@ def test_nothing_goes_to_get_below_a_price_that_is_paid_anyway(policy):
         assert len(request["messages"]) == 3 + 2 * number
         context.add(calls(f"c{number}"))
         context.add(result(f"c{number}", prose(400)))
+
+
+def spoken_while_a_call_waits(policy: PolicyName, size: int) -> Context:
+    """Four long messages of users, the newest in a letter of its own, and a result behind them."""
+    context = chat(policy, tokenizer=quarters, **SMALL)
+    context.add(user("Look at the log."))
+    context.request()
+    context.add(calls("c"))
+    for letter in ("w", "x", "y", NEWEST):
+        context.add(user(letter * size))
+    context.add(result("c", prose(size)))
+    return context
+
+
+def newest_tokens(request: dict[str, Any]) -> int:
+    return sum(text.count(NEWEST) for text in contents(request) if text) // 4
+
+
+@pytest.mark.parametrize("policy", POLICY_NAMES)
+def test_what_else_was_said_while_a_call_waits_takes_nothing_of_the_newest_ones_quarter(policy):
+    context = spoken_while_a_call_waits(policy, 100_000)
+    room = context.budget().room
+    assert newest_tokens(context.request()) >= room // 4
+
+
+@pytest.mark.parametrize("policy", POLICY_NAMES)
+def test_nor_does_it_after_refusals(policy):
+    context = spoken_while_a_call_waits(policy, 14_000)
+    assert newest_tokens(context.request()) == 14_000 // 4
+    for _ in range(6):
+        try:
+            context.fail("overflow")
+            request = context.request()
+        except CannotFit:
+            return
+        assert newest_tokens(request) >= min(14_000, context.budget().room) // 4

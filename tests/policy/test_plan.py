@@ -64,7 +64,7 @@ def test_what_is_hidden_whole_is_not_cut_as_well():
     tokens = plan.tokens
     plan.adopt_edits([cut])
     assert plan.tokens == tokens
-    context.apply([context.build_event(edit) for edit in plan.to_decision().edits])
+    context._apply([context._build_event(edit) for edit in plan.to_decision().edits])
     after = plan_of(context)
     after.adopt_edits([cut])
     assert after.to_decision().edits == ()
@@ -109,7 +109,7 @@ def test_two_summaries_in_one_plan_cover_what_both_replace():
             edit_of("summarise", 4, 5, text="first and second"),
         ]
     )
-    context.apply([context.build_event(edit) for edit in plan.to_decision().edits])
+    context._apply([context._build_event(edit) for edit in plan.to_decision().edits])
     assert context.window.tokens <= plan.tokens
     assert [entry.seq for g in context.window.visible_groups.values() for entry in g.entries()] == [
         6,
@@ -141,7 +141,7 @@ def test_a_look_at_a_call_that_is_not_made_leaves_no_trace_in_the_next_one():
     context = chat("full")
     context.add(user("go"))
     context.add(calls("c1"))
-    context.build_call_event()
+    context._build_call_event()
     context.add(result("c1", "found"))
     assert "found" in contents(context.request())
 

@@ -64,11 +64,11 @@ def play(context: Context, step: str, told: Any, number: int) -> None:
         case "mask":
             seq, part = results[told].key
             edit = Edit(op="mask", first=seq, last=seq, part=part, text="[gone]", why="test")
-            context.apply([context.build_event(edit)])
+            context._apply([context._build_event(edit)])
         case _:
             group = results[told].entry.round.group
             edit = Edit(op="drop", first=group.first, last=group.last, why="test")
-            context.apply([context.build_event(edit)])
+            context._apply([context._build_event(edit)])
 
 
 @settings(max_examples=100, deadline=None)
@@ -176,7 +176,7 @@ def test_what_is_no_longer_visible_is_forgotten_once_it_is_most_of_the_index():
     keys = list(made.window.results)
     for seq, part in keys[:108]:
         edit = Edit(op="mask", first=seq, last=seq, part=part, text="[gone]", why="test")
-        made.context.apply([made.context.build_event(edit)])
+        made.context._apply([made.context._build_event(edit)])
     assert get_reference_index(made.window) is uses
     assert list(uses.stats_by_result) == keys[108:]
     made.context.add(said("word_0 and word_109"))

@@ -466,4 +466,4 @@ def test_a_history_cap_holds_for_the_summary_that_was_just_made(cap):
     context.add(user("And now?"))
     context.request()
     assert context.window.summary is not None
-    assert context.decide_edits() == []
+    assert context._decide_edits() == []

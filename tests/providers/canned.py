@@ -16,11 +16,11 @@ class Answer:
     """Of the response."""
     body: Any = None
     """JSON where it is no text."""
-    kind: str = "application/json"
-    """The content type."""
+    kind: str = ""
+    """The content type; empty for JSON, or for events if there are any."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further ones."""
-    events: tuple[str, ...] = ()
+    events: tuple[str | bytes, ...] = ()
     """Sent one by one, as chunks of a stream."""
     whole: bool = True
     """False breaks the connection off behind the last event, without the end of the body."""
@@ -101,7 +101,7 @@ async def _answer(writer: asyncio.StreamWriter, answer: Answer) -> None:
     body = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
     sent = body.encode()
     fixed = {
-        "content-type": "text/event-stream" if stream else answer.kind,
+        "content-type": answer.kind or ("text/event-stream" if stream else "application/json"),
         **({"transfer-encoding": "chunked"} if stream else {"content-length": str(len(sent))}),
         **answer.headers,
     }
@@ -110,7 +110,7 @@ async def _answer(writer: asyncio.StreamWriter, answer: Answer) -> None:
     if not stream:
         writer.write(sent)
     for event in answer.events:
-        chunk = event.encode()
+        chunk = event.encode() if isinstance(event, str) else event
         writer.write(f"{len(chunk):x}\r\n".encode() + chunk + b"\r\n")
         await writer.drain()
     if stream and answer.whole and not answer.hang:

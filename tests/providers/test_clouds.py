@@ -18,7 +18,7 @@ from typing import Any, cast
 import pytest
 
 from tests.providers.canned import Answer, serving
-from tests.providers.clouds import AWS, HAIKU, MODELS, NOVA, SONNET, make, request_of
+from tests.providers.clouds import AWS, HAIKU, MODELS, NOVA, SONNET, dialect_of, make, request_of
 from trimtab import Context
 from trimtab.dialects import get_dialect
 from trimtab.providers.bedrock import BedrockClaudeProvider, find_aws_credentials
@@ -77,8 +77,7 @@ async def asked(served, name, step: Any = "Hello.", *, stream=False, model=None,
 
 
 def gathered(name, events):
-    gathering = get_dialect("openai_chat" if name == "azure" else "anthropic")
-    accumulator = gathering.create_reply_accumulator()
+    accumulator = get_dialect(dialect_of(name)).create_reply_accumulator()
     for event in events:
         accumulator.feed(event)
     return accumulator.reply_body()
@@ -97,6 +96,11 @@ async def test_a_reply_comes_back_as_its_dialect_has_it(served, name, stream):
     assert reply is not None
     if name == "azure":
         assert reply["choices"][0]["message"]["content"] == "Let me look."
+        return
+    if name == "azure_responses":
+        *_, text, call = reply["output"]
+        assert text["content"][0]["text"] == "Let me look."
+        assert (call["name"], json.loads(call["arguments"])) == ("depth", {"place": "pier"})
         return
     text, call = reply["content"]
     assert text["text"] == "Let me look."
@@ -186,9 +190,8 @@ async def test_a_reply_of_something_else_is_a_servers_failure(body):
 async def test_a_frame_whose_checksum_is_wrong_is_a_servers_failure(name):
     frame = bytearray(encode_event("messageStart", b'{"role": "assistant"}'))
     frame[-1] ^= 1
-    events = (frame.decode("latin-1"),)
     kind = "application/vnd.amazon.eventstream"
-    async with serving(Answer(events=events, kind=kind)) as server:
+    async with serving(Answer(events=(bytes(frame),), kind=kind)) as server:
         with pytest.raises(ProviderError) as caught:
             await sent(make(name, server.url), request_of(name, stream=True))
     assert caught.value.failure.kind == "server"
@@ -523,6 +526,44 @@ async def posted(served, path, body):
         "ValidationException"
     )
     return answer.status_code, answer.json()
+
+
+async def test_responses_at_azure_go_to_its_v1_api_unless_a_version_is_named(served):
+    """By `azure_responses`, with a key or a token of Entra."""
+    token = {"AZURE_OPENAI_AD_TOKEN": "entra"}
+    for version, environ in ((None, None), ("2025-04-01-preview", None), (None, token)):
+        served.simulator.script.set_replies(["Hello."])
+        options: dict[str, Any] = {"api_version": version}
+        if environ:
+            options["environ"] = environ
+        provider = make("azure_responses", served.url, **options)
+        [reply] = await sent(provider, request_of("azure_responses"))
+        assert reply["output"][-1]["content"][0]["text"] == "Hello."
+    keys = [record.key for record in served.simulator.records.requests]
+    assert keys == ["azure-key", "azure-key", "entra"]
+    assert {record.dialect for record in served.simulator.records.requests} == {"azure_responses"}
+
+
+@pytest.mark.parametrize("version", ["2024-10-21", "v1"])
+async def test_a_version_without_responses_is_not_found(served, version):
+    provider = make("azure_responses", served.url, api_version=version)
+    with pytest.raises(ProviderError) as caught:
+        await sent(provider, request_of("azure_responses"))
+    assert caught.value.failure.status == 404
+    assert served.simulator.stats()["answered"] == 0
+
+
+async def test_a_conversation_with_thinking_and_tools_goes_through_responses_at_azure(served):
+    context = Context("gpt-5", dialect="openai_responses", system="You help.", tools=[TOOL])
+    provider = make("azure_responses", served.url)
+    served.simulator.script.set_replies([CALL, "4.2 m."])
+    context.add({"role": "user", "content": "How deep is it?"})
+    [reply] = [each async for each in provider.send(context.request())]
+    context.add(reply)
+    call = reply["output"][-1]["call_id"]
+    context.add({"type": "function_call_output", "call_id": call, "output": "4.2 m"})
+    await sent(provider, context.request())
+    assert served.simulator.stats()["answered"] == 2
 
 
 async def test_azure_wants_the_version_of_its_api(served):

@@ -22,7 +22,7 @@ from trimtab.testing.memory_queue import MemoryQueue
 pytestmark = pytest.mark.anyio
 
 DOWN = ProviderFailureDetails(kind="server", message="down", status=500)
-WRONG = ProviderFailureDetails(kind="auth", message="no such key", status=401)
+WRONG = ProviderFailureDetails(kind="refused", message="no such model", status=404)
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +39,13 @@ async def test_a_turn_that_failed_is_tried_again():
 
 
 async def test_a_turn_that_fails_for_good_is_given_up_with_an_apology_and_can_be_revived():
-    house = served(*[DOWN] * MAX_TURN_ATTEMPTS, "Hello to you.")
+    house = served(WRONG, "Hello to you.")
     await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
     assert [reply.text for reply in await house.sent()] == [APOLOGY_TEXT]
     (dead,) = await house.service.queue.list_dead_letters()
     assert (dead.session, dead.messages) == (SESSION, 1)
-    assert dead.why == "ProviderError: server (HTTP 500): down"
+    assert dead.why == "ProviderError: refused (HTTP 404): no such model"
     assert await house.service.queue.revive(SESSION)
     await house.turns.wait_until_idle()
     assert [reply.text for reply in await house.sent()] == ["Hello to you."]
@@ -53,7 +53,7 @@ async def test_a_turn_that_fails_for_good_is_given_up_with_an_apology_and_can_be
 
 
 async def test_a_new_letter_begins_again_what_was_given_up():
-    house = served(*[DOWN] * MAX_TURN_ATTEMPTS, "Both.")
+    house = served(WRONG, "Both.")
     await house.say("One.", key="a")
     await house.turns.wait_until_idle()
     await house.say("Two.", key="b")
@@ -165,7 +165,7 @@ async def test_a_turn_that_fails_between_its_claim_and_its_first_step_is_given_u
     await house.say("Hello.", key="a")
     await house.turns.wait_until_idle()
     (dead,) = await house.service.queue.list_dead_letters()
-    assert "no such key" in dead.why
+    assert "no such model" in dead.why
 
 
 async def broken(*_):

@@ -1,6 +1,7 @@
 """What every mail promises."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,12 @@ async def test_a_letter_comes_back_as_it_was(mail):
         sent.at,
         sent.route,
     )
+
+
+async def test_a_letter_keeps_the_id_of_the_request_that_brought_it(mail):
+    await mail.post(replace(letter("a"), request_id="r/1"))
+    await mail.post(letter("b"))
+    assert [one.request_id for one in await mail.pending(S)] == ["r/1", ""]
 
 
 async def test_the_same_key_in_two_sessions_is_two_letters(mail):
@@ -142,6 +149,20 @@ async def test_depth_counts_a_tenants_letters_and_all(mail, store):
     ]
     await mail.finish_turn(S, epoch, await numbers(mail), [])
     assert await mail.depth("default/") == 1
+
+
+async def test_the_oldest_is_the_first_that_came_of_those_that_wait(mail, store):
+    assert await mail.oldest_waiting_at() is None
+    epoch = await claimed(store)
+    for at, session in ((100.5, OTHER), (200.5, S), (150.5, FOREIGN)):
+        await mail.post(replace(letter("a", session=session), at=at))
+    assert await mail.oldest_waiting_at() == 100.5
+    await give_up(mail, OTHER)
+    assert await mail.oldest_waiting_at() == 200.5
+    await mail.finish_turn(S, epoch, await numbers(mail), [])
+    assert await mail.oldest_waiting_at() == 150.5
+    await mail.revive(OTHER)
+    assert await mail.oldest_waiting_at() == 100.5
 
 
 async def test_letters_that_were_given_up_do_not_count_until_they_wait_again(mail, store):

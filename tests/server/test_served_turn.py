@@ -163,16 +163,16 @@ async def test_a_turn_for_which_nothing_waits_writes_nothing():
     assert await house.service.store.position(SESSION) == before
 
 
-async def test_a_stopped_turn_ends_after_its_step_and_is_not_taken_up_by_itself():
+async def test_a_paused_turn_ends_after_its_step_and_is_not_taken_up_by_itself():
     hand = Hand()
     house = served(ScriptedCall(name="look"), "Both.", tools=[hand.tool])
     await house.say("Look.", key="a")
     await hand.began.wait()
     await house.say("And hurry.", key="b")
-    assert house.service.stop_turn(SESSION)
+    assert house.service.pause_turn(SESSION)
     hand.go.set()
     await house.turns.wait_until_idle()
-    assert not house.service.stop_turn(SESSION)
+    assert not house.service.pause_turn(SESSION)
     assert house.provider.replies_left == 1
     assert await states(house) == ["claimed", "tool_started", "ended"]
     assert await house.service.queue.depth() == 0

@@ -48,7 +48,7 @@ async def test_a_tenant_with_too_much_waiting_is_refused_and_others_are_not():
 
 
 async def test_what_was_given_up_keeps_nobody_out():
-    wrong = ProviderFailureDetails(kind="auth", message="revoked")
+    wrong = ProviderFailureDetails(kind="refused", message="revoked")
     house = served(*[wrong] * 4, *["Done."] * 2)
     house.service.max_queued_messages = 3
     for session in ("a/helper/s0", "a/helper/s1", "a/helper/s2", "b/helper/s0"):
@@ -272,7 +272,9 @@ async def reply_in(house):
 
 
 async def test_an_erased_dead_letter_is_answered_without_its_text_when_it_is_revived():
-    house = served(ProviderFailureDetails(kind="auth", message="revoked: Forget this."), "Hello.")
+    house = served(
+        ProviderFailureDetails(kind="refused", message="revoked: Forget this."), "Hello."
+    )
     await house.say("Forget this.", key="a")
     await house.turns.wait_until_idle()
     await house.service.erase_message(SESSION, "m2")

@@ -40,6 +40,7 @@ from trimtab.session.turn import run_turn
 from trimtab.stores.large_texts import decompress_text
 from trimtab.stores.postgres import PostgresStore
 from trimtab.stores.postgres.append import build_append_statement
+from trimtab.stores.postgres.connection_pool import ConnectionPool
 from trimtab.stores.postgres.migrations import apply_pending_migrations, load_migrations
 from trimtab.stores.postgres.queries import QUERIES
 from trimtab.stores.postgres.session_keys_and_text_escaping import (
@@ -102,6 +103,35 @@ def summary(seq, text, first=1, last=1):
     return Event(
         seq=seq, at=1e9 + seq, body=Edit(op="summarise", first=first, last=last, text=text)
     )
+
+
+async def test_connections_have_a_name_of_ours_unless_they_were_given_one(migrated):
+    async def named(database):
+        pool = await ConnectionPool.open(database, min_size=1, max_size=1, wait=5, purpose="queue")
+        try:
+            return await pool.fetch(b"SELECT current_setting('application_name')", [])
+        finally:
+            await pool.close()
+
+    assert await named(migrated) == [("trimtab queue",)]
+    own = conninfo.make_conninfo(migrated, application_name="bots")
+    assert await named(own) == [("bots",)]
+
+
+async def test_a_pool_tells_what_is_lent_and_who_waits(migrated):
+    pool = await ConnectionPool.open(migrated, min_size=1, max_size=2, wait=5)
+    try:
+        assert pool.usage() == (0, 2, 0)
+        async with pool.borrow():
+            assert pool.usage() == (1, 2, 0)
+            async with pool.borrow():
+                third = asyncio.create_task(pool.fetch(b"SELECT 1", []))
+                await asyncio.sleep(0)
+                assert pool.usage() == (2, 2, 1)
+            assert await third == [(1,)]
+        assert pool.usage() == (0, 2, 0)
+    finally:
+        await pool.close()
 
 
 async def test_a_fresh_database_is_migrated_once(empty):

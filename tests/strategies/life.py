@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from tests.pictures import PDF_TEXT, PNG_TEXT, WAV_TEXT
 from tests.strategies.logs import (
@@ -34,7 +34,7 @@ from tests.strategies.logs import (
     Words,
 )
 from tests.strategies.wild import wild
-from trimtab import CannotFit, Context
+from trimtab import CannotFit, Context, DialectName, PolicyLimits, PolicyName
 from trimtab.context import UnusableSummary
 from trimtab.dialects import DIALECT_NAMES, get_dialect
 from trimtab.dialects.media_validation import find_accepted_media
@@ -109,12 +109,12 @@ class Life:
     def _begin(self, setup: Setup) -> Context:
         return Context(
             setup.model,
-            dialect=setup.dialect,
+            dialect=cast("DialectName", setup.dialect),
             system=self.text(setup.system),
             tools=tools(setup.tools),
-            policy=policy(setup.policy),
+            policy=cast("PolicyName", policy(setup.policy)),
             goal=setup.goal,
-            limits=setup.context,
+            limits=cast("PolicyLimits", setup.context),
             summaries=setup.summaries,
             context_window=setup.window,
             max_output_tokens=setup.output,
@@ -391,7 +391,7 @@ class Life:
             case "erase":
                 self.context.erase(handle, reason="asked")
             case _:
-                self.context.append(RetentionErasure(before=first.seq + 1, why="old"))
+                self.context._append(RetentionErasure(before=first.seq + 1, why="old"))
                 self.events[:] = [erase_event_payload(event, 1, first.seq) for event in self.events]
 
     def _reveal(self, step: Touch) -> None:
@@ -421,10 +421,10 @@ class Life:
         try:
             self.context.add_summary(self.text(step.words), span=wanted.span)
         except UnusableSummary:
-            self.context.append(SummaryAttempt(first=first, last=last, outcome="rejected"))
+            self.context._append(SummaryAttempt(first=first, last=last, outcome="rejected"))
             return
         used = Usage(input=100, output=9)
-        self.context.append(SummaryAttempt(first=first, last=last, outcome="made", usage=used))
+        self.context._append(SummaryAttempt(first=first, last=last, outcome="made", usage=used))
 
     def _summarise_results(self) -> None:
         for number, wanted in enumerate(self.context.pending_result_summaries()):
@@ -436,23 +436,23 @@ class Life:
                 self.context.add_result_summary(wanted, "- all is well\n" * (1 + number % 2 * 40))
             except UnusableSummary:
                 tried = replace(tried, outcome="rejected")
-            self.context.append(tried)
+            self.context._append(tried)
 
     def _peek(self, _: Peek) -> None:
         if not self.context.window.entries:
             return
         str(self.context.report())
         self.context.pending_summary()
-        self.context.build_call_event()
+        self.context._build_call_event()
         try:
-            self.context.decide_edits()
+            self.context._decide_edits()
             self.context.preview()
         except CannotFit:
             return
 
     def _elsewhere(self, step: Elsewhere) -> None:
         try:
-            self.context.record_external_call()
+            self.context._record_external_call()
         except CannotFit:
             return
         if step.words is None:
@@ -469,7 +469,7 @@ class Life:
 
     def _forget(self, step: Forget) -> None:
         past = list(self.events)
-        snapshot = self.context.checkpoint()
+        snapshot = self.context._checkpoint()
         self.past = past
         if step.restart:
             named = {seq for first, last in snapshot.spans for seq in range(first, last + 1)}
@@ -483,7 +483,7 @@ class Life:
         return Context.load(
             self.context.dump() if events is None else [dump_event_line(event) for event in events],
             snapshot=snapshot,
-            policy=None if named in POLICY_NAMES else self.context.options.policy,
+            policy=None if named in POLICY_NAMES else cast("Policy", self.context.options.policy),
             tokenizer=self.tokenizer,
             clock=self.clock,
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.replies import result
 from tests.testing.requests import CLAUDE, GPT, MARKED, PROSE, REASONER, TOOLS
-from trimtab import Context
+from trimtab import Context, DialectName
 from trimtab.dialects import get_dialect
 from trimtab.log.event import Edit
 
@@ -59,7 +59,7 @@ def test_a_conversation_of_many_turns_is_never_refused(claude, gpt, simulator, p
     simulator.script.set_replies([plan], repeat=True)
     context = Context(
         model,
-        dialect=name,
+        dialect=cast("DialectName", name),
         policy=policy,
         system="You are a careful reader.",
         tools=TOOLS[name],

@@ -249,7 +249,7 @@ def test_what_was_learned_of_usage_survives_a_checkpoint():
     context.add(reply(1, 2_048))
     before = context.report()
     lines = context.events[:]
-    snapshot = context.checkpoint()
+    snapshot = context._checkpoint()
     again = Context.load(lines, snapshot=snapshot)
     assert again.report().doubt == before.doubt
     assert again.budget().limit == before.limit

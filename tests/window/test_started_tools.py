@@ -14,7 +14,7 @@ def test_a_tool_that_was_begun_stays_so(change):
     context.add(user("Pay."))
     context.request()
     context.add(calls("c", tool="pay"))
-    context.append(TurnProgressRecord(state="tool_started", key="s/1/m5.0/c", epoch=1))
+    context._append(TurnProgressRecord(state="tool_started", key="s/1/m5.0/c", epoch=1))
     match change:
         case "erase":
             context.erase("m2")

@@ -60,13 +60,13 @@ def test_a_meter_is_the_same_from_a_snapshot():
 def test_attempts_outlive_a_restart_a_checkpoint_and_a_rewind():
     context = chat("rolling", summaries="manual")
     talk(context, 10)
-    context.append(tried("failed"))
+    context._append(tried("failed"))
     meter = context.window.accounting.summary_stats
     assert meter.in_a_row == 1
     assert Context.load(context.dump()).window.accounting.summary_stats == meter
     context.rewind(3)
     assert context.window.accounting.summary_stats == meter
-    context.checkpoint()
+    context._checkpoint()
     assert context.window.accounting.summary_stats == meter
 
 
@@ -74,7 +74,7 @@ def test_the_ledger_has_summaries_apart_from_the_calls():
     context = chat("rolling", summaries="manual")
     talk(context, 2)
     before = context.report()
-    context.append(tried("made"))
+    context._append(tried("made"))
     after = context.report()
     assert after.cost == before.cost
     assert after.summaries.usage.input == 1_000

@@ -27,7 +27,7 @@ from trimtab.log.event import (
     TurnProgressRecord,
 )
 from trimtab.log.message import make_text_message
-from trimtab.tokens.counter import measure_summary_and_notice
+from trimtab.tokens.counter import add_sizes, measure_text_message
 from trimtab.window.window import Window
 
 
@@ -81,10 +81,9 @@ def test_the_totals_are_the_sums_of_what_is_seen():
     context = busy()
     window = context.window
     entries = [e for group in window.visible_groups.values() for e in group.entries()]
-    front = measure_summary_and_notice(
-        window.counter,
-        window.conversation.framed_summary(window.summary),
-        window.conversation.dropped_notice(),
+    front = add_sizes(
+        measure_text_message(window.conversation.framed_summary(window.summary), window.counter),
+        measure_text_message(window.conversation.dropped_notice(), window.counter),
     )
     assert window.bytes == sum(e.bytes for e in entries) + front.bytes
     assert window.tokens == sum(e.tokens for e in entries) + front.tokens
@@ -346,7 +345,7 @@ def test_retention_destroys_all_before_a_position():
     context = chat()
     talk(context, 2)
     body = RetentionErasure(before=context.window.seq, why="30 days")
-    context.apply([Event(seq=context.window.seq + 1, at=0.0, body=body)])
+    context._apply([Event(seq=context.window.seq + 1, at=0.0, body=body)])
     assert contents(context.request())[:3] == ["[erased]"] * 3
     with pytest.raises(ErasedError):
         context.recall("m2")
@@ -364,7 +363,7 @@ def test_an_edit_of_what_is_not_there_changes_nothing():
     context.add(user("hi"))
     before = totals(context.window)
     gone = Edit(op="mask", first=99, last=99, part=0, text="x")
-    context.apply([Event(seq=context.window.seq + 1, at=0.0, body=gone)])
+    context._apply([Event(seq=context.window.seq + 1, at=0.0, body=gone)])
     assert totals(context.window) == before
 
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from trimtab.agent.config.loader import load_system_prompt, locate_agent_store
 from trimtab.agent.config.spec import AgentSpec, ModelSpec
@@ -14,6 +14,7 @@ from trimtab.agent.environment import ENVIRON
 from trimtab.agent.tools.permissions.rules import ApprovalCallback, decline_unattended
 from trimtab.agent.tools.tools_from_config import open_tools
 from trimtab.catalog import (
+    ModelInfoValues,
     find_makers_cheap_model,
     find_model_info,
     parse_model_info,
@@ -22,6 +23,11 @@ from trimtab.catalog import (
 from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
 from trimtab.observe import instrument_if_watched
 from trimtab.policy.config import parse_policy_config
+from trimtab.providers.circuit_breaker import (
+    CircuitBreaker,
+    CircuitBreakers,
+    with_circuit_breaker,
+)
 from trimtab.providers.factory import CLOUD_NAMES, create_provider
 from trimtab.providers.protocol_and_failures import Provider
 from trimtab.providers.retries import OnRetryWait, ignore_retry_wait, with_retries
@@ -72,12 +78,21 @@ class Agent:
     """Has summaries made elsewhere; None makes them here, behind the turn."""
     on_retry_wait: OnRetryWait = ignore_retry_wait
     """Hears when whoever answers is asked again."""
+    breakers: CircuitBreakers | None = None
+    """Leave a provider alone that fails again and again; None calls it whatever happens."""
     configured_model: ModelSpec = field(init=False)
     """The model block as it stands in the file, whoever answers now."""
     _retired_providers: list[Provider] = field(init=False, default_factory=list[Provider])
 
     def __post_init__(self) -> None:
         self.configured_model = self.spec.model
+
+    @property
+    def breaker(self) -> CircuitBreaker | None:
+        """The circuit breaker of whoever answers now."""
+        if self.breakers is None:
+            return None
+        return _find_breaker(self.breakers, self.spec.model, self.provider.dialect)
 
     @property
     def accepted_media(self) -> AcceptedMedia:
@@ -108,8 +123,8 @@ class Agent:
         """Go on with another model; what does not fit its window is hidden before the next call."""
         chosen = _with_other_model(self.configured_model, model, self.provider.dialect)
         spec = self.spec.model_copy(update={"model": chosen})
-        provider = _build_provider(chosen, self.environ, self.on_retry_wait)
-        summariser = _build_summariser(spec, provider.dialect, self.environ)
+        provider = _build_provider(chosen, self.environ, self.on_retry_wait, self.breakers)
+        summariser = _build_summariser(spec, provider.dialect, self.environ, self.breakers)
         options = build_context_options(spec, self.system, provider.dialect)
         await session.configure(**{name: options[name] for name in _MODEL_DEPENDENT_OPTIONS})
         await self.provider.close()
@@ -134,16 +149,18 @@ async def open_agent(
     environ: Mapping[str, str] = ENVIRON,
     store: Store | None = None,
     on_retry_wait: OnRetryWait = ignore_retry_wait,
+    breakers: CircuitBreakers | None = None,
 ) -> AsyncGenerator[Agent]:
     """The agent with its MCP servers started and its provider at hand.
 
-    Its store is opened, and closed at the end, unless one is given.
+    Its store is opened, and closed at the end, unless one is given. With `breakers` a provider
+    that fails again and again is left alone for a while.
     """
     system = load_system_prompt(spec, folder)
     async with AsyncExitStack() as held:
-        provider = _build_provider(spec.model, environ, on_retry_wait)
+        provider = _build_provider(spec.model, environ, on_retry_wait, breakers)
         held.push_async_callback(provider.close)
-        summariser = _build_summariser(spec, provider.dialect, environ)
+        summariser = _build_summariser(spec, provider.dialect, environ, breakers)
         if store is None:
             store = await open_store(locate_agent_store(spec, folder))
             held.push_async_callback(store.close)
@@ -159,6 +176,7 @@ async def open_agent(
             environ=environ,
             summariser=summariser,
             on_retry_wait=on_retry_wait,
+            breakers=breakers,
         )
         # By then it may be another one's: closing the first twice does no harm.
         held.push_async_callback(agent.close)
@@ -243,7 +261,10 @@ def _choose_cheap_model(model: ModelSpec) -> str:
 
 
 def _build_summariser(
-    spec: AgentSpec, dialect: str, environ: Mapping[str, str]
+    spec: AgentSpec,
+    dialect: str,
+    environ: Mapping[str, str],
+    breakers: CircuitBreakers | None = None,
 ) -> Summariser | None:
     name = find_summary_writing_model(spec)
     results = name is None and parse_policy_config(build_policy_settings(spec)).summarises_results
@@ -253,10 +274,10 @@ def _build_summariser(
         return None
     asked = _with_other_model(spec.model, name, dialect)
     return Summariser(
-        provider=_build_provider(asked, environ),
+        provider=_build_provider(asked, environ, breakers=breakers),
         model=name,
         context_window=asked.context_window,
-        model_info=parse_model_info(asked.model_info),
+        model_info=cast("ModelInfoValues", parse_model_info(asked.model_info)),
         only_results=results,
         prompt=spec.session.summary.prompt,
     )
@@ -274,20 +295,27 @@ def _with_other_model(configured: ModelSpec, model: str, dialect: str) -> ModelS
 
 
 def _build_provider(
-    model: ModelSpec, environ: Mapping[str, str], on_retry_wait: OnRetryWait = ignore_retry_wait
+    model: ModelSpec,
+    environ: Mapping[str, str],
+    on_retry_wait: OnRetryWait = ignore_retry_wait,
+    breakers: CircuitBreakers | None = None,
 ) -> Provider:
-    return with_retries(
-        create_provider(
-            model.name,
-            provider=model.provider,
-            model_info=model.model_info,
-            api_key=model.api_key,
-            base_url=model.base_url,
-            timeout=model.timeout,
-            region=model.region,
-            project=model.project,
-            api_version=model.api_version,
-            environ=environ,
-        ),
-        on_wait=on_retry_wait,
+    provider = create_provider(
+        model.name,
+        provider=model.provider,
+        model_info=model.model_info,
+        api_key=model.api_key,
+        base_url=model.base_url,
+        timeout=model.timeout,
+        region=model.region,
+        project=model.project,
+        api_version=model.api_version,
+        environ=environ,
     )
+    if breakers is not None:
+        provider = with_circuit_breaker(provider, _find_breaker(breakers, model, provider.dialect))
+    return with_retries(provider, on_wait=on_retry_wait)
+
+
+def _find_breaker(breakers: CircuitBreakers, model: ModelSpec, dialect: str) -> CircuitBreaker:
+    return breakers.get(model.provider or dialect, model.base_url, model.api_key)

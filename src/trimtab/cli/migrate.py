@@ -73,7 +73,7 @@ def _default_database() -> str:
 
 
 async def _run_migrations(database: str, *, plan: bool) -> list[str]:
-    """What was applied, or would be: the tables of the store, the mail and the schedules, then
+    """What was applied, or would be: the tables of the store, the queue and the schedules, then
     those of the queue."""
     from trimtab.stores.postgres.migrations import apply_pending_migrations as apply
     from trimtab.stores.postgres.migrations import list_pending_migrations

@@ -158,7 +158,7 @@ class RemoteSession:
         return RemoteSession(self._wire, made.agent, made.name)
 
     async def stop(self) -> bool:
-        """Let the turn that runs end after its step; False where none runs in that process."""
+        """Cut off the turn that runs; its text so far is kept. False where none runs there."""
         return (await self._ask(TurnControlResult, "POST", "/stop", json={})).done
 
     async def resume(self) -> bool:

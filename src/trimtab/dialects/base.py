@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from trimtab.log.event import Usage
+from trimtab.log.event import JsonMapping, Usage
 from trimtab.log.message import Message
 from trimtab.prompt.render import RENDERER_VERSION, JoinText, Prompt, PromptBlock
 
@@ -27,6 +27,14 @@ class ModelReply:
     """The provider's id of the reply."""
     paused: bool = False
     """Whether it is to be sent back as it is, for the model to go on."""
+    counted: int | None = None
+    """Tokens of the request as it was sent, where `usage.input` is another figure; 0 where the
+    reply does not tell them."""
+    cache_diagnosis: JsonMapping | None = None
+    """What the provider says of its prompt cache: `reason`, and for a miss `missed_tokens`."""
+    server_edits: JsonMapping | None = None
+    """By kind of edit that the provider made itself: the tokens that it took out. None where the
+    reply does not tell."""
 
 
 class ReplyAccumulator(Protocol):

@@ -106,6 +106,13 @@ def read_message(item: Any, *, dialect: str, model: str) -> tuple[Message, Model
     return convert_media_or_refuse(message, dialect=dialect, model=model), None
 
 
+_SAID_IN_REPLY = {
+    "response": "the items of response.output",
+    "chat.completion": "choices[0].message",
+}
+"""By what a reply calls itself: what it says, as an item of a list."""
+
+
 class ReadHistory(NamedTuple):
     """A caller's list as it was read."""
 
@@ -179,7 +186,9 @@ def to_plain_dict(value: Any) -> dict[str, Any]:
         _to_json_value(value, MAX_NESTING_DEPTH, ()) if is_mapping_or_sdk_object(value) else None
     )
     if not isinstance(plain, dict):
-        raise TypeError(f"expected a mapping or an SDK object, got {type(value).__name__}")
+        is_raw = callable(getattr(value, "parse", None)) and hasattr(value, "headers")
+        hint = "; it is a raw HTTP response: give what its .parse() returns" if is_raw else ""
+        raise TypeError(f"expected a mapping or an SDK object, got {type(value).__name__}{hint}")
     return cast("dict[str, Any]", plain)
 
 
@@ -323,7 +332,7 @@ def _parse_items(
 ) -> tuple[list[Message], list[int]]:
     """A list of wire messages of any dialect, and the index of the first item of each message."""
     own = get_dialect(default_dialect_name)
-    wires = [to_plain_dict(message) for message in wire_messages]
+    wires = [_read_listed_item(message) for message in wire_messages]
     if any(map(is_langchain_message, wire_messages)):
         # What one of them holds decides which dialect can say it.
         read = [said for wire in wires for said in detect_dialect(wire, own).parse_history([wire])]
@@ -331,6 +340,14 @@ def _parse_items(
     found = (detect_dialect(wire, own) for wire in wires)
     written_in = next((each for each in found if each is not own), own)
     return written_in.parse_history(wires), written_in.find_message_starts(wires)
+
+
+def _read_listed_item(item: Any) -> dict[str, Any]:
+    """One item of a caller's list, which is no whole reply: of those a list has what was said."""
+    wire = to_plain_dict(item)
+    if (said := _SAID_IN_REPLY.get(str(wire.get("object")))) is not None:
+        raise ValueError(f"a whole reply is no item of a list; put {said} there, or add(reply) it")
+    return wire
 
 
 def _count_system_messages(messages: Sequence[Message]) -> int:
@@ -364,7 +381,7 @@ def _find_unreadable_message(
     wires: list[dict[str, Any]] = []
     try:
         for message in messages:
-            wires.append(to_plain_dict(message))  # noqa: PERF401 - how many there were is asked below
+            wires.append(_read_listed_item(message))  # noqa: PERF401 - how many there were is asked below
     except (TypeError, ValueError) as error:
         return len(wires), error
     own = next((found for wire in wires if (found := detect_dialect(wire, own)) is not own), own)

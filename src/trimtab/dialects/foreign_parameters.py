@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 _ANTHROPIC_ONLY = (
-    *("container", "inference_geo", "mcp_servers", "output_config", "output_format", "speed"),
-    *("stop_sequences", "thinking", "top_k"),
+    *("betas", "container", "diagnostics", "inference_geo", "mcp_servers", "output_config"),
+    *("output_format", "speed", "stop_sequences", "thinking", "top_k"),
 )
 _CHAT_ONLY = (
     *("audio", "frequency_penalty", "logit_bias", "logprobs", "max_completion_tokens"),

@@ -9,11 +9,12 @@ an empty list as absent.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Sequence, Set
 from contextlib import suppress
 from typing import Any, Literal, cast
 
 from trimtab.dialects.caller_message_reading import to_plain_dict
+from trimtab.text.arguments import describe_wrong_value
 
 HistoryCheck = Literal["newest", "all"]
 """Which known items are compared with what they were: the newest, or all of them."""
@@ -32,6 +33,14 @@ class KnownHistory:
         self._newest: list[dict[str, Any]] = []
         self._starts: list[int] = []
         self._seqs: list[int] = []
+        self._id_set: set[str] = set()
+        self._changed: set[int] = set()
+
+    @property
+    def changed_seqs(self) -> Container[int]:
+        """Positions of messages that the log has otherwise than the caller: redacted, erased, or
+        with a picture that only the log holds."""
+        return self._changed
 
     def find_restart(
         self, items: Sequence[Any], ids: Sequence[str] | None, in_force: Container[int]
@@ -43,12 +52,22 @@ class KnownHistory:
         `in_force` are the positions whose messages are still in the log's force.
         """
         known = self._count_known_items(items, ids)
+        if ids is not None:
+            self._validate_ids(ids, known)
         messages = bisect_right(self._starts, known - 1) if known else 0
         while messages and self._seqs[messages - 1] not in in_force:
             messages -= 1
         if messages < 2:
             return 0, 0, 0
         return messages - 1, self._starts[messages - 1], self._seqs[messages - 2]
+
+    def find_positions(self, seq: int) -> range:
+        """Where in the list the message of a position in the log stands; empty for nowhere."""
+        index = bisect_left(self._seqs, seq)
+        if index == len(self._seqs) or self._seqs[index] != seq:
+            return range(0)
+        following = self._starts[index + 1 : index + 2] or [len(self._items)]
+        return range(self._starts[index], following[0])
 
     def remember(
         self,
@@ -57,6 +76,8 @@ class KnownHistory:
         messages_before: int,
         starts: Sequence[int],
         seqs: Sequence[int],
+        *,
+        changed_seqs: Set[int] = frozenset(),
     ) -> None:
         """Take over a list whose messages stand where `starts` and `seqs` say, from a message on.
 
@@ -65,6 +86,7 @@ class KnownHistory:
         if len(starts) != len(seqs):
             self._items, self._ids, self._newest = [], None, []
             self._starts, self._seqs = [], []
+            self._changed = set()
             return
         first = starts[0] if messages_before and starts else 0
         compared_from = max(0, len(self._items) - len(self._newest))
@@ -76,12 +98,19 @@ class KnownHistory:
         self._items[first:] = items[first:]
         self._ids = None if ids is None else [*ids]
         self._starts[messages_before:], self._seqs[messages_before:] = starts, seqs
+        self._changed |= changed_seqs
 
-    def find_index(self, seq: int) -> int | None:
-        """The index of the first item of the message at a position; None for what is no item."""
-        place = bisect_left(self._seqs, seq)
-        found = place < len(self._seqs) and self._seqs[place] == seq
-        return self._starts[place] if found else None
+    def _validate_ids(self, ids: Sequence[Any], known: int) -> None:
+        """Each id is a text, and no two messages have the same. Those that are known are right."""
+        # Ids of a list that was refused are in the set, but not in the list.
+        if self._ids is None or not known == len(self._ids) == len(self._id_set):
+            self._id_set, known = set(), 0
+        for index in range(known, len(ids)):
+            if not isinstance(ids[index], str):
+                raise TypeError(describe_wrong_value(f"ids[{index}]", ids[index], "a text"))
+            if ids[index] in self._id_set:
+                raise ValueError(f"ids[{index}] is {ids[index]!r}, as that of an earlier message")
+            self._id_set.add(ids[index])
 
     def _count_known_items(self, items: Sequence[Any], ids: Sequence[str] | None) -> int:
         if ids is not None and self._ids is not None:
@@ -120,12 +149,31 @@ def _comparable(value: Any) -> Any:
     return value
 
 
+def _are_same_objects(known: Sequence[Any], items: Sequence[Any]) -> bool:
+    """Whether a list begins with the very objects that are known. Two lists of one length are
+    compared by their pointers, without a look at any object: it takes a nanosecond an item."""
+    size = len(known)
+    if not (isinstance(known, list) and isinstance(items, list) and 0 < size <= len(items)):
+        return False
+    if any(known[at] is not items[at] for at in (0, size // 2, size - 1)):
+        return False
+    known += items[size:]
+    try:
+        return bool(known == items)
+    except (TypeError, ValueError):  # of objects that compare in ways of their own
+        return False
+    finally:
+        del known[size:]
+
+
 def _count_equal(
     known: Sequence[Any], items: Sequence[Any], is_same: Callable[[Any, Any], bool]
 ) -> int:
     """How many from the start are equal. Lists of the same objects, or of equal ones, are compared
     as wholes, which takes a few nanoseconds an item."""
     end = min(len(known), len(items))
+    if _are_same_objects(known, items):
+        return end
     for first in range(0, end, _CHUNK_ITEMS):
         last = min(first + _CHUNK_ITEMS, end)
         with suppress(TypeError, ValueError):  # of objects that compare in ways of their own

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trimtab.dialects import get_dialect
+from trimtab.dialects.cache_comparison import add_cache_comparison
 from trimtab.dialects.rejected_text_finder import find_texts_at_error_location
 from trimtab.errors import RequestChangedError
 from trimtab.log.event import Event, ModelCall, Settings
@@ -34,9 +35,14 @@ def create_rendering(settings: Settings) -> IncrementalRenderer:
 
 
 def build_request(
-    settings: Settings, rendering: IncrementalRenderer, call: ModelCall
+    settings: Settings,
+    rendering: IncrementalRenderer,
+    call: ModelCall,
+    *,
+    last_reply_id: str | None,
 ) -> dict[str, Any]:
-    """The request of a call whose window is rendered."""
+    """The request of a call whose window is rendered. `last_reply_id` is the provider's id of the
+    reply before it, which a diagnosis of the cache is compared with."""
     prompt = Prompt(
         model=settings.model,
         rules_model=settings.rules_model,
@@ -46,7 +52,7 @@ def build_request(
         marks=call.marks,
         max_output=call.max_output,
         output_param=_name_output_param(settings),
-        params=settings.params,
+        params=add_cache_comparison(settings.dialect, settings.params, last_reply_id),
         stream=call.stream,
         volatile=call.volatile,
         selected_tools=settings.selected,
@@ -54,6 +60,62 @@ def build_request(
         hour_cache=settings.entry.get("cache_marks") == "1h",
     )
     return get_dialect(settings.dialect).build_request_kwargs(prompt)
+
+
+COUNT_PARAMETERS: Mapping[str, frozenset[str]] = {
+    "anthropic": frozenset(
+        [
+            "model",
+            "messages",
+            "system",
+            "tools",
+            "tool_choice",
+            "thinking",
+            "cache_control",
+            "compaction",
+            "context_management",
+            "mcp_servers",
+            "output_config",
+            "output_format",
+            "speed",
+            "betas",
+            "user_profile_id",
+            "workspace_id",
+            "extra_headers",
+            "extra_query",
+            "timeout",
+        ]
+    ),
+    "openai_responses": frozenset(
+        [
+            "model",
+            "input",
+            "instructions",
+            "tools",
+            "tool_choice",
+            "parallel_tool_calls",
+            "personality",
+            "reasoning",
+            "text",
+            "truncation",
+            "extra_headers",
+            "extra_query",
+            "timeout",
+        ]
+    ),
+}
+"""By dialect: which of a request's parameters the provider's count endpoint takes."""
+
+
+def select_count_parameters(dialect: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What the provider's count endpoint is asked with for a request."""
+    known = COUNT_PARAMETERS.get(dialect)
+    if known is None:
+        raise ValueError(
+            f"{dialect} has no count endpoint: report() estimates, and tokenizer= takes an exact "
+            "counter; Anthropic's Messages and OpenAI's Responses have one"
+        )
+    return {name: value for name, value in request.items() if name in known}
 
 
 def find_rejected_texts(
@@ -69,7 +131,13 @@ def find_rejected_texts(
     ):
         return frozenset()
     return find_texts_at_error_location(
-        build_request(window.settings, get_rendering(), last.body), provider_message
+        build_request(
+            window.settings,
+            get_rendering(),
+            last.body,
+            last_reply_id=window.conversation.last_reply_id,
+        ),
+        provider_message,
     )
 
 
@@ -104,7 +172,9 @@ def rebuild_request_from_window(window: Window, call_seq: int, call: ModelCall) 
             "log it "
             "has another hash (something it held was erased, or the renderer changed)"
         )
-    return build_request(window.settings, rendering, call)
+    return build_request(
+        window.settings, rendering, call, last_reply_id=window.conversation.last_reply_id
+    )
 
 
 def _name_output_param(settings: Settings) -> str:

@@ -6,37 +6,54 @@ What a stream event adds to what a reader sees: a piece of text, or of thinking.
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
-from trimtab.dialects.base import ReplyAccumulator, WireObject
+from trimtab.dialects.base import ModelReply, ReplyAccumulator, WireObject
+from trimtab.log.event import CallOutcome
+from trimtab.log.message import Message
+
+StreamEventT = TypeVar("StreamEventT")
 
 
-class ReplyRecordingStream:
-    """Iterate it as you would the stream itself, with `for` or `async for`.
+class ReplyRecordingStream(Generic[StreamEventT]):
+    """Iterate it as you would the stream itself, with `for` or `async for`; then `message` is the
+    reply.
 
     A stream that breaks off leaves nothing behind: the call's outcome stays unknown.
     """
 
     def __init__(
         self,
-        stream: Iterable[Any] | AsyncIterable[Any],
+        stream: Iterable[StreamEventT] | AsyncIterable[StreamEventT],
         accumulator: ReplyAccumulator,
         to_dict: Callable[[Any], WireObject],
-        on_reply: Callable[[WireObject], object],
+        on_reply: Callable[[WireObject], Message],
     ) -> None:
         self._stream = stream
         self._gathering = accumulator
         self._to_wire = to_dict
         self._done = on_reply
+        self._message: Message | None = None
 
-    def __iter__(self) -> Iterator[Any]:
-        for event in cast("Iterable[Any]", self._stream):
+    @property
+    def message(self) -> Message:
+        """The reply, with its text and its tool `calls`. Raises ValueError before the stream has
+        ended, and for one that broke off."""
+        if self._message is None:
+            raise ValueError(
+                "the reply is not whole: read the stream to its end before you ask for its "
+                "message; of a stream that breaks off nothing is added"
+            )
+        return self._message
+
+    def __iter__(self) -> Iterator[StreamEventT]:
+        for event in cast("Iterable[StreamEventT]", self._stream):
             self._gathering.feed(self._to_wire(event))
             yield event
         self._finish()
 
-    async def __aiter__(self) -> AsyncIterator[Any]:
-        async for event in cast("AsyncIterable[Any]", self._stream):
+    async def __aiter__(self) -> AsyncIterator[StreamEventT]:
+        async for event in cast("AsyncIterable[StreamEventT]", self._stream):
             self._gathering.feed(self._to_wire(event))
             yield event
         self._finish()
@@ -44,7 +61,19 @@ class ReplyRecordingStream:
     def _finish(self) -> None:
         reply = read_finished_reply_body(self._gathering)
         if reply is not None:
-            self._done(reply)
+            self._message = self._done(reply)
+
+
+def build_reply_outcome(call_seq: int, reply: ModelReply) -> CallOutcome:
+    """What a reply tells of the call that it answers."""
+    return CallOutcome(
+        call=call_seq,
+        usage=reply.usage,
+        stop=reply.stop,
+        counted=reply.counted,
+        cache_diagnosis=reply.cache_diagnosis,
+        server_edits=reply.server_edits,
+    )
 
 
 def read_finished_reply_body(accumulator: ReplyAccumulator) -> WireObject | None:

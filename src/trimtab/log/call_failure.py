@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trimtab.log.event import CallOutcome
+from trimtab.log.size_refusals import parse_size_refusal
 from trimtab.text.arguments import check_token_count, describe_wrong_value
 from trimtab.text.utf8 import replace_lone_surrogates
 
@@ -18,6 +19,15 @@ MAX_REJECTION_CHARS = 1_000
 """Characters that are kept of what a provider said of a request that it rejected."""
 
 
+STOPPED_CALL_KIND = "stopped"
+"""The `kind` of the outcome of a call that a person cut off."""
+
+
+def build_stopped_outcome(call_seq: int) -> CallOutcome:
+    """The record of a call that a person cut off; nothing is learnt from it."""
+    return CallOutcome(call=call_seq, status="error", error={"kind": STOPPED_CALL_KIND})
+
+
 def build_error_outcome(
     open_call_seq: int | None,
     kind: str,
@@ -27,14 +37,15 @@ def build_error_outcome(
     **token_counts: int | None,
 ) -> CallOutcome:
     """The record of a call that ended in an error, with the tokens that it names; with the
-    provider's words where they are about what was said."""
+    provider's words where they are about what was said, or about bytes."""
     _validate_failure_report(kind, message, **token_counts)
     if open_call_seq is None:
         raise ValueError("no call waits for an outcome that could be an error")
     known: dict[str, Any] = {
         name: value for name, value in token_counts.items() if value is not None
     }
-    if kind == "rejected" and message:
+    tells = kind == "rejected" or (kind == "overflow" and parse_size_refusal(message) is not None)
+    if tells and message:
         kept = message if redact is None else redact(message)
         known["message"] = replace_lone_surrogates(kept[:MAX_REJECTION_CHARS])
     return CallOutcome(call=open_call_seq, status="error", error={"kind": kind, **known})

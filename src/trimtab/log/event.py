@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 from trimtab.log.message import Message, message_from_json, message_to_json
 
-EVENT_FORMAT_VERSION = 6
+EVENT_FORMAT_VERSION = 7
 """Of the stored shape. A change of shape raises it, keeps a golden file and adds to
 `upgrade_event_json`."""
 
@@ -42,6 +42,8 @@ class Usage:
     """Prompt tokens read from the provider's cache."""
     cache_write: int = 0
     """Prompt tokens written to the provider's cache."""
+    cache_write_long: int = 0
+    """Of those, what is kept for the longer lifetime: an hour at Anthropic, twelve at OpenAI."""
 
 
 def add_usage(first: Usage, second: Usage) -> Usage:
@@ -51,6 +53,7 @@ def add_usage(first: Usage, second: Usage) -> Usage:
         output=first.output + second.output,
         cache_read=first.cache_read + second.cache_read,
         cache_write=first.cache_write + second.cache_write,
+        cache_write_long=first.cache_write_long + second.cache_write_long,
     )
 
 
@@ -69,6 +72,8 @@ class Settings:
     those selected for one turn."""
     selected: int = 0
     """How many of them, at the end, are selected for one turn."""
+    listed_system: int = 0
+    """How many messages of the system prompt, at its end, came with the caller's own list."""
     params: JsonMapping = field(default_factory=dict[str, Any])
     """Further request parameters, passed on as they are."""
     policy: str = "layered"
@@ -244,7 +249,15 @@ class CallOutcome:
     """Why the model stopped, in the provider's word."""
     error: JsonMapping | None = None
     """`kind`, and where the provider named them `limit`, `input`, `requested`; `message` where it
-    did not take what was said; on error only."""
+    did not take what was said, or took it for too many bytes; on error only."""
+    counted: int | None = None
+    """Tokens of the request as it was sent, where `usage.input` is another figure: the provider
+    has edited it, or run the model several times. 0 where the reply does not tell them."""
+    cache_diagnosis: JsonMapping | None = None
+    """What the provider says of its prompt cache: `reason`, and for a miss `missed_tokens`."""
+    server_edits: JsonMapping | None = None
+    """By kind of edit that the provider made itself: the tokens that it took out. None where the
+    reply does not tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,8 +451,9 @@ def upgrade_event_json(event_json: JsonMapping) -> JsonMapping:
 
     1 knew neither `recalled` of a message nor `bytes` of a call, 2 neither `paused` of a message,
     `selected` of settings, `prior` of an edit nor attempts, 3 not `spares` of an edit, 4 neither
-    `pieces` nor the list of the user's words, 5 not `media` of a call: what was not known is left
-    out.
+    `pieces` nor the list of the user's words, 5 not `media` of a call, 6 neither `counted`,
+    `cache_diagnosis` and `server_edits` of an outcome, `cache_write_long` of usage nor
+    `listed_system` of settings: what was not known is left out.
     """
     version = event_json.get("v")
     if version not in range(1, EVENT_FORMAT_VERSION + 1):
@@ -463,7 +477,10 @@ def _encode_field(value: Any) -> Any:
         case Size():
             return [value.bytes, value.tokens]
         case Usage():
-            return asdict(value)
+            figures = asdict(value)
+            if not value.cache_write_long:
+                del figures["cache_write_long"]
+            return figures
         case UserPartReference():
             return _listed_part_to_json(value)
         case tuple():

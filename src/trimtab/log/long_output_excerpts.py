@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from math import ceil
 
 from trimtab.text.error_lines import find_error_offset, find_possible_error_line_starts
 from trimtab.text.terminal_output import (
@@ -62,6 +63,8 @@ class KeptPieces:
     """Lines shown for an error that they name, outside of head and tail."""
     repeated_lines: int
     """Lines left out because they repeat the line before them."""
+    tokens: int
+    """Of what is shown, with its markers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +89,8 @@ class _Gap:
 
 
 class _LineMeter:
-    """Tokens of the first so many lines, each of which is counted about once: whole chunks of lines
-    are counted and remembered, and the sum is what they take together, but for a few tokens."""
+    """About how many tokens the first so many lines take. Each line is counted once: chunks of them
+    are counted and remembered, and within a chunk tokens are shared out by characters."""
 
     def __init__(self, lines: Sequence[str], count: TokenCountFunction, *, backwards: bool) -> None:
         self._lines, self._count, self._backwards = lines, count, backwards
@@ -107,7 +110,9 @@ class _LineMeter:
         chunk = bisect_left(self._ends, number)
         if self._ends[chunk] == number:
             return self._totals[chunk]
-        return self._totals[chunk - 1] + self._count(self._text(self._ends[chunk - 1], number))
+        first, before = self._ends[chunk - 1], self._totals[chunk - 1]
+        share = len(self._text(first, number)) / len(self._text(first, self._ends[chunk]))
+        return before + ceil(share * (self._totals[chunk] - before))
 
     def measure_with(self, number: int, extra: str) -> int:
         """Tokens of so many lines and of a piece of the next."""
@@ -199,22 +204,31 @@ def render_kept_pieces(text: str, pieces: Sequence[CharRange]) -> str:
     return "".join(out).removesuffix("\n") if gaps[-1] else "".join(out)
 
 
-def select_kept_pieces(text: str, max_tokens: int, count_tokens: TokenCountFunction) -> KeptPieces:
+def select_kept_pieces(
+    text: str,
+    max_tokens: int,
+    count_tokens: TokenCountFunction,
+    *,
+    total_tokens: int | None = None,
+) -> KeptPieces:
     """What stays of a text so that it takes no more than the room by `count`, its markers included.
 
     Nothing is left out that need not be; then only repeats; then all but head, tail and errors.
-    Where there is no room for a line and a marker, nothing stays.
+    Where there is no room for a line and a marker, nothing stays. A caller who knows how many
+    tokens the text takes spares a count of it.
     """
     shown = render_as_terminal(text)
-    if _fits(shown, max_tokens, count_tokens):
-        return _build_kept_pieces(text, ((0, len(text)),) if text else (), errors=0)
+    is_too_long = total_tokens is not None and total_tokens > max_tokens and shown == text
+    if not is_too_long and _fits(shown, max_tokens, count_tokens):
+        whole = ((0, len(text)),) if text else ()
+        return _build_kept_pieces(text, whole, errors=0, tokens=count_tokens(shown))
     lines = _build_line_table(text, shown, count_tokens)
     if len(lines.kept) < len(lines.bodies) and _fits(
         "\n".join(lines.items), max_tokens, count_tokens
     ):
         pieces = _merge_pieces(lines.item_ranges(0, len(lines.kept)))
-        if count_tokens(render_kept_pieces(text, pieces)) <= max_tokens:
-            return _build_kept_pieces(text, pieces, errors=0)
+        if (tokens := count_tokens(render_kept_pieces(text, pieces))) <= max_tokens:
+            return _build_kept_pieces(text, pieces, errors=0, tokens=tokens)
     left_out = _Gap(lines=len(lines.bodies), characters=0, repeats=False)
     usable = max_tokens - count_tokens(f"\n{left_out.marker()}\n")
     found = _find_errors(lines, shown) if usable > 0 else []
@@ -222,9 +236,9 @@ def select_kept_pieces(text: str, max_tokens: int, count_tokens: TokenCountFunct
         if int(usable * scale) <= 0:
             break
         pieces, errors = _select_head_tail_errors(lines, found, int(usable * scale), count_tokens)
-        if count_tokens(render_kept_pieces(text, pieces)) <= max_tokens:
-            return _build_kept_pieces(text, pieces, errors=errors)
-    return _build_kept_pieces(text, (), errors=0)
+        if (tokens := count_tokens(render_kept_pieces(text, pieces))) <= max_tokens:
+            return _build_kept_pieces(text, pieces, errors=errors, tokens=tokens)
+    return _build_kept_pieces(text, (), errors=0, tokens=0)
 
 
 def _fits(shown: str, room: int, count: TokenCountFunction) -> bool:
@@ -237,7 +251,9 @@ def _fits(shown: str, room: int, count: TokenCountFunction) -> bool:
     return count(shown) <= room
 
 
-def _build_kept_pieces(text: str, pieces: tuple[CharRange, ...], *, errors: int) -> KeptPieces:
+def _build_kept_pieces(
+    text: str, pieces: tuple[CharRange, ...], *, errors: int, tokens: int
+) -> KeptPieces:
     lines = _count_lines(text, 0, len(text))
     gaps = [gap for gap in _list_gaps(text, pieces) if gap] if pieces else []
     left_out = sum(gap.lines for gap in gaps) if pieces else lines
@@ -248,6 +264,7 @@ def _build_kept_pieces(text: str, pieces: tuple[CharRange, ...], *, errors: int)
         shown_lines=lines - left_out,
         error_lines=errors,
         repeated_lines=repeats,
+        tokens=tokens,
     )
 
 
@@ -425,12 +442,13 @@ def _count_fitting_items(
 def _find_largest_fitting(measure: Callable[[int], int], room: float, top: int) -> int:
     """The largest number, at most `top`, whose measure is within the room.
 
-    Measures grow about evenly, so that each next guess lies where the room would be reached; it
-    begins small, for the cost to be that of what fits.
+    It begins small, for the cost to be that of what fits. Measures mostly grow evenly, so that a
+    guess lies where the room would be reached; every second one halves what is left, for a text
+    in which they do not.
     """
     low, measured_low = 0, 0
     high, measured_high = top + 1, 0
-    guess = min(1, top)
+    guess, halves = min(1, top), False
     while high - low > 1:
         measured = measure(guess)
         if measured <= room:
@@ -439,13 +457,15 @@ def _find_largest_fitting(measure: Callable[[int], int], room: float, top: int) 
             high, measured_high = guess, measured
         if high - low <= 1:
             break
-        if measured_high:
+        if measured_high and halves:
+            guess = (low + high) // 2
+        elif measured_high:
             share = (room - measured_low) / (measured_high - measured_low)
             guess = low + int((high - low) * share)
         else:
             reached = int(low * room / measured_low) if measured_low else top
             guess = min(reached, 4 * low + 4)
-        guess = min(max(guess, low + 1), high - 1)
+        guess, halves = min(max(guess, low + 1), high - 1), not halves
     return low
 
 

@@ -31,12 +31,15 @@ def instrument(on_event: OnEvent | None = None, *, agent: str = "") -> OnEvent:
     `trimtab.observe.turn_metrics_and_endpoint`; spans go to the OpenTelemetry that the application
     has set up, if it has; log lines to `trimtab.calls`. `agent` is the name they all carry.
     """
-    _import_observer("prometheus")
+    _import_observer("turn_metrics_and_endpoint")
     return instrument_if_watched(on_event, agent=agent)
 
 
-def instrument_if_watched(on_event: OnEvent | None = None, *, agent: str = "") -> OnEvent:
-    """Do the same only if somebody watches already; else return `on_event` as it is.
+def instrument_if_watched(
+    on_event: OnEvent | None = None, *, agent: str = "", session: str = ""
+) -> OnEvent:
+    """Do the same only if somebody watches already; else return `on_event` as it is. Name the
+    session for events outside of a turn, which has its own.
 
     In a terminal nobody reads metrics, and loading what keeps them takes longer than all the rest.
     Whoever shows them has loaded `trimtab.observe.turn_metrics_and_endpoint`.
@@ -45,7 +48,7 @@ def instrument_if_watched(on_event: OnEvent | None = None, *, agent: str = "") -
     if isinstance(on_event, EventFanOut):
         return on_event  # whoever has said so for a turn is not to be counted twice
     if metrics := sys.modules.get("trimtab.observe.turn_metrics_and_endpoint"):
-        watchers.append(metrics.TurnMetrics(agent))
+        watchers.append(metrics.TurnMetrics(agent, session))
     # An application that has set it up has loaded it.
     if "opentelemetry" in sys.modules and (spans := _import_observer("otel")) is not None:
         watchers += [own for own in (spans.create_turn_spans(agent),) if own is not None]

@@ -17,6 +17,7 @@ from opentelemetry.util.types import AttributeValue
 
 from trimtab.log.event import Usage
 from trimtab.log.message import ToolCall
+from trimtab.observe.request_ids import current_request_id
 from trimtab.session.events import (
     ContextEdited,
     ModelCallFinished,
@@ -163,6 +164,8 @@ class TurnSpans:
             self._own["gen_ai.agent.name"] = self._agent
         named = f"invoke_agent {self._agent}".rstrip()
         told: SpanAttributes = {"gen_ai.request.model": turn.model}
+        if request_id := current_request_id():
+            told["trimtab.request.id"] = request_id
         self._turn = self._open_span(named, "invoke_agent", told, within=context.get_current())
         self._within = trace.set_span_in_context(self._turn.span)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import platform
+from importlib.metadata import version
+
 try:
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 except ImportError as missing:
     raise ImportError("metrics need prometheus_client: pip install 'trimtab[serve]'") from missing
+
+from trimtab.errors import StoreError, store_error_listeners
 
 REGISTRY = CollectorRegistry()
 """Ours alone; register it in another one to show both together."""
@@ -55,6 +60,11 @@ tokens = _counter(
     *("model", "type", "purpose"),
 )
 cost = _counter("cost_dollars", "US dollars at list prices, if known.", "model", "purpose")
+agent_cost = _counter(
+    "agent_cost_dollars",
+    "The same by the agent that was asked, which pays for its sub-agents, and by tenant.",
+    *("agent", "tenant"),
+)
 
 prompt_tokens = _histogram(
     "prompt_tokens", "Prompt size of calls, estimated.", _TOKEN_BUCKETS, "model"
@@ -103,6 +113,19 @@ learned_limits = _counter(
     "learned_limits", "Times that a provider reported a smaller window than assumed.", "model"
 )
 store_errors = _counter("store_errors", "Errors of the store, by class name.", "error")
+store_reachable = _gauge(
+    "store_reachable", "0 if the store did not answer when these metrics were read, else 1."
+)
+store_reachable.set(1)
+pool_connections_in_use = _gauge(
+    "pool_connections_in_use", "Database connections that are in use, by pool.", "pool"
+)
+pool_connections_max = _gauge(
+    "pool_connections_max", "Database connections that a pool may open.", "pool"
+)
+pool_requests_waiting = _gauge(
+    "pool_requests_waiting", "Tasks that wait for a database connection, by pool.", "pool"
+)
 
 inbound_messages = _counter(
     "inbound_messages",
@@ -111,6 +134,10 @@ inbound_messages = _counter(
     "outcome",
 )
 queued_messages = _gauge("queued_messages", "Messages that wait for a turn.")
+oldest_waiting_message_age = _gauge(
+    "oldest_waiting_message_age_seconds",
+    "Time since the first of the messages that are not answered yet arrived; 0 if there is none.",
+)
 message_latency = _histogram(
     "message_latency_seconds",
     "Time from the arrival of a message to the end of its turn.",
@@ -121,6 +148,14 @@ dead_letter_sessions = _gauge(
     "dead_letter_sessions", "Sessions with dead letters: messages or replies that failed for good."
 )
 turn_retries = _counter("turn_retries", "Turns that failed and are retried.")
+turns_waiting_to_retry = _gauge(
+    "turns_waiting_to_retry", "Sessions whose turn has failed and waits for another attempt."
+)
+provider_circuit_open = _gauge(
+    "provider_circuit_open",
+    "1 while a provider has failed so often that only probes are sent to it, else 0.",
+    "provider",
+)
 dead_letters = _counter("dead_letters", "Messages that became dead letters.")
 deliveries = _counter(
     "deliveries",
@@ -139,3 +174,12 @@ http_request_duration = _histogram(
     *("method", "route"),
 )
 event_streams_open = _gauge("event_streams_open", "Event streams that are open.")
+build_info = _gauge("build_info", "Always 1; the labels tell what runs.", "version", "python")
+build_info.labels(version("trimtab"), platform.python_version()).set(1)
+
+
+def _count_store_error(error: StoreError) -> None:
+    store_errors.labels(type(error).__name__).inc()
+
+
+store_error_listeners.append(_count_store_error)

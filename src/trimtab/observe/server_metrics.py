@@ -6,13 +6,15 @@ installed. Label values must come from code or configuration, never from what a 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Any, Literal
 
 from trimtab.observe.label_limiter import OTHER_LABEL, LabelLimiter
+from trimtab.stores.pool_usage import PoolUsage
 
 InboundResultLabel = Literal["accepted", "duplicate", "rejected"]
 """Queued; a message with this key exists already; or refused, since too many wait."""
@@ -26,8 +28,8 @@ HTTP_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTI
 AGENT_LABELS = LabelLimiter(100)
 TENANT_LABELS = LabelLimiter(100)
 CHANNEL_LABELS = LabelLimiter(50)
+PROVIDER_LABELS = LabelLimiter(50)
 ROUTE_LABELS = LabelLimiter(100)
-ERROR_LABELS = LabelLimiter(50)
 
 
 @cache
@@ -45,10 +47,25 @@ def count_inbound_message(tenant: str, outcome: InboundResultLabel = "accepted")
         meters.inbound_messages.labels(TENANT_LABELS(tenant), outcome).inc()
 
 
-def set_waiting_messages(count: int) -> None:
-    """So many messages wait for a turn now; best read from the queue when `/metrics` is read."""
+def set_queue_state(waiting: int, dead_sessions: int, oldest_age_s: float) -> None:
+    """What the store has said when `/metrics` was read."""
     if (meters := _load_metrics()) is not None:
-        meters.queued_messages.set(count)
+        meters.store_reachable.set(1)
+        meters.queued_messages.set(waiting)
+        meters.dead_letter_sessions.set(dead_sessions)
+        meters.oldest_waiting_message_age.set(max(0.0, oldest_age_s))
+
+
+def mark_store_unreachable() -> None:
+    """The store has said nothing: a number from before would be taken for one of now."""
+    if (meters := _load_metrics()) is not None:
+        meters.store_reachable.set(0)
+        for gauge in (
+            meters.queued_messages,
+            meters.dead_letter_sessions,
+            meters.oldest_waiting_message_age,
+        ):
+            gauge.set(math.nan)
 
 
 def observe_answer_delays(agent: str, delays_s: Sequence[float]) -> None:
@@ -59,16 +76,24 @@ def observe_answer_delays(agent: str, delays_s: Sequence[float]) -> None:
             meters.message_latency.labels(AGENT_LABELS(agent)).observe(max(0.0, seconds))
 
 
-def set_dead_sessions(count: int) -> None:
-    """So many sessions have dead letters and wait for an operator; best read as above."""
-    if (meters := _load_metrics()) is not None:
-        meters.dead_letter_sessions.set(count)
-
-
 def count_turn_retry() -> None:
     """A turn has failed and is retried."""
     if (meters := _load_metrics()) is not None:
         meters.turn_retries.inc()
+
+
+def set_waiting_retries(count: int) -> None:
+    """So many sessions wait for another attempt at their turn; best read as above."""
+    if (meters := _load_metrics()) is not None:
+        meters.turns_waiting_to_retry.set(count)
+
+
+def set_provider_circuits(is_open_by_provider: Mapping[str, bool]) -> None:
+    """Whether the circuit of each provider is open now; best read as above."""
+    if (meters := _load_metrics()) is not None:
+        meters.provider_circuit_open.clear()
+        for provider, is_open in is_open_by_provider.items():
+            meters.provider_circuit_open.labels(PROVIDER_LABELS(provider)).set(is_open)
 
 
 def count_dead_letters(count: int) -> None:
@@ -114,7 +139,26 @@ def track_open_stream() -> Generator[None]:
         yield
 
 
-def count_store_error(error: Exception) -> None:
-    """The store has raised where no turn reports it: in the queue or in a channel."""
-    if (meters := _load_metrics()) is not None:
-        meters.store_errors.labels(ERROR_LABELS(type(error).__name__)).inc()
+@contextmanager
+def watch_pool(name: str, measure: Callable[[], PoolUsage]) -> Generator[None]:
+    """Show a pool of connections whenever metrics are read, for the length of a `with`."""
+    meters: Any = _load_metrics()
+    if meters is None:
+        yield
+        return
+    gauges: dict[str, Any] = {
+        "in_use": meters.pool_connections_in_use,
+        "max_size": meters.pool_connections_max,
+        "waiting": meters.pool_requests_waiting,
+    }
+    for part, gauge in gauges.items():
+        gauge.labels(name).set_function(partial(_measure_pool, measure, part))
+    try:
+        yield
+    finally:
+        for gauge in gauges.values():
+            gauge.remove(name)
+
+
+def _measure_pool(measure: Callable[[], PoolUsage], part: str) -> float:
+    return float(getattr(measure(), part))

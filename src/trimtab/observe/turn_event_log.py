@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from trimtab.observe.tool_timers import RunningToolTimers
+from trimtab.providers.protocol_and_failures import TRANSIENT_KINDS
 from trimtab.session.events import (
     ModelCallFinished,
     ModelCallStarted,
@@ -52,7 +53,7 @@ class TurnEventLogger:
             case TurnFailed():
                 reason = event.reason
                 how = reason if reason == "cancelled" else f"failed ({reason})"
-                self._log_turn_end(how, reason, error=event.error)
+                self._log_turn_end(how, reason, level=_failure_level(reason), error=event.error)
             case _:
                 pass
 
@@ -87,7 +88,16 @@ class TurnEventLogger:
             extra={**self._own, "tool": tool.call.name, "outcome": outcome, "duration_s": seconds},
         )
 
-    def _log_turn_end(self, how: str, outcome: str, **figures: Any) -> None:
+    def _log_turn_end(
+        self, how: str, outcome: str, *, level: int = logging.INFO, **figures: Any
+    ) -> None:
         seconds = perf_counter() - self._since
         fields = {**self._own, "outcome": outcome, "duration_s": round(seconds, 3), **figures}
-        log.info("Turn %s in %.2f s", how, seconds, extra=fields)
+        log.log(level, "Turn %s in %.2f s", how, seconds, extra=fields)
+
+
+def _failure_level(reason: str) -> int:
+    """What passes by itself is a warning; a turn that was cancelled or taken over is neither."""
+    if reason in ("cancelled", "stale"):
+        return logging.INFO
+    return logging.WARNING if reason in TRANSIENT_KINDS else logging.ERROR

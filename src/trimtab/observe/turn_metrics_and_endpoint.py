@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextvars import Token
 from time import perf_counter
 
 from trimtab.log.event import Usage
 from trimtab.observe import prometheus_metric_definitions
+from trimtab.observe.cost_payer import PayerLabels, current_payer, reset_payer, set_payer
 from trimtab.observe.label_limiter import OTHER_LABEL, LabelLimiter
 from trimtab.observe.prometheus_metric_definitions import REGISTRY as REGISTRY
+from trimtab.observe.server_metrics import AGENT_LABELS, TENANT_LABELS
 from trimtab.observe.tool_timers import RunningToolTimers
 from trimtab.session.events import (
     ContextEdited,
@@ -33,7 +36,6 @@ from prometheus_client import (  # isort: skip
     start_http_server,
 )
 
-AGENT_LABELS = LabelLimiter(100)
 MODEL_LABELS = LabelLimiter(50)
 TOOL_LABELS = LabelLimiter(100)
 """Of tools that have run: a model may ask for tools that do not exist."""
@@ -60,10 +62,14 @@ def start_metrics_server(port: int, host: str = "127.0.0.1") -> int:
 
 
 class TurnMetrics:
-    """Counts what happens in one turn."""
+    """Counts what happens in one turn. `session` is for events outside of a turn, as in a summary
+    that another process makes."""
 
-    def __init__(self, agent: str = "") -> None:
+    def __init__(self, agent: str = "", session: str = "") -> None:
+        self._agent_name = agent
         self._agent = AGENT_LABELS(agent)
+        self._payer = self._find_payer(session)
+        self._payer_token: Token[PayerLabels | None] | None = None
         self._model = ""
         self._tools = RunningToolTimers()
         self._began: float | None = None
@@ -87,7 +93,7 @@ class TurnMetrics:
             case ContextEdited():
                 _count_hidden(event.op, event.cause, event.count, event.tokens)
             case SummaryFinished():
-                _count_summary(event)
+                self._count_summary(event)
             case ModelCallRetried():
                 self._count_retry(event)
             case TurnStarted():
@@ -102,6 +108,8 @@ class TurnMetrics:
     def _count_turn_start(self, turn: TurnStarted) -> None:
         self._model = MODEL_LABELS(turn.model)
         self._began = perf_counter()
+        self._payer = self._find_payer(turn.session)
+        self._payer_token = set_payer(self._payer)
         prometheus_metric_definitions.turns_running.labels(self._agent).inc()
 
     def _count_call_start(self, call: ModelCallStarted) -> None:
@@ -127,7 +135,7 @@ class TurnMetrics:
         self._failed = call.outcome
         prometheus_metric_definitions.model_calls.labels(self._model, call.outcome).inc()
         prometheus_metric_definitions.model_call_duration.labels(self._model).observe(call.seconds)
-        _count_usage(self._model, "turn", call.usage, call.cost)
+        self._count_usage(self._model, "turn", call.usage, call.cost)
 
     def _count_retry(self, call: ModelCallRetried) -> None:
         prometheus_metric_definitions.model_call_retries.labels(self._failed).inc()
@@ -156,7 +164,7 @@ class TurnMetrics:
             name = call.name if call.name in TOOL_LABELS else OTHER_LABEL
             prometheus_metric_definitions.tool_calls.labels(name, "cancelled").inc()
             prometheus_metric_definitions.tool_call_duration.labels(name).observe(seconds)
-        if end.reason in ("store", "stale"):
+        if end.reason == "stale":  # a store that is away is counted where it is met
             prometheus_metric_definitions.store_errors.labels(end.error).inc()
         self._count_turn_end(end.reason)
 
@@ -169,37 +177,45 @@ class TurnMetrics:
         )
         prometheus_metric_definitions.turns_running.labels(self._agent).dec()
         self._began = None
+        if self._payer_token is not None:
+            reset_payer(self._payer_token)
+            self._payer_token = None
 
+    def _find_payer(self, session: str) -> PayerLabels:
+        """Whoever's turn this one is part of, else this agent and the tenant of its session."""
+        tenant, _, rest = session.partition("/")
+        served = rest.startswith(f"{self._agent_name}/")
+        return current_payer() or PayerLabels(self._agent, TENANT_LABELS(tenant) if served else "")
 
-def _count_summary(event: SummaryFinished) -> None:
-    tried = event.attempt
-    model = MODEL_LABELS(tried.model)
-    target, op = ("messages", "summarise") if tried.part is None else ("tool_result", "truncate")
-    prometheus_metric_definitions.summaries.labels(tried.outcome, target).inc()
-    prometheus_metric_definitions.summary_duration.observe(event.seconds)
-    prometheus_metric_definitions.summary_model_calls.labels(model).inc(tried.calls)
-    if tried.tokens:
-        prometheus_metric_definitions.summary_tokens.observe(tried.tokens)
-        prometheus_metric_definitions.summary_patched_items.inc(tried.patched)
-        _count_hidden(op, "summary", 1, tried.replaced)
-    paid = compute_cost_usd(tried.usage, tried.prices) if tried.usage is not None else None
-    _count_usage(model, "summary", tried.usage, paid)
+    def _count_summary(self, event: SummaryFinished) -> None:
+        tried = event.attempt
+        model = MODEL_LABELS(tried.model)
+        whole = tried.part is None
+        target, op = ("messages", "summarise") if whole else ("tool_result", "truncate")
+        prometheus_metric_definitions.summaries.labels(tried.outcome, target).inc()
+        prometheus_metric_definitions.summary_duration.observe(event.seconds)
+        prometheus_metric_definitions.summary_model_calls.labels(model).inc(tried.calls)
+        if tried.tokens:
+            prometheus_metric_definitions.summary_tokens.observe(tried.tokens)
+            prometheus_metric_definitions.summary_patched_items.inc(tried.patched)
+            _count_hidden(op, "summary", 1, tried.replaced)
+        paid = compute_cost_usd(tried.usage, tried.prices) if tried.usage is not None else None
+        self._count_usage(model, "summary", tried.usage, paid)
+
+    def _count_usage(
+        self, model: str, purpose: str, usage: Usage | None, cost: float | None
+    ) -> None:
+        if usage is not None:
+            tokens = prometheus_metric_definitions.tokens
+            tokens.labels(model, "input", purpose).inc(usage.input)
+            tokens.labels(model, "output", purpose).inc(usage.output)
+            tokens.labels(model, "cache_read", purpose).inc(usage.cache_read)
+            tokens.labels(model, "cache_write", purpose).inc(usage.cache_write)
+        if cost is not None:
+            prometheus_metric_definitions.cost.labels(model, purpose).inc(cost)
+            prometheus_metric_definitions.agent_cost.labels(*self._payer).inc(cost)
 
 
 def _count_hidden(op: str, cause: str, count: int, hidden_token_count: int) -> None:
     prometheus_metric_definitions.edits.labels(op, cause).inc(count)
     prometheus_metric_definitions.hidden_tokens.labels(op, cause).inc(max(0, hidden_token_count))
-
-
-def _count_usage(model: str, purpose: str, usage: Usage | None, cost: float | None) -> None:
-    if usage is not None:
-        prometheus_metric_definitions.tokens.labels(model, "input", purpose).inc(usage.input)
-        prometheus_metric_definitions.tokens.labels(model, "output", purpose).inc(usage.output)
-        prometheus_metric_definitions.tokens.labels(model, "cache_read", purpose).inc(
-            usage.cache_read
-        )
-        prometheus_metric_definitions.tokens.labels(model, "cache_write", purpose).inc(
-            usage.cache_write
-        )
-    if cost is not None:
-        prometheus_metric_definitions.cost.labels(model, purpose).inc(cost)

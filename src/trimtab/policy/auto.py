@@ -33,6 +33,7 @@ from trimtab.policy.planning.result_relevance import (
 )
 from trimtab.policy.preset_building_blocks import (
     apply_history_cap,
+    apply_user_config,
     iterate_older_groups,
     list_maskable_results,
     list_older_groups,
@@ -47,6 +48,7 @@ from trimtab.policy.summary_requests import (
 from trimtab.summaries.format import REQUESTED_SUMMARY_TOKENS
 from trimtab.tokens.usage_cost_usd import resolve_prices_at
 from trimtab.window.entries_rounds_groups import Group, ToolResultView
+from trimtab.window.server_side_editing import list_server_side_edits
 from trimtab.window.window import Window
 
 TARGET_TOKENS_BY_GOAL: dict[Goal, int] = {"cost": 12_000, "balanced": 64_000, "quality": 96_000}
@@ -150,6 +152,10 @@ def build_auto_policy(
 
     def decide(window: Window, budget: Budget) -> Decision:
         plan = Plan(window, budget)
+        if list_server_side_edits(window.settings):
+            # Two managers of one prompt would undo each other's cache; the guard stays.
+            apply_user_config(plan, config)
+            return plan.to_decision(summary_tokens=config.summary.max_tokens)
         truncate_unsent_results(plan, config, make_result_cap_function(plan, goal, max_names))
         cut_oversized_newest_texts(plan, int(FORCED_SHARE_OF_ROOM * budget.room))
         apply_history_cap(plan, config)
@@ -453,7 +459,7 @@ def mask_result_with_names(
     tokens = plan.part_size(result.entry, result.part).tokens
     text = extract_editable_text(result.entry.message.parts[result.part])
     identifiers = get_result_identifiers(plan.window, result.entry, result.part, text)
-    named = identifiers.format_top(min(max_names, tokens // 16))
+    named = ", ".join(identifiers.list_top(min(max_names, tokens // 16)))
     plan.mask(
         result.entry,
         result.part,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from trimtab.log.event import Settings, Size
+from trimtab.policy.request_limits import RequestLimits, find_request_limits
 from trimtab.tokens.counter import MAX_LEARNED_RATIO
 from trimtab.window.learned_from_calls import resolve_token_limit_and_source
 from trimtab.window.window import Window
@@ -57,6 +58,8 @@ class Budget:
     """Seconds since the epoch: whether a cache is still alive depends on it."""
     input_limit: int = 0
     """Tokens of input alone that the provider takes at most; 0 where only the sum is limited."""
+    request_limits: RequestLimits = field(default_factory=RequestLimits)
+    """Bytes, pictures and pixels that the provider takes in one request."""
 
     @property
     def max_input_bound(self) -> int:
@@ -153,6 +156,8 @@ def compute_budget(window: Window, *, volatile_text: str | None, now: float) -> 
         or window.accounting.overflow_without_numbers,
         now=now,
     )
+    limits = find_request_limits(window.settings, window.accounting.learned_request_limits)
+    budget = replace(budget, request_limits=limits)
     unchanged = window.accounting.version_at_last_call == window.accounting.prefix_version
     if window.accounting.overflow_without_numbers and (
         unchanged or window.settings.policy not in PRESETS_HIDING_ON_REFUSAL

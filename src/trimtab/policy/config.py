@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import UnionType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, TypedDict, TypeVar, cast
 
 from trimtab.summaries.format import DEFAULT_LIST_TOKENS
 
@@ -126,6 +126,10 @@ class PolicyConfig:
     """Newest results that are never masked; 0 for both switches masking off."""
     max_context_bytes: int | None = None
     """Bytes of messages above which `compact` acts, more than 0; None is the goal's."""
+    max_request_bytes: int | None = None
+    """Bytes that a request may have as it is sent, more than 0; None is the provider's limit."""
+    max_pictures: int | None = None
+    """Pictures that a request may hold, more than 0; None is the provider's limit."""
     keep: tuple[str, ...] = ()
     """Patterns of file names, such as `README*`: a result of a call with an argument that matches
     one, whole or by its last part, is hidden after all other results."""
@@ -138,7 +142,8 @@ class PolicyConfig:
 
     def __post_init__(self) -> None:
         _check_count("max_tool_result_tokens", self.max_tool_result_tokens)
-        _check_count("max_context_bytes", self.max_context_bytes)
+        for name in ("max_context_bytes", "max_request_bytes", "max_pictures"):
+            _check_count(name, getattr(self, name))
         _check_strategy(self.tool_result_truncation)
         for name in ("max_history_tokens", "tool_result_keep_first", "tool_result_keep_last"):
             _check_count(name, getattr(self, name), least=0)
@@ -157,6 +162,50 @@ class PolicyConfig:
     def summarises_results(self) -> bool:
         """Whether results of any tool are to be summarised instead of cut."""
         return any(self.truncation_for_tool(tool) == "summary" for tool in ("", *self.tools))
+
+
+class PerToolLimits(TypedDict, total=False):
+    """What differs for one tool, as a caller writes it; `PerToolResultConfig` says what it is."""
+
+    max_tool_result_tokens: int | None
+    tool_result_truncation: ResultTruncation | None
+    exempt: bool
+
+
+class SummaryLimits(TypedDict, total=False):
+    """The limits of summaries, as a caller writes them; `SummaryConfig` says what they are."""
+
+    window: int
+    keep: int
+    forced: int
+    max_tokens: int | None
+    list_tokens: int | None
+    price: float
+
+
+class ThresholdsPresetLimits(TypedDict, total=False):
+    """Where `thresholds` acts, as a caller writes it."""
+
+    summarise: float
+    trim: float
+    keep: int
+
+
+class PolicyLimits(TypedDict, total=False):
+    """The option `limits` as a caller writes it; `PolicyConfig` says what each value is."""
+
+    max_history_tokens: int | None
+    max_tool_result_tokens: int | None
+    tool_result_truncation: ResultTruncation | None
+    tool_result_keep_first: int | None
+    tool_result_keep_last: int | None
+    max_context_bytes: int | None
+    max_request_bytes: int | None
+    max_pictures: int | None
+    keep: Sequence[str]
+    tools: Mapping[str, PerToolLimits]
+    summary: SummaryLimits
+    thresholds: ThresholdsPresetLimits
 
 
 def parse_policy_config(context_settings: Mapping[str, Any] | None) -> PolicyConfig:

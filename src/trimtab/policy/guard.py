@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Literal
 
 from trimtab.errors import TrimtabError
 from trimtab.log.event import Edit
@@ -16,6 +17,7 @@ from trimtab.policy.hiding_steps import (
     list_active_round_results,
     list_newest_user_text_parts,
 )
+from trimtab.policy.media_over_limits import hide_media_over_limits, list_pinned_over_limits
 from trimtab.policy.planning.plan import Plan
 from trimtab.window.entries_rounds_groups import Entry, Group
 from trimtab.window.window import Window
@@ -41,6 +43,11 @@ _ADVICE_BY_PART = {
     "volatile tail": "a shorter volatile text",
 }
 """By part: what makes it smaller."""
+LimitUnit = Literal["tokens", "bytes", "pictures"]
+_ADVICE_BY_UNIT: dict[LimitUnit, str] = {
+    "bytes": "limits={'max_request_bytes': …} if the provider takes more",
+    "pictures": "limits={'max_pictures': …} if the provider takes more",
+}
 
 
 class CannotFit(TrimtabError, ValueError):
@@ -53,20 +60,24 @@ class CannotFit(TrimtabError, ValueError):
         parts: dict[str, int],
         refusal: str | None = None,
         source: str = "model",
+        *,
+        unit: LimitUnit = "tokens",
     ) -> None:
         self.limit = limit
-        """Tokens that input and output may reach together."""
+        """Tokens that input and output may reach together; else what `unit` says."""
         self.needed = needed
         """Tokens that the smallest request we could make takes, as an upper bound."""
         self.parts = parts
         """What cannot shrink, by name, in tokens."""
+        self.unit: LimitUnit = unit
+        """What is counted: `tokens`, or the `bytes` or `pictures` of a request."""
         self.refusal = refusal
         """The provider's words, where it refused what fits by all that we know."""
         told = ", ".join(f"{name} {size:,}" for name, size in parts.items() if size)
         if refusal is None:
             own = f" ({source})" if source in _USER_SET_LIMITS else ""
             what = (
-                f"the request needs up to {needed:,} tokens and the limit{own} is {limit:,}; what"
+                f"the request needs up to {needed:,} {unit} and the limit{own} is {limit:,}; what"
             )
             then = "Use"
         else:
@@ -78,6 +89,8 @@ class CannotFit(TrimtabError, ValueError):
             then = "Set context_window to what the provider really takes; or use"
         larger = f"a larger {source}" if refusal is None and source in _USER_SET_LIMITS else ""
         advice = [larger or "a model with a larger window", *_advice(parts, limit, needed)]
+        if unit != "tokens":
+            advice = [_ADVICE_BY_UNIT[unit], *_advice(parts, limit, needed)]
         super().__init__(f"{what} cannot shrink: {told}. {then} {', or '.join(advice)}")
 
 
@@ -102,15 +115,15 @@ def add_edits_to_fit(window: Window, budget: Budget, edits: Iterable[Edit]) -> t
     """
     decided = keep_edits_only_if_smaller(window, budget, tuple(edits))
     least = replace(budget, max_output=budget.least_output)
-    if budget.output_first and _make_fits_check(plan := _plan_with_edits(window, least, decided))():
+    if budget.output_first and _make_fits_check(plan := _start_plan(window, least, decided))():
         return plan.to_decision().edits
-    plan = _plan_with_edits(window, budget, decided)
+    plan = _start_plan(window, budget, decided)
     try:
         shrink_plan_to_fit(plan)
     except CannotFit:
         if budget.max_output <= budget.least_output:
             raise
-        plan = _plan_with_edits(window, least, decided)
+        plan = _start_plan(window, least, decided)
         shrink_plan_to_fit(plan)
     return plan.to_decision().edits
 
@@ -129,6 +142,16 @@ def keep_edits_only_if_smaller(
         for edit in edits
         if edit.part is not None and edit.first > window.accounting.sent_through_seq
     )
+
+
+def _start_plan(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
+    """What was decided, without the pictures that no request may hold."""
+    plan = _plan_with_edits(window, budget, edits)
+    hide_media_over_limits(plan)
+    if pinned := list_pinned_over_limits(plan):
+        most = budget.request_limits.max_pictures
+        raise CannotFit(most, sum(pinned.values()), pinned, unit="pictures")
+    return plan
 
 
 def _plan_with_edits(window: Window, budget: Budget, edits: Iterable[Edit]) -> Plan:
@@ -190,9 +213,17 @@ def cut_oversized_newest_texts(plan: Plan, room_tokens: int) -> None:
         int(MIN_OVERSIZED_ROOM_SHARE * room_tokens),
         room_tokens - (plan.tokens - size),
     )
-    kept = min(words, max(left // 2 if found else left, compute_min_newest_text_tokens(plan)))
-    _cut_to_shares(plan, said, kept)
-    _cut_to_shares(plan, found, max(left - kept, int(MIN_OVERSIZED_ROOM_SHARE * room_tokens)))
+    least = compute_min_newest_text_tokens(plan)
+    kept = min(words, max(left // 2 if found else left, least))
+    # Others may have spoken while calls waited: the newest has its part whatever they said.
+    newest = [place for place in said if place[0] is plan.window.newest_user_entry]
+    others = [place for place in said if place[0] is not plan.window.newest_user_entry]
+    own = sum(plan.part_size(*place).tokens for place in newest)
+    own_kept = min(own, max(kept // 2, kept - (words - own), least))
+    some = int(MIN_OVERSIZED_ROOM_SHARE * room_tokens)
+    _cut_to_shares(plan, newest, own_kept)
+    _cut_to_shares(plan, others, max(kept - own_kept, some))
+    _cut_to_shares(plan, found, max(left - kept, some))
 
 
 def _cut_to_shares(plan: Plan, texts: list[PartRef], total_tokens: int) -> None:
@@ -221,6 +252,8 @@ def _guard_cut_seq(entry: Entry, part: int) -> int:
 def build_cannot_fit_error(plan: Plan, *, refusal: str | None = None) -> CannotFit:
     """The error that says what cannot shrink; after a `refusal`, what the provider said."""
     needed, last = plan.bound() + plan.budget.max_output, plan.window.last_call
+    if refusal is None and not plan.fits_request_bytes():
+        return _build_too_many_bytes_error(plan)
     if refusal is not None and last is not None:
         # What was refused counts, not what could be asked for now.
         needed = last.body.bound + last.body.max_output
@@ -230,9 +263,24 @@ def build_cannot_fit_error(plan: Plan, *, refusal: str | None = None) -> CannotF
     )
 
 
+def _build_too_many_bytes_error(plan: Plan) -> CannotFit:
+    kept = {
+        f"{'pinned ' if entry.pinned else ''}{entry.message.role} message m{entry.seq}": size.bytes
+        for entry, _, size in plan.shown_media()
+    }
+    largest = dict(sorted(kept.items(), key=lambda item: -item[1])[:MAX_NAMED_MESSAGES])
+    needed = plan.request_bytes()
+    parts = {
+        "system prompt and tools": plan.budget.head.bytes,
+        **largest,
+        _OTHERS_LABEL: needed - plan.budget.head.bytes - sum(largest.values()),
+    }
+    return CannotFit(plan.budget.request_limits.max_bytes, needed, parts, unit="bytes")
+
+
 def _make_fits_check(plan: Plan) -> Callable[[], bool]:
     def fits() -> bool:
-        return plan.bound() <= plan.budget.max_input_bound
+        return plan.fits_request_bytes() and plan.bound() <= plan.budget.max_input_bound
 
     return fits
 

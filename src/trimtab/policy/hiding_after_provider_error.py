@@ -13,6 +13,7 @@ from trimtab.policy.budget import PRESETS_HIDING_ON_REFUSAL, Budget
 from trimtab.policy.config import PolicyConfig
 from trimtab.policy.guard import CannotFit, add_edits_to_fit, build_cannot_fit_error
 from trimtab.policy.hiding_steps import hide_in_order
+from trimtab.policy.media_over_limits import decide_media_over_limits
 from trimtab.policy.planning.plan import Decision, Plan, Policy, TextCap
 from trimtab.policy.preset_building_blocks import (
     order_kept_file_results_last,
@@ -60,6 +61,8 @@ def decide_aggressive_hiding(window: Window, budget: Budget, *, config: PolicyCo
 def decide_after_overflow(window: Window, budget: Budget, *, config: PolicyConfig) -> Decision:
     """The edits that it takes for the next request to be another than the one that was refused:
     none where a limit that was learned, or less output, makes it so. CannotFit where none would."""
+    if (over := decide_media_over_limits(window, budget)).edits:
+        return over  # it was refused for its bytes
     plan, last = Plan(window, budget), window.last_call
     output = budget.max_output
     if (

@@ -2,12 +2,13 @@
 
 Older pictures go first, then older results, older replies and calls, the summary, what is new in
 the active round, older words of the user, the pictures of the newest message, and at the very last
-its text, of which a quarter of the room always stays.
+its text and what else users said in the active round. A quarter of the room always stays of them,
+the newest message's first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from trimtab.log.message import Media, Text, ToolCall, ToolResult
@@ -94,17 +95,19 @@ def cut_texts_to_common_size(
     texts: list[PartRef],
     is_enough: EnoughCheck,
     reason: str,
-    min_kept_total_tokens: int = 0,
+    min_tokens: Sequence[int] | None = None,
 ) -> None:
-    """Cut the largest texts to one size, lowered until it is enough; `least` tokens of them
-    together stay."""
-    sizes = [plan.part_size(*place).tokens for place in texts]
-    low, high = _min_tokens_per_text(sizes, min_kept_total_tokens), max(sizes, default=0)
+    """Cut the largest texts to one size, lowered until it is enough; of each its `min_tokens`
+    stay."""
+    least = [0] * len(texts) if min_tokens is None else min_tokens
+    low = min(least, default=0)
+    high = max((plan.part_size(*place).tokens for place in texts), default=0)
 
     def cut(most: int) -> None:
-        for entry, part in texts:
-            if plan.part_size(entry, part).tokens > most:
-                plan.truncate(entry, part, build_text_cap_for_part(entry, part, most), reason)
+        for (entry, part), own in zip(texts, least, strict=True):
+            cap = max(most, own)
+            if plan.part_size(entry, part).tokens > cap:
+                plan.truncate(entry, part, build_text_cap_for_part(entry, part, cap), reason)
 
     # The largest size that is enough, to about a hundredth: more of a text is cut than has to be
     # where one goes down by large steps.
@@ -117,8 +120,25 @@ def cut_texts_to_common_size(
     cut(low)
 
 
+def _compute_min_tokens_of_texts(plan: Plan, texts: list[PartRef]) -> list[int]:
+    """Tokens of each text that stay: the newest user message has the first claim, and what it does
+    not need is for whatever else users said in the active round."""
+    least, left = [0] * len(texts), compute_min_newest_text_tokens(plan)
+    for is_newest in (True, False):
+        sizes = {
+            index: plan.part_size(*place).tokens
+            for index, place in enumerate(texts)
+            if (place[0] is plan.window.newest_user_entry) is is_newest
+        }
+        share = _min_tokens_per_text(list(sizes.values()), left)
+        for index in sizes:
+            least[index] = share
+        left = max(0, left - sum(sizes.values()))
+    return least
+
+
 def _min_tokens_per_text(sizes: list[int], min_total_tokens: int) -> int:
-    """The size of one text down to which all may be cut so that `least` tokens of them stay."""
+    """The size of one text down to which all may be cut so that so many tokens of them stay."""
     if sum(sizes) <= min_total_tokens:
         return max(sizes, default=0)
     left = min_total_tokens
@@ -296,13 +316,9 @@ def _mask_newest_media(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
 
 
 def _cut_newest_texts(plan: Plan, is_enough: EnoughCheck, reason: str) -> None:
-    cut_texts_to_common_size(
-        plan,
-        list_newest_user_text_parts(plan),
-        is_enough,
-        reason,
-        min_kept_total_tokens=compute_min_newest_text_tokens(plan),
-    )
+    texts = list_newest_user_text_parts(plan)
+    least = _compute_min_tokens_of_texts(plan, texts)
+    cut_texts_to_common_size(plan, texts, is_enough, reason, least)
 
 
 def drop_groups(

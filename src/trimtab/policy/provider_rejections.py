@@ -15,7 +15,9 @@ from dataclasses import replace
 from trimtab.log.edits import add_recall_handle, apply_edit_to_part
 from trimtab.log.event import Edit
 from trimtab.log.message import Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
+from trimtab.log.size_refusals import parse_size_refusal
 from trimtab.policy.budget import Budget
+from trimtab.policy.media_over_limits import decide_media_over_limits
 from trimtab.policy.planning.plan import Decision
 from trimtab.tokens.counter import measure_part
 from trimtab.window.entries_rounds_groups import Entry
@@ -37,15 +39,18 @@ EntryPart = tuple[Entry, int]
 
 
 def decide_masks_before_retry(
-    window: Window, _budget: Budget, *, blamed_texts: Collection[str] = ()
+    window: Window, budget: Budget, *, blamed_texts: Collection[str] = ()
 ) -> Decision:
     """What can be left out so that the call may be made again: nothing of the user's new word.
 
+    If the provider has named a limit of pictures or pixels, it is what is above that.
     `named` are texts and payloads that the provider has named as the fault. Where it has named
     none, it is taken to be the pictures in results that the model has not seen; then these results
     as a whole, and what is left of messages that were rejected before; then all older pictures,
     where the provider speaks of one and the new word has none.
     """
+    if (over := decide_media_over_limits(window, budget)).edits:
+        return over
     new = [
         entry for entry in list_unanswered_entries(window) if _is_new_user_message(window, entry)
     ]
@@ -74,6 +79,9 @@ def decide_masks_before_retry(
 def decide_masks_at_next_message(window: Window, *, blamed_texts: Collection[str] = ()) -> Decision:
     """What is left out as soon as the user says something else: what was sent in the call that was
     rejected and has no answer; of it only what is at fault, where the provider's words tell."""
+    refusal = parse_size_refusal(window.accounting.rejection.provider_message)
+    if refusal is not None and refusal.cause in ("bytes", "pictures"):
+        return Decision()  # older pictures go before the next call: these may be sent
     sent = [
         entry
         for entry in list_unanswered_entries(window)

@@ -13,6 +13,7 @@ from trimtab.log.event import Edit, EventBody, Pin
 from trimtab.log.message import Message, Text, ToolCall, ToolResult
 from trimtab.policy.budget import Budget
 from trimtab.policy.planning.plan import Plan
+from trimtab.tokens.counter import with_recomputed_size
 from trimtab.window.entries_rounds_groups import Entry, Group
 from trimtab.window.message_history_matching import is_same_message, list_entries_after
 from trimtab.window.window import Window
@@ -60,15 +61,16 @@ class EditsInForce:
         next is asked for."""
         pairs = [*self._pair(window)]
         for entry, earlier in pairs:
-            yield from (
-                _moved_edit(edit, earlier.seq, entry.seq) for edit in earlier.edits.values()
-            )
+            for part, edit in earlier.edits.items():
+                moved_edit = _moved_edit(edit, earlier.seq, entry.seq)
+                yield with_recomputed_size(moved_edit, entry.message.parts[part], window.counter)
             if earlier.pinned and not entry.pinned:
                 yield Pin(first=entry.seq, last=entry.seq, pinned=True)
         moved: dict[int, int] = {}
         for seq, edit in sorted(self._hiding.items()):
             if edit is not None and edit.last <= self._position:
-                yield replace(edit, prior=moved.get(edit.prior, edit.prior))
+                prior = edit.prior if edit.prior <= self._position else moved.get(edit.prior, 0)
+                yield replace(edit, prior=prior)
                 moved[seq] = window.seq
         hidden = {entry.seq for entry, earlier in pairs if earlier.hidden}
         plan = Plan(window, budget)

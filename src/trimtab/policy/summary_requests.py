@@ -7,15 +7,22 @@ No model is asked here: what a policy would cut is named, and a summary that cam
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from trimtab.errors import UnusableSummary
 from trimtab.log.event import Edit
-from trimtab.log.message import Message, Text, ToolResult, extract_text_or_arguments
+from trimtab.log.message import Message, Part, Text, ToolResult, extract_text_or_arguments
 from trimtab.policy.config import PolicyConfig
 from trimtab.policy.planning.plan import Decision, MessageSpan, Plan
+from trimtab.policy.planning.result_relevance import get_reference_index
 from trimtab.policy.provider_rejections import build_message_without_rejected_parts
-from trimtab.summaries.extract import extract_summary, summary_has_message_lines
+from trimtab.summaries.extract import (
+    count_part_identifiers,
+    extract_summary,
+    summary_has_message_lines,
+)
 from trimtab.summaries.format import (
     DEFAULT_LIST_TOKENS,
     MAX_SECTIONS_TOKENS,
@@ -26,7 +33,7 @@ from trimtab.summaries.format import (
 )
 from trimtab.summaries.needed_and_invented_facts import add_verbatim_list, compute_list_room
 from trimtab.summaries.validate_and_repair import InvalidSummaryError, remove_instruction_lines
-from trimtab.tokens.counter import TokenCounter, measure_summary_and_notice
+from trimtab.tokens.counter import TokenCounter
 from trimtab.window.entries_rounds_groups import Group, ToolResultView
 from trimtab.window.window import Window
 
@@ -138,16 +145,22 @@ def write_extractive_summary(
         messages = [*_user_messages_to_retell(plan, groups), *messages]
     before, counter = prior.text if prior else "", plan.window.counter
     body, listed = split_summary(before)
+    count_names = _make_name_counter(plan.window, groups) if max_names else None
     if max_tokens is None:
-        text = extract_summary(body, messages, counter, max_names=max_names)
+        text = extract_summary(
+            body, messages, counter, max_names=max_names, count_names=count_names
+        )
     else:
         # A cap of the user's own is on the whole text: at most half of it are names.
         lines = max_tokens // 2 if max_names else max_tokens
         names = min(max_names, (max_tokens - lines) // TOKENS_PER_NAME)
-        text = extract_summary(body, messages, counter, max_tokens=lines, max_names=names)
+        extract = partial(
+            extract_summary, body, messages, counter, max_tokens=lines, count_names=count_names
+        )
+        text = extract(max_names=names)
         while names and counter.count(text) > max_tokens:
             names //= 2
-            text = extract_summary(body, messages, counter, max_tokens=lines, max_names=names)
+            text = extract(max_names=names)
     if max_names and not listed:
         return text
     replaced = sum(plan.group_tokens(group) for group in groups) + count_framed_summary_tokens(
@@ -161,6 +174,19 @@ def write_extractive_summary(
     room = compute_list_room(text, listed, counter, replaced, most)
     seen = collect_visible_text_after(plan.window, groups[-1].last) if groups else ""
     return add_verbatim_list(before, messages, text, counter, list_tokens=room, visible_text=seen)
+
+
+def _make_name_counter(window: Window, groups: list[Group]) -> Callable[[Part], Mapping[str, int]]:
+    """What counts the identifiers of a part; of results, as they were read when they came."""
+    index = get_reference_index(window)
+    known = {
+        id(entry.message.parts[part]): index.stats_by_result[entry.seq, part].identifiers.counts
+        for group in groups
+        for entry in group.entries()
+        for part in range(len(entry.message.parts))
+        if (entry.seq, part) in index.stats_by_result
+    }
+    return lambda part: known[id(part)] if id(part) in known else count_part_identifiers(part)
 
 
 def _user_messages_to_retell(plan: Plan, groups: list[Group]) -> list[Message]:
@@ -206,9 +232,8 @@ def collect_visible_text_after(window: Window, last_seq: int) -> str:
 
 def count_framed_summary_tokens(window: Window, summary: Edit | None) -> int:
     """Tokens of the summary so far, as it is sent."""
-    return measure_summary_and_notice(
-        window.counter, window.conversation.framed_summary(summary), ""
-    ).tokens
+    conversation = window.conversation
+    return conversation.measure_summary_and_notice(conversation.framed_summary(summary), "").tokens
 
 
 def build_span_to_summarise(plan: Plan, groups: list[Group]) -> MessageSpan | None:
@@ -217,11 +242,7 @@ def build_span_to_summarise(plan: Plan, groups: list[Group]) -> MessageSpan | No
         return None
     first, last = min(group.first for group in groups), max(group.last for group in groups)
     taken = {group.index for group in groups}
-    between = (
-        group
-        for group in plan.window.conversation.groups_between(first, last)
-        if group.hidden is None
-    )
+    between = plan.window.conversation.visible_groups_between(first, last)
     spares = tuple(
         g.first for g in between if g.index not in taken and plan.holds_keep_last_result(g)
     )

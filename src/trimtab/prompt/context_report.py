@@ -11,16 +11,20 @@ from trimtab.log.event import Edit, Usage
 from trimtab.log.message import ToolCall, ToolResult
 from trimtab.policy.budget import Budget
 from trimtab.policy.planning.user_words_plan import compute_user_words_allowance
+from trimtab.policy.request_limits import format_megabytes
 from trimtab.tokens.counter import (
-    TOOLS_OVERHEAD_TOKENS,
     measure_json,
     measure_message_parts,
     measure_schema_params,
-    measure_summary_and_notice,
+    tools_overhead_tokens,
 )
 from trimtab.tokens.usage_cost_usd import compute_cost_usd as compute_cost_usd
 from trimtab.window.entries_rounds_groups import Entry
-from trimtab.window.learned_from_calls import describe_silent_truncation
+from trimtab.window.learned_from_calls import UNEXPLAINED_MISS, describe_silent_truncation
+from trimtab.window.server_side_editing import (
+    describe_server_side_editing,
+    list_server_side_edits,
+)
 from trimtab.window.summary_attempt_stats import SummaryAttemptStats
 from trimtab.window.window import Window
 
@@ -86,8 +90,26 @@ class ContextReport:
     """Summaries that a model was asked for, with their usage and cost."""
     doubt: str = ""
     """Why the usage of the last call was not believed; empty where it was."""
+    cache_miss: str = ""
+    """Why the last call could not be read from the provider's prompt cache, as the provider says
+    and as our log tells; empty where nothing was missed."""
+    cache_misses: Mapping[str, int] = field(default_factory=dict[str, int])
+    """How many calls missed the provider's prompt cache, by reason."""
+    server_editing: str = ""
+    """What the provider is asked to edit itself, and what the policy does about it; empty where
+    it edits nothing."""
     words: str = ""
     """What a setting or the room takes from the user's earlier words; empty where nothing does."""
+    pictures: int = 0
+    """Pictures that are sent."""
+    max_pictures: int = 0
+    """Pictures that the provider takes in one request; 0 where no limit is known."""
+    request_bytes: int = 0
+    """Bytes of the request as it is sent, estimated from above."""
+    max_request_bytes: int = 0
+    """Bytes that the provider takes in one request; 0 where no limit is known."""
+    has_media: bool = False
+    """Whether pictures or files are sent."""
 
     @property
     def used(self) -> int:
@@ -156,6 +178,16 @@ class ContextReport:
         lines.append(f"  └─ {_display_row('Free space', self.limit - self.used, self.limit)}")
         return "\n".join(lines)
 
+    def describe_request_size(self) -> str:
+        """Bytes and pictures of the request, and how many the provider takes."""
+        told = f"request: {format_megabytes(self.request_bytes)}"
+        if self.max_request_bytes:
+            told += f" of {format_megabytes(self.max_request_bytes)}"
+        told += f", {self.pictures:,}"
+        if self.max_pictures:
+            told += f" of {self.max_pictures:,}"
+        return f"{told} pictures"
+
     def line(self) -> str:
         """How full it is, on one line."""
         told = (
@@ -185,7 +217,10 @@ class ContextReport:
         lines += [f"  {name:<{wide}}  {tokens:>9,}  {told}" for name, tokens, told in rows]
         for kind, (count, tokens) in self.hidden.items():
             lines.append(f"  hidden by {kind}: {count} ({tokens:,} tokens)")
-        lines += [f"  {told}" for told in (self.words, self.doubt) if told]
+        if self.has_media:
+            lines.append(f"  {self.describe_request_size()}")
+        said = (self.words, self.server_editing, self.doubt, self.cache_miss)
+        lines += [f"  {told}" for told in said if told]
         if self.cache_hit is not None:
             lines.append(f"  read from the provider's cache: {self.cache_hit:.1%} of all input")
         if self.cost is not None and self.total_usage.input:
@@ -235,12 +270,11 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
     ).tokens:
         head.append(ReportSection(name="user's earlier words", kind="messages", tokens=listed))
     if window.summary is not None:
-        size = measure_summary_and_notice(
-            window.counter, window.conversation.framed_summary(window.summary), ""
-        )
+        told = window.conversation.framed_summary(window.summary)
+        size = window.conversation.measure_summary_and_notice(told, "")
         head.append(ReportSection(name="summary", kind="summary", tokens=size.tokens))
     if notice := window.conversation.dropped_notice():
-        size = measure_summary_and_notice(window.counter, "", notice)
+        size = window.conversation.measure_summary_and_notice("", notice)
         head.append(ReportSection(name="notice", kind="messages", tokens=size.tokens))
     body, hidden = _message_sections(window)
     if budget.volatile:
@@ -262,7 +296,15 @@ def build_context_report(window: Window, budget: Budget, input_bound: int) -> Co
         else compute_cost_usd(window.accounting.total_usage, window.settings.entry),
         summaries=window.accounting.summary_stats,
         doubt=_usage_doubt_text(window),
+        cache_miss=_cache_miss_text(window),
+        cache_misses=dict(window.accounting.cache_misses.misses_by_reason),
+        server_editing=describe_server_side_editing(window.settings),
         words=_user_words_limit_text(window, budget),
+        pictures=window.conversation.count_visible_pictures(),
+        max_pictures=budget.request_limits.max_pictures,
+        request_bytes=window.conversation.request_bytes(),
+        max_request_bytes=budget.request_limits.max_bytes,
+        has_media=bool(window.conversation.visible_media),
     )
 
 
@@ -276,10 +318,28 @@ def _usage_doubt_text(window: Window) -> str:
         return ""
     if counted == window.accounting.learned_limit:
         return f"{describe_silent_truncation(sent, counted)}; {counted:,} is taken for the limit"
+    if list_server_side_edits(window.settings):
+        return (
+            f"{counted:,} input tokens were reported for a request of about {sent:,}: the provider "
+            "has edited it; the estimate stands"
+        )
     return (
         f"usage not believed: {counted:,} input tokens were reported for a request of about "
         f"{sent:,}; the estimate stands"
     )
+
+
+def _cache_miss_text(window: Window) -> str:
+    """Why the last call could not be read from the cache: the provider's reason beside ours."""
+    misses = window.accounting.cache_misses
+    if not misses.last_reason:
+        return ""
+    tokens = f"about {misses.last_missed_tokens:,} tokens" if misses.last_missed_tokens else "some"
+    provider = "the provider gave no reason"
+    if misses.last_reason != UNEXPLAINED_MISS:
+        provider = f"the provider says {misses.last_reason.replace('_', ' ')}"
+    own = misses.own_reason or "nothing that was sent before had been changed here"
+    return f"cache missed at the last call: {tokens}; {provider}; {own}"
 
 
 def _user_words_limit_text(window: Window, budget: Budget) -> str:
@@ -310,7 +370,8 @@ def _head_sections(window: Window) -> list[ReportSection]:
             ReportSection(name=f"tool definition: {name}", kind="system", tokens=tokens)
         )
     if settings.tools:
-        sections.append(ReportSection(name="tool use", kind="system", tokens=TOOLS_OVERHEAD_TOKENS))
+        added = tools_overhead_tokens(counter)
+        sections.append(ReportSection(name="tool use", kind="system", tokens=added))
     if told := measure_schema_params(settings.params, counter).tokens:
         sections.append(ReportSection(name="request parameters", kind="system", tokens=told))
     return sections

@@ -249,29 +249,28 @@ def choose_cache_marks(
 
 def order_round_messages(source_round: Round) -> list[Message]:
     """A round as it is sent: calls, their results in call order, then what else was said."""
-    if len(source_round.entries) == 1:
-        return [render_entry_message(source_round.entries[0])]
-    if not source_round.calls or _is_in_send_order(source_round):
-        return [render_entry_message(entry) for entry in source_round.entries]
-    asked = [
-        render_entry_message(entry)
-        for entry in source_round.entries
-        if entry.message.role == "assistant"
-    ]
-    answers: list[Message] = []
+    return [message for _, message in order_round_entries(source_round)]
+
+
+def order_round_entries(source_round: Round) -> list[tuple[Entry, Message]]:
+    """The same, each with the entry that it is of."""
+    rendered = [(entry, render_entry_message(entry)) for entry in source_round.entries]
+    if len(rendered) == 1 or not source_round.calls or _is_in_send_order(source_round):
+        return rendered
+    message_by_seq = {entry.seq: message for entry, message in rendered}
+    ordered = [(entry, whole) for entry, whole in rendered if whole.role == "assistant"]
     for pairing in source_round.calls:
         if pairing.result is not None:
             entry, index = pairing.result.entry, pairing.result.part
-            whole = render_entry_message(entry)
-            answers.append(replace(whole, role="tool", parts=(whole.parts[index],), extra=None))
-    rest: list[Message] = []
-    for entry in source_round.entries:
-        if entry.message.role != "assistant":
-            whole = render_entry_message(entry)
+            whole = message_by_seq[entry.seq]
+            answer = replace(whole, role="tool", parts=(whole.parts[index],), extra=None)
+            ordered.append((entry, answer))
+    for entry, whole in rendered:
+        if whole.role != "assistant":
             others = tuple(p for p in whole.parts if not isinstance(p, ToolResult))
             if others or not whole.parts:
-                rest.append(replace(whole, parts=others))
-    return [*asked, *answers, *rest]
+                ordered.append((entry, replace(whole, parts=others)))
+    return ordered
 
 
 def _is_in_send_order(source_round: Round) -> bool:

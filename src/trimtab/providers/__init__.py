@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from trimtab.errors import MissingSdkError as MissingSdkError
     from trimtab.providers.anthropic import AnthropicProvider as AnthropicProvider
     from trimtab.providers.azure import AzureOpenAIProvider as AzureOpenAIProvider
+    from trimtab.providers.azure import AzureResponsesProvider as AzureResponsesProvider
     from trimtab.providers.bedrock import BedrockClaudeProvider as BedrockClaudeProvider
     from trimtab.providers.bedrock_converse import (
         BedrockConverseProvider as BedrockConverseProvider,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AnthropicProvider",
     "AzureOpenAIProvider",
+    "AzureResponsesProvider",
     "BedrockClaudeProvider",
     "BedrockConverseProvider",
     "MissingApiKeyError",
@@ -47,6 +49,7 @@ __all__ = [
 _HOMES = {
     "AnthropicProvider": "providers.anthropic",
     "AzureOpenAIProvider": "providers.azure",
+    "AzureResponsesProvider": "providers.azure",
     "BedrockClaudeProvider": "providers.bedrock",
     "BedrockConverseProvider": "providers.bedrock_converse",
     "MissingApiKeyError": "errors",

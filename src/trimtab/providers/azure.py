@@ -1,30 +1,23 @@
-"""OpenAI's models at Microsoft Azure, through the Azure client of OpenAI's SDK."""
+"""OpenAI's models at Microsoft Azure, through OpenAI's SDK."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from trimtab.errors import MissingSdkError
-from trimtab.providers.openai import OpenAIChatProvider
+from trimtab.providers.openai import OpenAIChatProvider, OpenAIResponsesProvider
 
 if TYPE_CHECKING:
-    from openai import AsyncAzureOpenAI
+    from openai import AsyncOpenAI
 
 
-class AzureOpenAIProvider:
-    """Sends requests of the `openai_chat` dialect to Azure OpenAI, without the SDK's retries.
-
-    The `model` of a request is the name of a deployment. A client of the caller's own is used as it
-    is set up, and left open by `close`. Either `api_key` or `ad_token` says who asks. `timeout` is
-    in seconds without a sign of life.
-    """
-
-    dialect = "openai_chat"
+class _AzureProvider:
+    _provider_type: ClassVar[type[OpenAIChatProvider | OpenAIResponsesProvider]]
 
     def __init__(
         self,
-        client: AsyncAzureOpenAI | None = None,
+        client: AsyncOpenAI | None = None,
         *,
         endpoint: str | None = None,
         api_version: str | None = None,
@@ -32,21 +25,12 @@ class AzureOpenAIProvider:
         ad_token: str | None = None,
         timeout: float = 600.0,
     ) -> None:
-        try:
-            import openai
-        except ModuleNotFoundError as error:
-            raise MissingSdkError("openai") from error
-        self._own: AsyncAzureOpenAI | None = None
+        self._own: AsyncOpenAI | None = None
         if client is None:
-            client = self._own = openai.AsyncAzureOpenAI(
-                azure_endpoint=endpoint or "",
-                api_version=api_version,
-                api_key=api_key,
-                azure_ad_token=ad_token,
-                timeout=timeout,
-                max_retries=0,
+            client = self._own = _create_client(
+                endpoint or "", api_version, api_key=api_key, ad_token=ad_token, timeout=timeout
             )
-        self._provider = OpenAIChatProvider(client)
+        self._provider = self._provider_type(client)
 
     def send(self, request: Mapping[str, Any]) -> AsyncIterator[Mapping[str, Any]]:
         """See `Provider`."""
@@ -56,3 +40,60 @@ class AzureOpenAIProvider:
         """See `Provider`."""
         if self._own is not None:
             await self._own.close()
+
+
+class AzureOpenAIProvider(_AzureProvider):
+    """Sends requests of the `openai_chat` dialect to Azure OpenAI, without the SDK's retries.
+
+    The `model` of a request is the name of a deployment. A client of the caller's own is used as it
+    is set up, and left open by `close`. Without an `api_version` it is Azure's v1 API, which has
+    none. Either `api_key` or `ad_token` says who asks. `timeout` is in seconds without a sign of
+    life.
+    """
+
+    dialect = "openai_chat"
+    _provider_type = OpenAIChatProvider
+
+
+class AzureResponsesProvider(_AzureProvider):
+    """Sends requests of the `openai_responses` dialect to Azure OpenAI, without the SDK's retries.
+
+    The `model` of a request is the name of a deployment. A client of the caller's own is used as it
+    is set up, and left open by `close`. Without an `api_version` it is Azure's v1 API, which has
+    none. Either `api_key` or `ad_token` says who asks. `timeout` is in seconds without a sign of
+    life.
+    """
+
+    dialect = "openai_responses"
+    _provider_type = OpenAIResponsesProvider
+
+
+def _create_client(
+    endpoint: str,
+    api_version: str | None,
+    *,
+    api_key: str | None,
+    ad_token: str | None,
+    timeout: float,
+) -> AsyncOpenAI:
+    """A client for a version of Azure's API; without one, for its v1 API, which looks like
+    OpenAI's own and takes the key or token as OpenAI does."""
+    try:
+        import openai
+    except ModuleNotFoundError as error:
+        raise MissingSdkError("openai") from error
+    if api_version is None:
+        return openai.AsyncOpenAI(
+            api_key=api_key or ad_token,
+            base_url=f"{endpoint.rstrip('/').removesuffix('/openai/v1')}/openai/v1",
+            timeout=timeout,
+            max_retries=0,
+        )
+    return openai.AsyncAzureOpenAI(
+        azure_endpoint=endpoint,
+        api_version=api_version,
+        api_key=api_key,
+        azure_ad_token=ad_token,
+        timeout=timeout,
+        max_retries=0,
+    )

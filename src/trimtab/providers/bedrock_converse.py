@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
@@ -19,6 +20,7 @@ from trimtab.providers.converse_format import (
     ConverseStreamParser,
     build_converse_request,
     parse_converse_reply,
+    split_into_events,
 )
 from trimtab.providers.error_parser import parse_error_response
 from trimtab.providers.protocol_and_failures import (
@@ -30,6 +32,8 @@ from trimtab.providers.protocol_and_failures import (
 CONNECT_TIMEOUT_S = 10.0
 MAX_CONNECTIONS = 50
 """Calls of one provider that may be under way at the same time."""
+_NOT_STREAMED = re.compile(r"(?:doesn't|does not|not) support\b.{0,40}\bstream", re.IGNORECASE)
+"""Llama and others are not streamed while they have tools, and some models never."""
 
 
 class BedrockConverseProvider:
@@ -58,6 +62,7 @@ class BedrockConverseProvider:
             UnicodeDecodeError,
         )
         self._own: Any = None
+        self._not_streamed: set[tuple[str, bool]] = set()
         self.credential_source = credentials.source if credentials else ""
         if client is None:
             client = self._own = _create_client(credentials, base_url, timeout)
@@ -70,21 +75,36 @@ class BedrockConverseProvider:
             answer = await self._call(partial(self._client.converse, **asked), began=False)
             yield _parse_whole_reply(answer, model)
             return
-        answer = await self._call(partial(self._client.converse_stream, **asked), began=False)
-        stream: Any = answer["stream"]
+        answer = await self._start_stream(asked)
+        events: Any = answer["stream"] if "stream" in answer else split_into_events(answer)
         request_id = answer["ResponseMetadata"].get("RequestId", "bedrock")
         parser = ConverseStreamParser(model, f"msg_{request_id}")
         try:
-            events: Iterator[Mapping[str, Any]] = iter(stream)
-            while (event := await self._next_event(events, ended=parser.ended)) is not None:
+            remaining: Iterator[Mapping[str, Any]] = iter(events)
+            while (event := await self._next_event(remaining, ended=parser.ended)) is not None:
                 for wire in parser.feed(event):
                     yield wire
         finally:
-            _close_stream(stream)
+            _close_stream(events)
         if not parser.ended:
             raise ProviderError(STREAM_CUT_SHORT)
         for wire in parser.finish():
             yield wire
+
+    async def _start_stream(self, asked: Mapping[str, Any]) -> Any:
+        """The answer with its stream; the whole reply of a model that is not streamed, or not
+        while it has tools, which it is asked once."""
+        kind = (asked["modelId"], "toolConfig" in asked)
+        if kind not in self._not_streamed:
+            try:
+                return await self._call(partial(self._client.converse_stream, **asked), began=False)
+            except ProviderError as error:
+                if not _NOT_STREAMED.search(error.failure.message):
+                    raise
+                self._not_streamed.add(kind)
+        answer = await self._call(partial(self._client.converse, **asked), began=False)
+        _parse_whole_reply(answer, asked["modelId"])
+        return answer
 
     async def close(self) -> None:
         """See `Provider`."""

@@ -10,7 +10,7 @@ from trimtab.errors import MissingApiKeyError, MissingBaseUrlError
 from trimtab.providers.protocol_and_failures import Provider
 
 DEFAULT_AZURE_API_VERSION = "2024-10-21"
-"""The version of Azure's API that is asked for unless another one is named."""
+"""The version of Azure's API in which Chat Completions are asked for unless one is named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class CloudSettings:
 def create_cloud_provider(
     cloud: str, model: str, settings: CloudSettings, environ: Mapping[str, str]
 ) -> Provider:
-    """Create the provider for a model at `bedrock`, `azure` or `vertex`.
+    """Create the provider for a model at one of CLOUD_NAMES.
 
     What the settings leave out is taken from the environment, by the variables that the cloud's own
     tools read. Raises MissingApiKeyError or MissingBaseUrlError if something is missing, and
@@ -43,8 +43,8 @@ def create_cloud_provider(
     match cloud:
         case "bedrock":
             return _create_bedrock(model, settings, environ)
-        case "azure":
-            return _create_azure(model, settings, environ)
+        case "azure" | "azure_responses":
+            return _create_azure(cloud, model, settings, environ)
         case _:
             return _create_vertex(settings, environ)
 
@@ -67,8 +67,10 @@ def _create_bedrock(model: str, settings: CloudSettings, environ: Mapping[str, s
     )
 
 
-def _create_azure(model: str, settings: CloudSettings, environ: Mapping[str, str]) -> Provider:
-    from trimtab.providers.azure import AzureOpenAIProvider
+def _create_azure(
+    cloud: str, model: str, settings: CloudSettings, environ: Mapping[str, str]
+) -> Provider:
+    from trimtab.providers.azure import AzureOpenAIProvider, AzureResponsesProvider
 
     endpoint = settings.base_url or environ.get("AZURE_OPENAI_ENDPOINT")
     if not endpoint:
@@ -83,12 +85,17 @@ def _create_azure(model: str, settings: CloudSettings, environ: Mapping[str, str
             f"no key for {model!r} at Azure: set AZURE_OPENAI_API_KEY (or AZURE_OPENAI_AD_TOKEN), "
             "or give api_key"
         )
-    version = settings.api_version or environ.get("OPENAI_API_VERSION")
-    return AzureOpenAIProvider(
+    if cloud == "azure_responses":
+        create, version = AzureResponsesProvider, settings.api_version
+    else:
+        create = AzureOpenAIProvider
+        version = settings.api_version or environ.get("OPENAI_API_VERSION")
+        version = version or DEFAULT_AZURE_API_VERSION
+    return create(
         endpoint=endpoint,
         api_key=key,
         ad_token=token,
-        api_version=version or DEFAULT_AZURE_API_VERSION,
+        api_version=version,
         timeout=settings.timeout,
     )
 

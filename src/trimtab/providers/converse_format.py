@@ -8,14 +8,29 @@ without saying so; and the usage of a stream comes after its end.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from trimtab.dialects.json_values import dict_or_none, dicts_in_list
+from trimtab.dialects.json_values import dict_or_none, dicts_in_list, to_compact_json
+from trimtab.dialects.provider_safe_values import (
+    ERROR_RESULT_PREFIX,
+    make_valid_call_id,
+    make_valid_tool_name,
+)
 from trimtab.model_families import detect_model_family
 from trimtab.providers.protocol_and_failures import ProviderError, ProviderFailureDetails
 
+MAX_DOCUMENTS = 5
+"""Documents that Converse takes in one request."""
+MAX_TOOL_NAME_CHARS = 64
+NO_OUTPUT_TEXT = "(no output)"
+"""The text of a result that holds nothing: Converse takes no blank text, and no empty list."""
+DOCUMENT_TEXT = "(a document)"
+"""The text beside a document that stands alone: Converse takes none without a text."""
+
 _JsonObject = Mapping[str, Any]
+_CALL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _INFERENCE_NAMES = {
     "max_tokens": "maxTokens",
     "temperature": "temperature",
@@ -30,7 +45,11 @@ _CACHE_POINTS_BY_FAMILY = {
     "nova": frozenset({"system", "messages"}),
 }
 """By family: where a model takes cache points. All others refuse a request that has one."""
+_FAMILIES_WITH_RESULT_STATUS = frozenset({"claude", "nova"})
+"""Models of other families refuse a result that says by a field of its own that it is an error."""
 _STOP_REASONS = {"guardrail_intervened": "refusal", "content_filtered": "refusal"}
+_MALFORMED_STOP_REASONS = ("malformed_model_output", "malformed_tool_use")
+"""What the model wrote was neither a text nor a call; asked again, it may write one."""
 _DOCUMENT_FORMATS = {"application/pdf": "pdf", "text/plain": "txt"}
 
 
@@ -39,15 +58,19 @@ def build_converse_request(request: _JsonObject) -> dict[str, Any]:
 
     Raises ProviderError, as `rejected`, for content that Converse has no form for.
     """
+    family = detect_model_family(request["model"])
+    messages = dicts_in_list(request.get("messages"))
     made: dict[str, Any] = {"modelId": request["model"]}
-    made["messages"] = _build_messages(dicts_in_list(request.get("messages")))
+    made["messages"] = _build_messages(messages, family)
     if system := _build_system(request.get("system")):
         made["system"] = system
     limits = {theirs: request[ours] for ours, theirs in _INFERENCE_NAMES.items() if ours in request}
     if limits:
         made["inferenceConfig"] = limits
-    if tools := dicts_in_list(request.get("tools")):
-        made["toolConfig"] = {"tools": _build_tools(tools), **_build_choice(request)}
+    if tools := _build_tools(dicts_in_list(request.get("tools"))):
+        made["toolConfig"] = {"tools": tools, **_build_choice(request)}
+    elif called := _build_called_tools(made["messages"]):
+        made["toolConfig"] = {"tools": called}
     more = {
         name: value
         for name, value in request.items()
@@ -55,7 +78,16 @@ def build_converse_request(request: _JsonObject) -> dict[str, Any]:
     }
     if more := more | dict(request.get("extra_body") or {}):
         made["additionalModelRequestFields"] = more
-    return _with_accepted_cache_points(made, detect_model_family(request["model"]))
+    return _with_accepted_cache_points(made, family)
+
+
+def _build_called_tools(messages: Sequence[_JsonObject]) -> list[dict[str, Any]]:
+    """The tools that earlier calls name, for a request that has no tools any more: Converse refuses
+    calls beside which no tools are defined."""
+    blocks = (block for message in messages for block in message["content"])
+    names = dict.fromkeys(block["toolUse"]["name"] for block in blocks if "toolUse" in block)
+    schema = {"json": {"type": "object"}}
+    return [{"toolSpec": {"name": name, "inputSchema": schema}} for name in names]
 
 
 def _with_accepted_cache_points(made: dict[str, Any], family: str) -> dict[str, Any]:
@@ -69,6 +101,9 @@ def _with_accepted_cache_points(made: dict[str, Any], family: str) -> dict[str, 
     if "messages" not in places:
         for message in made["messages"]:
             message["content"] = _without_cache_points(message["content"])
+    if family == "nova":
+        _move_cache_points_to_texts([made.get("system", [])])
+        _move_cache_points_to_texts([message["content"] for message in made["messages"]])
     return made
 
 
@@ -76,22 +111,55 @@ def _without_cache_points(blocks: Sequence[dict[str, Any]]) -> list[dict[str, An
     return [block for block in blocks if "cachePoint" not in block]
 
 
-def _build_messages(messages: Sequence[_JsonObject]) -> list[dict[str, Any]]:
+def _move_cache_points_to_texts(lists: Sequence[list[dict[str, Any]]]) -> None:
+    """Nova takes a cache point after a text alone, and none that says how long it lasts. One that
+    follows a result or a picture stands after the nearest text before it."""
+    unmarked: tuple[list[dict[str, Any]], int] | None = None
+    for blocks in lists:
+        given = [*blocks]
+        blocks.clear()
+        for block in given:
+            if "cachePoint" not in block:
+                blocks.append(block)
+                unmarked = (blocks, len(blocks)) if "text" in block else unmarked
+            elif unmarked is not None:
+                holder, place = unmarked
+                holder.insert(place, {"cachePoint": {"type": "default"}})
+                unmarked = None
+
+
+def _build_messages(messages: Sequence[_JsonObject], family: str) -> list[dict[str, Any]]:
     """Each role's messages in a row are one: Converse wants the roles to alternate."""
     made: list[dict[str, Any]] = []
-    documents = 0
+    builder = _BlockBuilder(family, left_out=_count_documents(messages) - MAX_DOCUMENTS)
     for message in messages:
         # Only Anthropic itself takes a system message among the others.
         role = "assistant" if message["role"] == "assistant" else "user"
-        content: list[dict[str, Any]] = []
-        for block in _list_blocks(message.get("content")):
-            documents += block.get("type") == "document"
-            content += [_build_block(block, documents), *_build_cache_point(block)]
+        content = builder.build_blocks(message.get("content"))
+        if not content:
+            continue
         if made and made[-1]["role"] == role:
             made[-1]["content"] += content
         else:
             made.append({"role": role, "content": content})
+    for message in made:
+        if _has_block(message, "document") and not _has_block(message, "text"):
+            message["content"].append({"text": DOCUMENT_TEXT})
+    if made and made[-1]["role"] == "assistant" and "text" in made[-1]["content"][-1]:
+        # What followed may have been thinking. A reply to go on with does not end in a space.
+        last = made[-1]["content"][-1]
+        last["text"] = last["text"].rstrip()
     return made
+
+
+def _has_block(message: _JsonObject, kind: str) -> bool:
+    return any(kind in block for block in message["content"])
+
+
+def _count_documents(messages: Sequence[_JsonObject]) -> int:
+    blocks = [block for message in messages for block in _list_blocks(message.get("content"))]
+    inner = [part for block in blocks for part in _list_result_parts(block)]
+    return sum(block.get("type") == "document" for block in (*blocks, *inner))
 
 
 def _list_blocks(content: Any) -> list[_JsonObject]:
@@ -100,36 +168,93 @@ def _list_blocks(content: Any) -> list[_JsonObject]:
     return [*dicts_in_list(content)]
 
 
-def _build_block(block: _JsonObject, number: int) -> dict[str, Any]:
-    match block.get("type"):
-        case "text":
-            return {"text": block["text"]}
-        case "tool_use":
-            use = {"toolUseId": block["id"], "name": block["name"], "input": block["input"]}
-            return {"toolUse": use}
-        case "tool_result":
-            return {"toolResult": _build_result(block, number)}
-        case "image":
-            return {"image": _build_media(block, _image_format(block))}
-        case "document":
-            kind = _DOCUMENT_FORMATS.get(_read_source(block).get("media_type", ""))
-            return {"document": {"name": f"document {number}", **_build_media(block, kind)}}
-        case "thinking":
-            thought = {"text": block["thinking"], "signature": block["signature"]}
-            return {"reasoningContent": {"reasoningText": thought}}
-        case "redacted_thinking":
-            hidden = base64.b64decode(block["data"])
-            return {"reasoningContent": {"redactedContent": hidden}}
-        case other:
-            raise _reject(f"Converse has no form for a block of type {other!r}")
+def _list_result_parts(block: _JsonObject) -> list[_JsonObject]:
+    return _list_blocks(block.get("content")) if block.get("type") == "tool_result" else []
 
 
-def _build_result(block: _JsonObject, number: int) -> dict[str, Any]:
-    parts = _list_blocks(block.get("content"))
-    # A result may be empty; a blank text is refused, and so is a list of nothing.
-    inner = [_build_block(part, number) for part in parts if str(part.get("text", "…")).strip()]
-    result = {"toolUseId": block["tool_use_id"], "content": inner or [{"text": "(no output)"}]}
-    return {**result, "status": "error"} if block.get("is_error") else result
+class _BlockBuilder:
+    """Builds the blocks of one request, in their order: no two documents have one name, and of too
+    many the oldest are left out."""
+
+    def __init__(self, family: str, *, left_out: int) -> None:
+        self._family = family
+        self._left_out = left_out
+        self._documents = 0
+
+    def build_blocks(self, content: Any) -> list[dict[str, Any]]:
+        """A message's content, each cache mark as a block of its own after the marked one."""
+        made: list[dict[str, Any]] = []
+        for block in _list_blocks(content):
+            if (built := self._build_block(block)) is not None:
+                made += [built, *_build_cache_point(block)]
+        return made
+
+    def _build_block(self, block: _JsonObject) -> dict[str, Any] | None:
+        """None for what says nothing, and for thinking that Converse would refuse."""
+        kind = block.get("type")
+        if self._family == "deepseek" and kind in ("thinking", "redacted_thinking"):
+            return None  # it refuses its own too
+        match kind:
+            case "text":
+                return {"text": block["text"]} if block["text"].strip() else None
+            case "tool_use":
+                return {"toolUse": _build_call(block)}
+            case "tool_result":
+                return {"toolResult": self._build_result(block)}
+            case "image":
+                return {"image": _build_media(block, _image_format(block))}
+            case "document":
+                return self._build_document(block)
+            case "thinking":
+                # Claude refuses what nobody has signed, Nova an empty signature.
+                if not block.get("signature"):
+                    return None
+                thought = {"text": block["thinking"], "signature": block["signature"]}
+                return {"reasoningContent": {"reasoningText": thought}}
+            case "redacted_thinking":
+                hidden = base64.b64decode(block["data"])
+                return {"reasoningContent": {"redactedContent": hidden}}
+            case other:
+                raise _reject(f"Converse has no form for a block of type {other!r}")
+
+    def _build_document(self, block: _JsonObject) -> dict[str, Any]:
+        self._documents += 1
+        if self._documents <= self._left_out:
+            return {
+                "text": f"[document {self._documents} omitted: only the newest {MAX_DOCUMENTS} "
+                "documents are sent]"
+            }
+        kind = _DOCUMENT_FORMATS.get(_read_source(block).get("media_type", ""))
+        name = f"document {self._documents}"
+        return {"document": {"name": name, **_build_media(block, kind)}}
+
+    def _build_result(self, block: _JsonObject) -> dict[str, Any]:
+        built = [self._build_block(part) for part in _list_result_parts(block)]
+        inner = [part for part in built if part is not None] or [{"text": NO_OUTPUT_TEXT}]
+        result = {"toolUseId": make_valid_call_id(block["tool_use_id"], _CALL_ID)}
+        if not block.get("is_error"):
+            return {**result, "content": inner}
+        if self._family in _FAMILIES_WITH_RESULT_STATUS:
+            return {**result, "content": inner, "status": "error"}
+        return {**result, "content": _with_error_prefix(inner)}
+
+
+def _build_call(block: _JsonObject) -> dict[str, Any]:
+    return {
+        "toolUseId": make_valid_call_id(block["id"], _CALL_ID),
+        "name": make_valid_tool_name(block["name"], MAX_TOOL_NAME_CHARS),
+        "input": block["input"],
+    }
+
+
+def _with_error_prefix(parts: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The parts of a result whose first words say that the tool has failed."""
+    first = parts[0].get("text")
+    if first is None:
+        return [{"text": ERROR_RESULT_PREFIX}, *parts]
+    if first[:5].lower() == "error" or (first.startswith("[") and first.endswith("]")):
+        return [*parts]
+    return [{"text": f"{ERROR_RESULT_PREFIX}: {first}"}, *parts[1:]]
 
 
 def _read_source(block: _JsonObject) -> dict[str, Any]:
@@ -167,13 +292,16 @@ def _build_cache_point(block: _JsonObject) -> list[dict[str, Any]]:
 def _build_system(system: Any) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for block in _list_blocks(system):
-        made += [{"text": block["text"]}, *_build_cache_point(block)]
+        if block["text"].strip():
+            made += [{"text": block["text"]}, *_build_cache_point(block)]
     return made
 
 
 def _build_tools(tools: Sequence[_JsonObject]) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     for tool in tools:
+        if "input_schema" not in tool:
+            raise _reject(f"Converse has no form for a tool of type {tool.get('type')!r}")
         described = {"description": tool["description"]} if tool.get("description") else {}
         spec = {"name": tool["name"], **described, "inputSchema": {"json": tool["input_schema"]}}
         made += [{"toolSpec": spec}, *_build_cache_point(tool)]
@@ -213,6 +341,9 @@ def _read_request_id(answer: _JsonObject) -> str:
 
 
 def _parse_stop(reason: Any) -> Any:
+    if reason in _MALFORMED_STOP_REASONS:
+        words = f"the reply ended with {reason}: the model wrote what Bedrock cannot read"
+        raise ProviderError(ProviderFailureDetails(kind="server", message=words))
     return _STOP_REASONS.get(reason, reason)
 
 
@@ -246,8 +377,8 @@ def _parse_reasoning(content: _JsonObject) -> dict[str, Any]:
         data = base64.b64encode(content["redactedContent"]).decode()
         return {"type": "redacted_thinking", "data": data}
     thought = content["reasoningText"]
-    signature = thought.get("signature", "")
-    return {"type": "thinking", "thinking": thought["text"], "signature": signature}
+    told, signature = thought.get("text", ""), thought.get("signature", "")
+    return {"type": "thinking", "thinking": told, "signature": signature}
 
 
 class ConverseStreamParser:
@@ -319,6 +450,30 @@ class ConverseStreamParser:
             yield self._start_block(index, begun)
         if parsed is not None:
             yield {"type": "content_block_delta", "index": index, "delta": parsed}
+
+
+def split_into_events(answer: _JsonObject) -> Iterator[dict[str, Any]]:
+    """A whole reply as the events of a ConverseStream, for a model that is not streamed."""
+    yield {"messageStart": {"role": "assistant"}}
+    for index, block in enumerate(answer["output"]["message"]["content"]):
+        place = {"contentBlockIndex": index}
+        if use := dict_or_none(block.get("toolUse")):
+            start = {"toolUse": {"toolUseId": use["toolUseId"], "name": use["name"]}}
+            yield {"contentBlockStart": {"start": start, **place}}
+        for delta in _split_block(block):
+            yield {"contentBlockDelta": {"delta": delta, **place}}
+        yield {"contentBlockStop": place}
+    yield {"messageStop": {"stopReason": answer.get("stopReason")}}
+    yield {"metadata": {"usage": answer.get("usage")}}
+
+
+def _split_block(block: _JsonObject) -> list[dict[str, Any]]:
+    if use := dict_or_none(block.get("toolUse")):
+        return [{"toolUse": {"input": to_compact_json(use["input"])}}]
+    thought = dict_or_none((dict_or_none(block.get("reasoningContent")) or {}).get("reasoningText"))
+    if thought is None:
+        return [dict(block)]
+    return [{"reasoningContent": {name: thought[name]}} for name in thought]
 
 
 def _parse_delta(delta: _JsonObject) -> tuple[_JsonObject, dict[str, Any] | None]:

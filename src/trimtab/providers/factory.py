@@ -28,9 +28,10 @@ ProviderName = Literal[
     "llama.cpp",
     "bedrock",
     "azure",
+    "azure_responses",
     "vertex",
 ]
-CLOUD_NAMES: tuple[ProviderName, ...] = ("bedrock", "azure", "vertex")
+CLOUD_NAMES: tuple[ProviderName, ...] = ("bedrock", "azure", "azure_responses", "vertex")
 """Clouds that serve the models of others: by names of their own, with credentials of their own."""
 
 
@@ -141,6 +142,12 @@ ENDPOINT_BY_PROVIDER: dict[ProviderName, ProviderEndpoint] = {
         url_variable="AZURE_OPENAI_ENDPOINT",
         example_url="https://my-resource.openai.azure.com",
         aliases=("azure_openai", "azureopenai"),
+    ),
+    "azure_responses": ProviderEndpoint(
+        dialect="openai_responses",
+        key_variable="AZURE_OPENAI_API_KEY",
+        url_variable="AZURE_OPENAI_ENDPOINT",
+        example_url="https://my-resource.openai.azure.com",
     ),
     "vertex": ProviderEndpoint(
         dialect="anthropic",

@@ -62,6 +62,11 @@ class ProviderError(TrimtabError):
         super().__init__(f"{failure.kind}{status}: {failure.message}")
 
 
+class ProviderPaused(ProviderError):
+    """A call that was not made, for the provider has failed too often: see `CircuitBreaker`.
+    `failure` is the last one, and its `retry_after` says when to look again."""
+
+
 class Provider(Protocol):
     """Somebody who answers requests of one dialect."""
 

@@ -14,6 +14,7 @@ from trimtab.providers.protocol_and_failures import (
     Provider,
     ProviderError,
     ProviderFailureDetails,
+    ProviderPaused,
 )
 
 MAX_FIRST_WAIT_S = 0.5
@@ -93,7 +94,8 @@ class _RetryingProvider:
                         yield event
             except ProviderError as error:
                 last = attempt == self._attempts
-                if passed_on or last or error.failure.kind not in TRANSIENT_KINDS:
+                paused = isinstance(error, ProviderPaused)
+                if passed_on or last or paused or error.failure.kind not in TRANSIENT_KINDS:
                     if attempt > 1:
                         error.add_note(f"this was attempt {attempt} of {self._attempts}")
                     raise
@@ -127,7 +129,7 @@ async def _hold_back_until_content(
         async for event in events:
             if held is not None:
                 held.append(event)
-                if not _has_content(event):
+                if not has_content(event):
                     continue
                 for early in held:
                     yield early
@@ -141,7 +143,8 @@ async def _hold_back_until_content(
             await cast("Any", events).aclose()
 
 
-def _has_content(event: Mapping[str, Any]) -> bool:
+def has_content(event: Mapping[str, Any]) -> bool:
+    """Return whether an event of a stream, or a whole reply, says something."""
     if event.get("object") != "chat.completion.chunk":
         return event.get("type") not in _BEFORE_CONTENT
     return any(

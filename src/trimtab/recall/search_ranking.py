@@ -76,6 +76,14 @@ def score_query_words(query_words: list[str], text_words: Iterable[str]) -> int:
     )
 
 
+def score_text(query_words: list[str], text: str) -> int:
+    """The same for a text; one that holds none of the words is not split into its own."""
+    lowered = text.lower()
+    if not any(word in lowered for word in query_words):
+        return 0
+    return score_query_words(query_words, split_index_words(lowered))
+
+
 def rank_scored_positions(scored: Iterable[tuple[int, int]], limit: int) -> list[int]:
     """Positions by score and position: the most words first, then the newest."""
     ranked = sorted(((hits, seq) for hits, seq in scored if hits), reverse=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 
 from trimtab.errors import ErasedError
@@ -12,7 +12,6 @@ from trimtab.log.edits import HandleTarget, parse_handle
 from trimtab.log.erase import RECALL_TOOL, RECALL_TOOL_NAMES, SEARCH_TOOL
 from trimtab.log.event import Edit, dump_canonical_json
 from trimtab.log.message import (
-    Media,
     Message,
     OpaqueBlock,
     Part,
@@ -23,13 +22,14 @@ from trimtab.recall.linear_regex import compile_line_matcher
 from trimtab.recall.search_ranking import (
     get_message_search_text,
     rank_scored_positions,
-    score_query_words,
-    split_index_words,
+    score_text,
     split_query_words,
 )
 from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES
 from trimtab.recall.snippets import format_best_snippets as passages
 from trimtab.recall.summary_expansion import expand_summary
+from trimtab.tokens.counter import list_media
+from trimtab.tokens.media import describe_media
 from trimtab.window.window import Window
 
 MAX_ANSWER_CHARS = 8_000
@@ -69,25 +69,25 @@ RECALL_TOOL_DEFINITIONS: tuple[Mapping[str, Any], ...] = (
 """Definitions of the recall tools, in the Anthropic form; a dialect writes its own."""
 
 
-def recall_text(window: Window, handle: str) -> str:
+def recall_text(window: Window, handle: str, *, for_model: bool = False) -> str:
     """The text a handle names, exactly as it was said.
 
-    One part is its bare text; whole messages come with a line before each that names it.
+    One part is its bare text; whole messages come with a line before each that names it. For a
+    picture or a file stands what it is, and how to get it: a model recalls it, a program calls
+    `recall_part`.
     """
-    return recall_text_from_messages(
-        window, handle, _messages_in_range(window, parse_handle(handle))
-    )
+    messages = _messages_in_range(window, parse_handle(handle))
+    return recall_text_from_messages(window, handle, messages, for_model=for_model)
 
 
-def recall_text_from_messages(window: Window, handle: str, messages: Mapping[int, Message]) -> str:
+def recall_text_from_messages(
+    window: Window, handle: str, messages: Mapping[int, Message], *, for_model: bool = False
+) -> str:
     """The same, from messages by position, which may have left the window's memory."""
     named = parse_handle(handle)
     if named.part_index is not None:
-        message = messages.get(named.first_seq)
-        if message is None or named.part_index >= len(message.parts):
-            raise build_unknown_handle_error(handle, window.seq, window.entries, message)
-        _require_not_erased(window, named.first_seq, [named.part_index])
-        return part_to_text(message.parts[named.part_index])
+        part = recall_part_from_messages(window, handle, messages)
+        return part_to_text(part, "" if for_model else format_part_hint(handle))
     found = {
         seq: message
         for seq, message in messages.items()
@@ -98,10 +98,61 @@ def recall_text_from_messages(window: Window, handle: str, messages: Mapping[int
     if len(found) == 1:
         [(seq, message)] = found.items()
         _require_not_erased(window, seq, range(len(message.parts)))
+    hint = format_model_hint if for_model else format_part_hint
     return "\n".join(
-        f"[m{seq} {message.role}]\n{_format_whole_message(window, seq, message)}"
+        f"[m{seq} {message.role}]\n{_format_whole_message(window, seq, message, hint)}"
         for seq, message in found.items()
     )
+
+
+def recall_part(window: Window, handle: str) -> Part:
+    """The part that a handle names, as it was said: a picture with all of its bytes."""
+    return recall_part_from_messages(
+        window, handle, _messages_in_range(window, parse_handle(handle))
+    )
+
+
+def recall_part_from_messages(window: Window, handle: str, messages: Mapping[int, Message]) -> Part:
+    """The same, from messages by position, which may have left the window's memory."""
+    named = parse_handle(handle)
+    if named.part_index is None:
+        raise ValueError(f"{handle} names whole messages; a part is called {handle}.0, for one")
+    message = messages.get(named.first_seq)
+    if message is None or named.part_index >= len(message.parts):
+        raise build_unknown_handle_error(handle, window.seq, window.entries, message)
+    _require_not_erased(window, named.first_seq, [named.part_index])
+    return message.parts[named.part_index]
+
+
+def find_recalled_parts(
+    call: ToolCall, messages: Mapping[int, Message]
+) -> tuple[Message, tuple[Part, ...]] | None:
+    """The message and those of its parts that a call of the recall tool asks to see whole; None for
+    a range, a search, some lines, and what is not there."""
+    try:
+        wanted = parse_recall_arguments(call)
+        named = parse_handle(wanted["handle"])
+    except ValueError:
+        return None
+    message = messages.get(named.first_seq)
+    some = call.name != RECALL_TOOL or wanted["lines"] or wanted["grep"]
+    if some or message is None or named.first_seq != named.last_seq:
+        return None
+    if named.part_index is None:
+        return message, message.parts
+    return message, message.parts[named.part_index : named.part_index + 1]
+
+
+def find_recalled_parts_in_window(
+    window: Window, call: ToolCall
+) -> tuple[Message, tuple[Part, ...]] | None:
+    """The same, of what is in the window's memory."""
+    try:
+        named = parse_handle(parse_recall_arguments(call)["handle"])
+    except ValueError:
+        return None
+    first = HandleTarget(first_seq=named.first_seq, last_seq=named.first_seq)
+    return find_recalled_parts(call, _messages_in_range(window, first))
 
 
 def require_known_handle(window: Window, handle: str) -> HandleTarget:
@@ -163,7 +214,8 @@ def answer_recall_call(window: Window, call: ToolCall) -> str:
                 max_chars=MAX_ANSWER_CHARS,
             ):
                 return level
-        return extract_lines(recall_text(window, wanted["handle"]), wanted["lines"], wanted["grep"])
+        text = recall_text(window, wanted["handle"], for_model=True)
+        return extract_lines(text, wanted["lines"], wanted["grep"])
     except (LookupError, ValueError) as error:
         return f"[{error}]"
 
@@ -244,10 +296,7 @@ def _parse_line_range(lines: str, total: int) -> range:
 def search_window(window: Window, query: str) -> str:
     """The passages that hold most of the words, of what the model does not see first."""
     wanted = split_query_words(query)
-    hits = [
-        (score_query_words(wanted, split_index_words(text)), seq)
-        for seq, text in _searchable_texts(window)
-    ]
+    hits = [(score_text(wanted, text), seq) for seq, text in _searchable_texts(window)]
     seen = find_fully_visible_messages(window)
     chosen = rank_scored_positions(
         [hit for hit in hits if hit[1] not in seen], MAX_SEARCHED_MESSAGES
@@ -270,22 +319,34 @@ def find_fully_visible_messages(window: Window) -> frozenset[int]:
     )
 
 
-def part_to_text(part: Part) -> str:
-    """All that a part says, as text."""
-    match part:
-        case Media():
-            return part.data or part.url or ""
-        case OpaqueBlock():
-            return dump_canonical_json(part.data)
-        case _:
-            return extract_text_or_arguments(part) or ""
+def part_to_text(part: Part, media_hint: str = "") -> str:
+    """All that a part says, as text. For a picture or a file stands what it is, and the hint; never
+    its bytes."""
+    if isinstance(part, OpaqueBlock):
+        return dump_canonical_json(part.data)
+    text = extract_text_or_arguments(part) or ""
+    held = [f"[{describe_media(media)}{media_hint}]" for media in list_media(part)]
+    return "\n".join([*([text] if text else []), *held])
 
 
-def _format_whole_message(window: Window, seq: int, message: Message) -> str:
+def format_part_hint(handle: str) -> str:
+    """How a program gets a picture or a file."""
+    return f"; recall_part({handle!r}) returns it"
+
+
+def format_model_hint(handle: str) -> str:
+    """How a model gets it."""
+    return f" · recall {handle}"
+
+
+def _format_whole_message(
+    window: Window, seq: int, message: Message, hint: Callable[[str], str]
+) -> str:
     lines: list[str] = []
     for index, part in enumerate(message.parts):
         event = window.base.find_erasing_event(seq, index)
-        text = part_to_text(part) if event is None else f"[erased by event {event}]"
+        erased = f"[erased by event {event}]"
+        text = part_to_text(part, hint(f"m{seq}.{index}")) if event is None else erased
         lines.append(f"{part.name} {text}" if isinstance(part, ToolCall) else text)
     return "\n".join(lines)
 

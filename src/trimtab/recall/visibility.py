@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from trimtab.log.edits import parse_handle
+from trimtab.log.edits import HandleTarget, parse_handle
 from trimtab.log.event import Edit, Event
 from trimtab.log.events_undone_by_rewinds import find_undoing_rewind
 from trimtab.log.message import Message
@@ -13,6 +13,7 @@ from trimtab.window.window import Window
 
 STATE_DESCRIPTIONS = {
     "shown": "is in the context, in full",
+    "partial": "is in the context only in part: some of its parts are cut, hidden or erased",
     "truncated": "is in the context, but cut",
     "masked": "is not in the context: a placeholder stands in its place",
     "summarised": "is not in the context: a summary covers it",
@@ -49,6 +50,8 @@ class VisibilityReason:
     """What the model sees in its place; empty for nothing."""
     text: str = ""
     """The text itself; empty if it was erased."""
+    parts: dict[str, str] = field(default_factory=dict[str, str])
+    """By handle: the state of each part of a message that is `partial`; else empty."""
 
 
 def explain_message_visibility(
@@ -62,6 +65,9 @@ def explain_message_visibility(
     named = parse_handle(handle)
     if message is None or (named.part_index or 0) >= max(1, len(message.parts)):
         raise build_unknown_handle_error(handle, window.seq, window.entries, message)
+    if parts := _find_part_states(window, named, message):
+        text = recall_text_from_messages(window, handle, {named.first_seq: message})
+        return VisibilityReason(handle=handle, state="partial", text=text, parts=parts)
     gone = window.base.find_erasing_event(named.first_seq, named.part_index)
     if gone is not None:
         return VisibilityReason(handle=handle, state="erased", event=gone)
@@ -87,6 +93,18 @@ def explain_message_visibility(
     return VisibilityReason(
         handle=handle, state=state, event=by, reason=edit.why, replacement=replacement, text=text
     )
+
+
+def _find_part_states(window: Window, named: HandleTarget, message: Message) -> dict[str, str]:
+    """The state of each part of a message, if what became of it is a matter of its parts; else
+    nothing."""
+    is_one_message = named.part_index is None and named.first_seq == named.last_seq
+    if not is_one_message or len(message.parts) < 2:
+        return {}
+    handles = [f"m{named.first_seq}.{index}" for index in range(len(message.parts))]
+    states = {one: explain_message_visibility(window, one, message).state for one in handles}
+    found = set(states.values())
+    return states if len(found) > 1 or found <= {"truncated", "masked"} else {}
 
 
 def add_event_time_and_reason(

@@ -31,6 +31,7 @@ from trimtab.recall.tools import part_to_text
 from trimtab.replay.billing import CacheRules, InputBill, PromptCacheModel, PromptPiece
 from trimtab.replay.recorded_conversation_selection import RecordedConversation
 from trimtab.replay.references import EarlierReference, find_earlier_references
+from trimtab.stepwise_context import StepwiseContext
 from trimtab.summaries.extract import extract_summary
 from trimtab.summaries.format import REQUESTED_SUMMARY_TOKENS, split_summary
 from trimtab.summaries.needed_and_invented_facts import add_verbatim_list, compute_list_room
@@ -174,7 +175,7 @@ def replay_conversation(
     """Run a conversation call by call: before each assistant message, one request."""
     times = estimate_message_times(conversation)
     clock = [times[0] if times else 0.0]
-    context = Context(setup.model, clock=lambda: clock[0], **setup.options)
+    context = StepwiseContext(setup.model, clock=lambda: clock[0], **setup.options)
     if conversation.system or conversation.tools:
         context.configure(system=conversation.system, tools=conversation.tools)
     caches = {name: PromptCacheModel(rules) for name, rules in rules_by_provider.items()}
@@ -203,7 +204,7 @@ class _ReplayWalk:
 
     def __init__(
         self,
-        context: Context,
+        context: StepwiseContext,
         setup: ReplaySetup,
         caches: dict[str, PromptCacheModel],
         sections: bool,

@@ -1,4 +1,4 @@
-"""Replies leave through their doors: in order, each once as far as the platform lets us know."""
+"""Replies leave through their channels: in order, each once as far as the platform lets us know."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 
 from trimtab.errors import StoreError
-from trimtab.observe.server_metrics import count_delivery_attempt, count_store_error
+from trimtab.observe.server_metrics import count_delivery_attempt
 from trimtab.server.backoff import compute_backoff_s
 from trimtab.server.bounded_dict import BoundedDict
 from trimtab.server.queue.inbound_outbound import OutboundMessage
@@ -21,7 +21,7 @@ raised leaves it unknown whether it arrived, and the next attempt sees `attempts
 DELIVERY_LEASE_S = 60.0
 """Seconds that a delivery may take before another process begins it again."""
 MAX_CONCURRENT_DELIVERIES = 16
-"""Replies that are sent side by side through one door, each of another session."""
+"""Replies that are sent side by side through one channel, each of another session."""
 MAX_DELIVERY_ATTEMPTS = 8
 """Attempts of unknown outcome, none of which got any further, before a reply is given up."""
 MAX_TRACKED_REPLIES = 10_000
@@ -67,13 +67,13 @@ def compute_delivery_retry_delay(attempts_before: int) -> float:
 
 
 class ReplyDelivery:
-    """Sends what is outgoing, as long as it runs. Each door has a loop of its own: a slow one
+    """Sends what is outgoing, as long as it runs. Each channel has a loop of its own: a slow one
     holds nobody else up."""
 
     def __init__(self, queue: MessageQueue, senders: Mapping[str, DeliverReply]) -> None:
         self._queue = queue
         self._senders = senders
-        self._wake_events = {door: asyncio.Event() for door in senders}
+        self._wake_events = {channel: asyncio.Event() for channel in senders}
         self._attempts_at_progress = BoundedDict[str, int](MAX_TRACKED_REPLIES)
 
     def wake(self) -> None:
@@ -84,22 +84,22 @@ class ReplyDelivery:
     async def run(self, *, poll_s: float = 1.0) -> None:
         """Until cancelled; looks by itself `every` so many seconds."""
         async with asyncio.TaskGroup() as group:
-            for door in self._senders:
-                group.create_task(self._deliver_channel(door, poll_s))
+            for channel in self._senders:
+                group.create_task(self._deliver_channel(channel, poll_s))
 
     async def deliver_due(self) -> int:
         """Send what is outgoing now; returns how many attempts were made."""
         made = 0
-        for door in self._senders:
+        for channel in self._senders:
             found = await self._queue.lease_replies(
-                [door], limit=MAX_CONCURRENT_DELIVERIES, lease_s=DELIVERY_LEASE_S
+                [channel], limit=MAX_CONCURRENT_DELIVERIES, lease_s=DELIVERY_LEASE_S
             )
             await asyncio.gather(*(self._deliver_reply(reply) for reply in found))
             made += len(found)
         return made
 
     async def _deliver_channel(self, channel: str, poll_s: float) -> None:
-        """Send what goes through one door, so many at a time."""
+        """Send what goes through one channel, so many at a time."""
         more, sending = self._wake_events[channel], set[asyncio.Task[None]]()
         try:
             while True:
@@ -126,7 +126,6 @@ class ReplyDelivery:
         try:
             return await self._queue.lease_replies([channel], limit=limit, lease_s=DELIVERY_LEASE_S)
         except StoreError as error:
-            count_store_error(error)
             log.warning("replies for channel %s wait; the store failed: %s", channel, error)
             return []
 
@@ -135,7 +134,6 @@ class ReplyDelivery:
             await self._attempt_delivery(reply)
         except StoreError as error:
             # It stays lent, and is sent again when that ends, marked as an attempt of unknown end.
-            count_store_error(error)
             log.warning(
                 "the outcome of a reply of session %s was not stored: %s", reply.session, error
             )

@@ -10,8 +10,7 @@ import logging
 from collections import Counter, OrderedDict, deque
 
 from trimtab.errors import StoreError
-from trimtab.observe.server_metrics import count_turn_retry
-from trimtab.server.retries import TurnRetries
+from trimtab.server.retries import RETRY_FOR_S, TurnRetries, log_turn_retry
 from trimtab.server.served_turn import MAX_DEBOUNCE_PAUSES, TurnRunReport
 from trimtab.server.service import AgentNotServed, AgentService
 
@@ -19,16 +18,22 @@ log = logging.getLogger("trimtab.server")
 
 
 class LocalTurnRunner:
-    """Runs what is due. The mail calls `due` for each letter that was posted.
+    """Runs what is due. The queue calls `due` for each message that was posted.
 
     Tenants take turns, and so do the sessions of each: whoever has much to do waits for himself.
     """
 
     def __init__(
-        self, service: AgentService, *, max_turns: int = 32, max_turns_per_tenant: int | None = None
+        self,
+        service: AgentService,
+        *,
+        max_turns: int = 32,
+        max_turns_per_tenant: int | None = None,
+        retry_for_s: float = RETRY_FOR_S,
     ) -> None:
         self._service = service
         self._max_turns = max_turns
+        self._retry_for_s = retry_for_s
         self._max_turns_per_tenant = max_turns_per_tenant or max_turns
         self._queues: OrderedDict[str, deque[str]] = OrderedDict()
         self._queued: set[str] = set()
@@ -41,11 +46,16 @@ class LocalTurnRunner:
         self._idle = asyncio.Event()
         self._idle.set()
         self._accepting = True
+        service.count_waiting_retries = self.count_waiting_retries
 
     @property
     def running_count(self) -> int:
         """Turns that run now."""
         return len(self._running)
+
+    async def count_waiting_retries(self) -> int:
+        """Return how many sessions wait for another attempt at their turn."""
+        return len(self._retries)
 
     def request_turn(self, session: str) -> None:
         """A turn of this session is to run; if one runs, another follows it."""
@@ -69,7 +79,7 @@ class LocalTurnRunner:
     async def drain(self, timeout_s: float) -> int:
         """Begin nothing more and let what runs end; returns how many turns were cut off.
 
-        What is cut off is not lost: the letters wait, and the next process goes on from the log.
+        What is cut off is not lost: the messages wait, and the next process goes on from the log.
         """
         self._accepting = False
         for timer in self._timers.values():
@@ -155,7 +165,7 @@ class LocalTurnRunner:
                 raise
             broken = RuntimeError("something cancelled itself in the turn")
             await self._retry_or_give_up(session, broken, attempt)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the letters must not be lost
+        except Exception as error:  # noqa: BLE001 - whatever it is, the messages must not be lost
             await self._retry_or_give_up(session, error, attempt)
         else:
             self._retries.pop(session, None)
@@ -168,11 +178,12 @@ class LocalTurnRunner:
     async def _retry_or_give_up(
         self, session: str, error: Exception, progress: TurnRunReport
     ) -> None:
-        mail, retries = self._service.queue, self._retries.setdefault(session, TurnRetries())
-        wait = retries.delay_after(error)
+        queue = self._service.queue
+        retries = self._retries.setdefault(session, TurnRetries(retry_for_s=self._retry_for_s))
+        wait = retries.delay_after(error, paused_s=self._service.provider_pause_s(session))
         if wait is None:
             try:
-                if not await retries.dead_letter(mail, session, error, progress.epoch):
+                if not await retries.dead_letter(queue, session, error, progress.epoch):
                     await self._rerun_if_pending(session)
             except StoreError as worse:
                 wait = retries.delay_after(worse)
@@ -180,8 +191,7 @@ class LocalTurnRunner:
                 del self._retries[session]
                 return
         wait = wait or 0.0
-        count_turn_retry()
-        log.warning("turn of session %s failed; retrying in %.1f s: %r", session, wait, error)
+        log_turn_retry(session, wait, error)
         if self._accepting:
             self._queue_after(session, wait)
 

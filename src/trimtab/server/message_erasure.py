@@ -58,7 +58,7 @@ async def erase_message_and_copies(
 
 
 def build_queue_erase_hook(queue: ErasableQueue) -> EraseHook:
-    """What of them is in a mail."""
+    """What of them is in a queue."""
 
     async def clear(gone: ErasedMessagesRecord) -> None:
         await queue.erase_messages(gone.session, gone.positions, gone.keys)

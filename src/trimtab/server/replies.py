@@ -43,7 +43,7 @@ async def build_turn_replies(
 
     `notices` are what the user was told; the one that the log knows of is read there.
     """
-    routes = [letter.route for letter in answered if letter.route is not None]
+    routes = [queued.route for queued in answered if queued.route is not None]
     if not routes:
         return []
     said: list[tuple[int, str, str]] = []
@@ -76,7 +76,7 @@ def build_provider_rejection_replies(
     """What is sent where the provider has not taken what was said; `again` where it had not taken
     the message before either."""
     window = session.window
-    routes = [letter.route for letter in answered if letter.route is not None]
+    routes = [queued.route for queued in answered if queued.route is not None]
     if not routes:
         return []
     words = (

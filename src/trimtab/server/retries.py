@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import logging
 import random
+import time
+from collections.abc import Callable
 
 from trimtab.errors import SessionLockedByOtherProcess, StaleOwner, StoreUnavailable
-from trimtab.observe.server_metrics import count_dead_letters
+from trimtab.observe.server_metrics import count_dead_letters, count_turn_retry
 from trimtab.policy.guard import CannotFit
-from trimtab.providers.protocol_and_failures import TRANSIENT_KINDS, ProviderError
+from trimtab.providers.protocol_and_failures import (
+    TRANSIENT_KINDS,
+    FailureKind,
+    ProviderError,
+    ProviderPaused,
+)
 from trimtab.server.backoff import compute_backoff_s
 from trimtab.server.queue.protocol import MessageQueue
 from trimtab.server.replies import build_apology_reply
 from trimtab.server.service import AgentNotServed
 
 MAX_TURN_ATTEMPTS = 5
-"""Attempts at a turn before it is given up."""
+"""Attempts at a turn that fails by an error of our own before it is given up."""
+RETRY_FOR_S = 21_600.0
+"""Seconds for which a turn is retried whose provider cannot answer, unless it is set."""
 FIRST_TURN_RETRY_S = 1.0
 """Seconds before the second attempt; each further one waits twice as long."""
-MAX_TURN_RETRY_S = 60.0
+MAX_TURN_RETRY_S = 300.0
 """Seconds that an attempt is put off at most: the session waits so long."""
+PAUSED_JITTER_S = 15.0
+"""Seconds over which the sessions that wait for one provider spread their next look."""
+WAITING_KINDS: frozenset[FailureKind] = frozenset({*TRANSIENT_KINDS, "auth"})
+"""Failures of a provider that pass, or that an operator ends: a key that is not accepted."""
 
 APOLOGY_TEXT = "I could not answer this. The operator has been told; please try again later."
 """What is sent where a turn was given up."""
@@ -31,23 +44,56 @@ class TurnRetries:
     """The attempts at one turn. Whoever is not `alone` leaves an agent that he does not know to
     others, who may be of another release."""
 
-    def __init__(self, attempts: int = 0, *, single_process: bool = True) -> None:
-        self._attempts = attempts
+    def __init__(
+        self,
+        attempts: int = 0,
+        *,
+        failing_since: float | None = None,
+        retry_for_s: float = RETRY_FOR_S,
+        single_process: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.attempts = attempts
+        """Attempts that have failed."""
+        self.failing_since = failing_since
+        """When the first of them did, in seconds since the epoch."""
+        self._retry_for_s = retry_for_s
         self._single_process = single_process
+        self._clock = clock
         self._blocked_attempts = 0
 
-    def delay_after(self, error: Exception) -> float | None:
-        """Seconds until the next attempt; None where there should be none."""
+    def delay_after(self, error: Exception, *, paused_s: float | None = None) -> float | None:
+        """Seconds until the next attempt; None where there should be none.
+
+        `paused_s` is how long the provider's circuit breaker still holds calls back, if it does.
+        """
         if isinstance(error, StoreUnavailable | SessionLockedByOtherProcess | StaleOwner):
             # Nothing is wrong with the turn: it waits for the disk, the database or its owner.
             self._blocked_attempts += 1
             return _backoff_with_jitter(self._blocked_attempts)
-        self._attempts += 1
+        if isinstance(error, ProviderError) and error.failure.kind in WAITING_KINDS:
+            return self._delay_for_provider(error, paused_s)
+        self.attempts += 1
         unknown = self._single_process and isinstance(error, AgentNotServed)
-        if self._attempts >= MAX_TURN_ATTEMPTS or unknown or is_permanent_failure(error):
+        if self.attempts >= MAX_TURN_ATTEMPTS or unknown or is_permanent_failure(error):
             return None
-        asked = error.failure.retry_after if isinstance(error, ProviderError) else None
-        return min(MAX_TURN_RETRY_S, max(_backoff_with_jitter(self._attempts), asked or 0.0))
+        return _backoff_with_jitter(self.attempts)
+
+    def _delay_for_provider(self, error: ProviderError, paused_s: float | None) -> float | None:
+        now = self._clock()
+        if self.failing_since is None:
+            self.failing_since = now
+        if now - self.failing_since >= self._retry_for_s:
+            return None
+        asked = error.failure.retry_after or 0.0
+        if isinstance(error, ProviderPaused):
+            paused_s = asked
+        else:
+            self.attempts += 1
+        if paused_s is not None:
+            # Nothing is sent until a probe has succeeded, so a look costs nothing and is soon.
+            return paused_s + random.uniform(0.0, PAUSED_JITTER_S)  # noqa: S311 - jitter
+        return min(MAX_TURN_RETRY_S, max(_backoff_with_jitter(self.attempts), asked))
 
     async def dead_letter(
         self, queue: MessageQueue, session: str, error: Exception, epoch: int | None
@@ -56,7 +102,7 @@ class TurnRetries:
         log.error(
             "turn of session %s failed for good at attempt %d; its messages are dead letters: %r",
             session,
-            self._attempts,
+            self.attempts,
             error,
         )
         return await dead_letter_with_apology(
@@ -64,21 +110,30 @@ class TurnRetries:
         )
 
 
+def log_turn_retry(session: str, delay_s: float, error: Exception) -> None:
+    """Tell of a turn that is tried again; one that was not begun is no news each time."""
+    if isinstance(error, ProviderPaused):
+        log.debug("turn of session %s waits for its provider: %r", session, error)
+        return
+    count_turn_retry()
+    log.warning("turn of session %s failed; retrying in %.1f s: %r", session, delay_s, error)
+
+
 async def dead_letter_with_apology(
     queue: MessageQueue, session: str, why: str, *, epoch: int | None = None
 ) -> bool:
-    """Let the letters rest and say so to whoever waits; False where there are none, or another
+    """Let the messages rest and say so to whoever waits; False where there are none, or another
     one has taken them up since."""
     pending = await queue.pending(session)
     if not pending:
         return False
-    letter = next((each for each in reversed(pending) if each.route is not None), pending[-1])
+    queued = next((each for each in reversed(pending) if each.route is not None), pending[-1])
     sorry = (
-        [build_apology_reply(session, letter.route, letter, APOLOGY_TEXT)]
-        if letter.route is not None
+        [build_apology_reply(session, queued.route, queued, APOLOGY_TEXT)]
+        if queued.route is not None
         else []
     )
-    given = await queue.dead_letter_session(letter, epoch, why, sorry)
+    given = await queue.dead_letter_session(queued, epoch, why, sorry)
     if given:
         count_dead_letters(len(pending))
     else:
@@ -92,7 +147,7 @@ def is_permanent_failure(error: Exception) -> bool:
     """Whether another attempt would end in the same."""
     if isinstance(error, CannotFit):
         return True
-    return isinstance(error, ProviderError) and error.failure.kind not in TRANSIENT_KINDS
+    return isinstance(error, ProviderError) and error.failure.kind not in WAITING_KINDS
 
 
 def _backoff_with_jitter(attempt: int) -> float:

@@ -1,7 +1,7 @@
 """One turn of a served session: what waits goes into the log, the model answers, replies go out.
 
 Whatever happens meanwhile, the same again does no harm: a message whose key is in the log is not
-added twice, a reply that is there is not asked for again, and the letters stay until both are done.
+added twice, a reply that is there is not asked for again, and messages stay until both are done.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from trimtab.session.turn import is_model_reply_due
 log = logging.getLogger("trimtab.server")
 
 MAX_MESSAGES_PER_TURN = 50
-"""Letters that one turn takes; what is behind them is for the next."""
+"""Messages that one turn takes; what is behind them is for the next."""
 MAX_DEBOUNCE_PAUSES = 10
 """Pauses that a turn waits for more before it begins, however often more comes."""
 
@@ -42,7 +42,7 @@ class TurnRunReport:
     epoch: int | None = None
     """The newest claim of its session that it knew of; None where it did not come so far."""
     full: bool = False
-    """Whether it took as many letters as a turn may: there may be more that nobody else looks
+    """Whether it took as many messages as a turn may: there may be more that nobody else looks
     after."""
 
 
@@ -60,7 +60,8 @@ class ServedTurn:
         self._first_position = 0
         self._notices: list[str] = []
         self._epoch = session.window.accounting.epoch
-        self._stop_requested = False
+        self._stop = asyncio.Event()
+        self._pause_requested = False
         self._rejected_before = False
 
     @property
@@ -70,21 +71,30 @@ class ServedTurn:
 
     @property
     def is_full(self) -> bool:
-        """Whether it has taken as many letters as it may."""
+        """Whether it has taken as many messages as it may."""
         return len(self._messages) >= MAX_MESSAGES_PER_TURN
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it was told to end."""
+        return self._pause_requested or self._stop.is_set()
+
     def stop(self) -> None:
+        """Cut off the reply or the tools that run, and end."""
+        self._stop.set()
+
+    def pause(self) -> None:
         """End after this step."""
-        self._stop_requested = True
+        self._pause_requested = True
 
     async def run(
         self, pending: Sequence[InboundMessage] | None = None, *, debounce: bool = True
     ) -> TurnFinished:
         """Answer what waits, and go on with what an earlier attempt has left.
 
-        `waiting` is what the mail has given for this turn; None asks it. With `gather` it waits for
-        what people write in pieces; without, somebody has done so. Where there is nothing to do,
-        nothing is written.
+        `waiting` is what the queue has given for this turn; None asks it. With `gather` it waits
+        for what people write in pieces; without, somebody has done so. Where there is nothing to
+        do, nothing is written.
         """
         if pending is None:
             pending = await self._queue.pending(self._session.id, limit=MAX_MESSAGES_PER_TURN)
@@ -96,7 +106,7 @@ class ServedTurn:
             self._epoch += 1  # its own, if it fails before it has told
             ended = await self._run_agent_turn()
         if self._messages:
-            numbers = [letter.number for letter in self._messages]
+            numbers = [queued.number for queued in self._messages]
             replies = await build_turn_replies(
                 self._session,
                 self._messages,
@@ -120,7 +130,10 @@ class ServedTurn:
         self._rejected_before = bool(window.accounting.rejection.last_sent_seq)
         try:
             return await self._agent.run_turn(
-                self._session, on_event=self._on_turn_event, before_request=self._before_request
+                self._session,
+                on_event=self._on_turn_event,
+                before_request=self._before_request,
+                stop=self._stop,
             )
         except ProviderError as error:
             if error.failure.kind != "rejected":
@@ -159,19 +172,19 @@ class ServedTurn:
             await self._add_to_log(
                 await self._queue.pending(self._session.id, after=last, limit=room)
             )
-        return not self._stop_requested
+        return not self.is_ending
 
     async def _add_to_log(self, messages: Sequence[InboundMessage]) -> None:
         """Put into the log what has come, each once."""
-        for letter in messages:
-            # A letter of an earlier release, or for another model, must not be in the way of all
+        for queued in messages:
+            # A message of an earlier release, or for another model, must not be in the way of all
             # that follow it.
-            message = replace_unsupported_media(letter.message, self._session.media_support)
-            handle = await self._session.add(message, key=letter.key)
+            message = replace_unsupported_media(queued.message, self._session.media_support)
+            handle = await self._session.add(message, key=queued.key)
             # Where all of it stood in the log already, the replies do as well.
             at = int(handle.removeprefix("m"))
             self._first_position = min(self._first_position or at, at)
-            self._messages.append(letter)
+            self._messages.append(queued)
 
     async def _has_work(self) -> bool:
         """Whether the model has something to say, or a tool to be run."""

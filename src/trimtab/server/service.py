@@ -1,6 +1,6 @@
-"""Agents at work: the one place where doors hand in what is said, and where turns are run.
+"""Agents at work: the one place where channels hand in what is said, and where turns are run.
 
-A door (HTTP, a chat platform, a schedule) posts letters and delivers replies. It has no budget
+A channel (HTTP, a chat platform, a schedule) posts messages and delivers replies. It has no budget
 logic of its own: every turn goes through `run_turn`.
 """
 
@@ -10,12 +10,14 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trimtab.agent.agent import Agent
 from trimtab.errors import LogDamaged, SessionNotFound, TrimtabError
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Message
+from trimtab.observe.cost_payer import set_payer
+from trimtab.observe.request_ids import current_request_id, set_request_id
 from trimtab.observe.server_metrics import count_inbound_message
 from trimtab.server.events.bus import EventBus
 from trimtab.server.message_erasure import (
@@ -35,6 +37,9 @@ from trimtab.session.events import TurnFinished
 from trimtab.stores.base import Store
 
 log = logging.getLogger("trimtab.server")
+
+MAX_WAIT_FOR_END_S = 5.0
+"""How long one waits for the end of a turn that was stopped: it is cut off within a second."""
 
 
 class AgentNotServed(TrimtabError, LookupError):
@@ -57,7 +62,7 @@ class QueueFull(TrimtabError, RuntimeError):
 
 @dataclass(slots=True, kw_only=True)
 class AgentService:
-    """What doors and runners share."""
+    """What channels and runners share."""
 
     agents: Mapping[str, Agent]
     """Who is served, by name. All keep their sessions in the one store."""
@@ -68,7 +73,7 @@ class AgentService:
     event_bus: EventBus
     """Who hears what happens."""
     max_queued_messages: int = 10_000
-    """Letters of one tenant that may wait; beyond that new ones are refused."""
+    """Messages of one tenant that may wait; beyond that new ones are refused."""
     max_open_sessions: int = MAX_OPEN_SESSIONS
     """Sessions that stay open while nobody uses them."""
     delete_hooks: list[Callable[[str], Awaitable[None]]] = field(
@@ -77,6 +82,8 @@ class AgentService:
     """Told of each session before it is deleted: what is kept of it elsewhere goes with it."""
     erase_hooks: list[EraseHook] = field(default_factory=list["EraseHook"])
     """Told of messages that are erased, before and after they are: for the same."""
+    count_waiting_retries: Callable[[], Awaitable[int]] | None = None
+    """Counts the sessions whose turn waits for another attempt; set by whoever runs turns."""
     sessions: SessionCache = field(init=False)
     """Those that are open."""
     _backlog: BacklogEstimator = field(init=False)
@@ -98,6 +105,8 @@ class AgentService:
         if waiting >= self.max_queued_messages:
             count_inbound_message(tenant, "rejected")
             raise QueueFull(waiting, self.max_queued_messages)
+        if request_id := current_request_id():
+            inbound = replace(inbound, request_id=request_id)
         kept = await self.queue.post(inbound)
         if kept:
             self._backlog.note_arrival(f"{tenant}/")
@@ -114,9 +123,9 @@ class AgentService:
             async for event in self.store.events(session, [(position, position)]):
                 if isinstance(event.body, MessageAdded):
                     return event.body.message
-        for letter in await self.queue.pending(session):
-            if letter.key == key:
-                return letter.message
+        for queued in await self.queue.pending(session):
+            if queued.key == key:
+                return queued.message
         return None
 
     def agent_for(self, session: str) -> Agent:
@@ -125,6 +134,12 @@ class AgentService:
         if address is None or address.agent not in self.agents:
             raise AgentNotServed(address.agent if address is not None else session, self.agents)
         return self.agents[address.agent]
+
+    def replace_agents(self, agents: Mapping[str, Agent]) -> list[asyncio.Future[TurnFinished]]:
+        """Serve these agents from the next turn on; returns the turns that still run."""
+        self.agents = agents
+        self.sessions.reopen_at_next_use()
+        return [running.task for running in self._running.values()]
 
     def open_session(self, session: str) -> AbstractAsyncContextManager[Session]:
         """A session as it stands now, new where there is none."""
@@ -139,7 +154,13 @@ class AgentService:
         `attempt` says how far it came.
         """
         agent = self.agent_for(session)
+        if agent.breaker is not None:
+            # Before anything is written: a session may look here for hours.
+            agent.breaker.check()
         waiting = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
+        # Not bound for this call alone: the runner tells of its failures under the same id.
+        set_request_id(waiting[-1].request_id if waiting else "")
+        set_payer(None)
         if not waiting and not await self.store.position(session):
             return TurnFinished(reason="done", calls=0)  # deleted, and not to be begun anew by this
         async with self.open_session(session) as opened:
@@ -166,9 +187,26 @@ class AgentService:
         await mine.released.wait()
         return TurnFinished(reason="stopped", calls=0)
 
+    def list_provider_circuits(self) -> dict[str, bool]:
+        """Return the providers of all agents by name, each with whether its circuit is open."""
+        found: dict[str, bool] = {}
+        for agent in self.agents.values():
+            if (breaker := agent.breaker) is not None:
+                found[breaker.name] = breaker.is_open or found.get(breaker.name, False)
+        return found
+
+    def provider_pause_s(self, session: str) -> float | None:
+        """Return how long the provider that answers in a session is still left alone; None if it
+        can be called."""
+        try:
+            breaker = self.agent_for(session).breaker
+        except AgentNotServed:
+            return None
+        return breaker.seconds_until_probe() if breaker is not None else None
+
     def stop_turn(self, session: str) -> bool:
-        """Let the turn that runs end after its step, in whichever process; False where it does not
-        run in this one, and may not run at all."""
+        """Cut off the turn that runs, in whichever process: its reply ends here and its tools are
+        ended. False where it does not run in this one, and may not run at all."""
         here = self.stop_local_turn(session)
         if not here:
             self.event_bus.request_stop(session)
@@ -181,6 +219,26 @@ class AgentService:
             found.served_turn.stop()
         return found is not None
 
+    def pause_turn(self, session: str) -> bool:
+        """Let the turn that runs end after its step, in whichever process; False as above."""
+        here = self.pause_local_turn(session)
+        if not here:
+            self.event_bus.request_pause(session)
+        return here
+
+    def pause_local_turn(self, session: str) -> bool:
+        """The same, asked by another process."""
+        found = self._running.get(session)
+        if found is not None:
+            found.served_turn.pause()
+        return found is not None
+
+    async def wait_for_ending_turn(self, session: str) -> None:
+        """Wait for a turn that was stopped or paused and has yet to end, if it runs here."""
+        found = self._running.get(session)
+        if found is not None and found.served_turn.is_ending:
+            await asyncio.wait((found.task,), timeout=MAX_WAIT_FOR_END_S)
+
     async def delete_session(self, session: str) -> None:
         """Remove a session and all that waits in it; a turn that runs is broken off.
 
@@ -192,7 +250,7 @@ class AgentService:
             raise SessionNotFound(session)
         try:
             if found is not None:
-                # First the letters: whoever takes the session up from here on finds none.
+                # First the messages: whoever takes the session up from here on finds none.
                 await self.queue.forget_session(session)
                 await found.cancel()
             elif waits and known:

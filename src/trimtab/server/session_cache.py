@@ -40,6 +40,7 @@ class SessionCache:
         self._users: dict[str, int] = {}
         self._open_locks: dict[str, asyncio.Lock] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._outdated: set[str] = set()
 
     def __len__(self) -> int:
         """How many are open."""
@@ -57,8 +58,13 @@ class SessionCache:
             self._release(session)
             self._evict_idle()
 
+    def reopen_at_next_use(self) -> None:
+        """Open each session anew when it is used next: its agent has changed."""
+        self._outdated.update(self._open)
+
     async def close_session(self, session: str) -> None:
         """Close a session, for example because it is deleted."""
+        self._outdated.discard(session)
         found = self._open.pop(session, None)
         self._sizes.pop(session, None)
         if found is not None:
@@ -73,8 +79,10 @@ class SessionCache:
 
     async def _get_or_open(self, session: str) -> Session:
         found = self._open.get(session)
-        if found is not None and not await _refresh_session(found):
-            # It was deleted meanwhile, and perhaps begun anew: nothing that is folded holds.
+        outdated = session in self._outdated and self._users[session] == 1
+        if found is not None and (outdated or not await _refresh_session(found)):
+            # Its agent has changed. Or it was deleted meanwhile, and perhaps begun anew: nothing
+            # that is folded holds.
             await self.close_session(session)
             found = None
         if found is None:
@@ -96,6 +104,7 @@ class SessionCache:
             if len(self._open) <= self._max_sessions and held <= self._max_bytes:
                 break
             held -= self._sizes.pop(name)
+            self._outdated.discard(name)
             # Beside the turns: closing waits for a summary that is being made.
             task = asyncio.create_task(_close_session(self._open.pop(name)))
             self._closing.add(task)

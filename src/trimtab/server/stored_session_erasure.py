@@ -12,8 +12,7 @@ from trimtab.errors import SessionLockedByOtherProcess
 from trimtab.server import control_files
 from trimtab.server.message_erasure import EraseHook, build_queue_erase_hook
 from trimtab.server.message_erasure import erase_message_and_copies as erase_in
-from trimtab.server.queue.file_log import QUEUE_FOLDER as MAIL
-from trimtab.server.queue.file_log import QueueInUse
+from trimtab.server.queue.file_log import QUEUE_FOLDER, QueueInUse
 from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.queue.protocol import ErasableQueue
 from trimtab.server.schedules.files import SCHEDULES_FOLDER as SCHEDULES
@@ -31,7 +30,7 @@ class QueueAndSchedules:
     """What may hold something of a session besides its log."""
 
     queue: ErasableQueue | None = None
-    """Letters and replies; None where there are none."""
+    """Messages and replies; None where there are none."""
     schedules: ScheduleStore | None = None
     """What its tools have made; None where there is nothing of the kind."""
 
@@ -103,16 +102,16 @@ async def open_queue_and_schedules(
 
 
 async def _open_folder_stores(store: FileStore, resources: AsyncExitStack) -> QueueAndSchedules:
-    if not (store.root / MAIL).exists():
+    if not (store.root / QUEUE_FOLDER).exists():
         return QueueAndSchedules()
-    mail = await FileMessageQueue.open(store)
-    resources.push_async_callback(mail.close)
+    queue = await FileMessageQueue.open(store)
+    resources.push_async_callback(queue.close)
     if not (store.root / SCHEDULES).exists():
-        return QueueAndSchedules(queue=mail)
+        return QueueAndSchedules(queue=queue)
     find = store.find_key
-    schedules = await FileScheduleStore.open(store.root, post=mail.post, find_key=find)
+    schedules = await FileScheduleStore.open(store.root, post=queue.post, find_key=find)
     resources.push_async_callback(schedules.close)
-    return QueueAndSchedules(queue=mail, schedules=schedules)
+    return QueueAndSchedules(queue=queue, schedules=schedules)
 
 
 async def _open_database_stores(location: str, resources: AsyncExitStack) -> QueueAndSchedules:
@@ -122,8 +121,8 @@ async def _open_database_stores(location: str, resources: AsyncExitStack) -> Que
     async def never(*_: Any) -> bool:
         raise AssertionError("whoever only forgets posts nothing")
 
-    mail = await PostgresErasableQueue.connect(location)
-    resources.push_async_callback(mail.close)
+    queue = await PostgresErasableQueue.connect(location)
+    resources.push_async_callback(queue.close)
     return QueueAndSchedules(
-        queue=mail, schedules=PostgresScheduleStore(mail.borrow_connection, never)
+        queue=queue, schedules=PostgresScheduleStore(queue.borrow_connection, never)
     )

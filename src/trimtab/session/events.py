@@ -172,6 +172,8 @@ class TurnFinished:
     take what was said: that is raised, and only who serves a session ends a turn with it."""
     calls: int
     """Model calls made in this turn."""
+    cut_off_tools: int = 0
+    """Tool calls that were cut off, or not begun, because the turn was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from trimtab.context import Context
 from trimtab.errors import HistoryNotInMemory
 from trimtab.log.event import Event
 from trimtab.policy.budget import compute_max_messages_in_memory
+from trimtab.stepwise_context import StepwiseContext
 from trimtab.stores.base import PositionSpan, Store
 from trimtab.window.checkpoint import Snapshot
 from trimtab.window.learned_from_calls import resolve_token_limit_and_source
@@ -27,20 +27,20 @@ async def load_context(
     max_snapshot_seq: int | None = None,
     keep_hidden: bool = False,
     **load_kwargs: Any,
-) -> Context:
+) -> StepwiseContext:
     """The context of a session, from a snapshot at or before a position.
 
     A long tail is folded piece by piece, letting go of what is hidden, unless it is to be kept.
     """
     snapshot = await store.snapshot(session_id, upto=max_snapshot_seq)
     try:
-        context: Context | None = None
+        context: StepwiseContext | None = None
         start = snapshot.seq if snapshot is not None else 0
         async for events in _chunk_events(
             store.events(session_id, list_spans_to_load(snapshot)), start
         ):
             if context is None:
-                context = Context.load(events, snapshot=snapshot, **load_kwargs)
+                context = StepwiseContext.load(events, snapshot=snapshot, **load_kwargs)
             else:
                 context.apply(events)
             if not keep_hidden and is_checkpoint_due(context.window):

@@ -19,6 +19,7 @@ from trimtab.policy.budget import MIN_OUTPUT_TOKENS, PRESETS_HIDING_ON_REFUSAL, 
 from trimtab.policy.config import parse_policy_config
 from trimtab.policy.guard import build_cannot_fit_error
 from trimtab.policy.hiding_after_provider_error import decide_aggressive_hiding
+from trimtab.policy.media_over_limits import decide_media_over_limits
 from trimtab.policy.planning.plan import Decision, Plan
 from trimtab.policy.provider_rejections import decide_masks_before_retry
 from trimtab.providers.error_parser import parse_error_event, parse_stop_failure
@@ -145,6 +146,10 @@ class ModelCallRecovery:
             await session.apply_policy(lambda _window, _budget: Decision(edits=tuple(seen)))
 
     async def _handle_overflow(self, session: Session, failure: ProviderFailureDetails) -> None:
+        # Each such refusal lowers what is taken for the limit, until no picture is left.
+        if await session.apply_policy(decide_media_over_limits):
+            self.pending_events.append(UserNotice(text=COMPACTED_NOTICE))
+            return
         if not self.tried_less_output and _may_less_output_fit(session, failure):
             self.tried_less_output = True
             return

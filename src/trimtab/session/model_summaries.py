@@ -22,6 +22,7 @@ from typing import Any, cast
 from trimtab.catalog import resolve_model_info
 from trimtab.errors import UnusableSummary
 from trimtab.log.event import SummaryAttempt
+from trimtab.policy.config import PolicyLimits
 from trimtab.policy.summary_requests import ResultSummaryRequest
 from trimtab.session.events import SummaryFinished, TurnEvent
 from trimtab.session.session import Session
@@ -127,8 +128,8 @@ async def configure_policy_for_summariser(session: Session, summariser: Summaris
     options = session.options
     if options.summaries == "manual" or summariser.only_results:
         return
-    context: dict[str, Any] = dict(options.limits)
-    given = cast("dict[str, Any]", dict(context.get("summary") or {}))
+    context = cast("PolicyLimits", dict(options.limits))
+    given = context.get("summary") or {}
     now = session.budget().now
     own = resolve_model_info(summariser.model, summariser.model_info, at=now).input_price
     prices = resolve_prices_at(session.window.settings.entry, now)

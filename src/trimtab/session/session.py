@@ -22,11 +22,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar, Unpack, cast
 
-from trimtab.context import Context, UndoOutcome
+from trimtab.context import UndoOutcome
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.caller_message_reading import parse_any_tool_call, to_plain_dict
 from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
+from trimtab.dialects.recall_result import build_recall_result
 from trimtab.dialects.reply_recording import read_finished_reply_body
 from trimtab.errors import (
     DuplicateIdempotencyKey,
@@ -37,7 +38,7 @@ from trimtab.errors import (
     StaleOwner,
     StoreError,
 )
-from trimtab.log.call_failure import build_error_outcome
+from trimtab.log.call_failure import build_error_outcome, build_stopped_outcome
 from trimtab.log.edits import parse_handle
 from trimtab.log.erase import ErasurePlanner, make_event_eraser
 from trimtab.log.event import (
@@ -53,7 +54,7 @@ from trimtab.log.fork_position_and_closing_events import (
     build_events_closing_fork_copy,
     resolve_fork_position,
 )
-from trimtab.log.message import Message, Text, ToolCall, ToolResult
+from trimtab.log.message import Part, ToolCall
 from trimtab.options import (
     OptionChanges,
     Options,
@@ -65,13 +66,16 @@ from trimtab.policy.budget import Budget
 from trimtab.policy.config import parse_policy_config
 from trimtab.policy.hiding_after_provider_error import choose_policy_after_error
 from trimtab.policy.planning.plan import MessageSpan, Policy
+from trimtab.policy.presets import PolicyName
 from trimtab.policy.summary_requests import ResultSummaryRequest, SummaryRequest
 from trimtab.prompt.context_report import ContextReport, RequestPreview
+from trimtab.recall.tools import parse_recall_arguments
 from trimtab.recall.visibility import VisibilityReason
 from trimtab.redaction import Redact
 from trimtab.session import store_recall, visibility_and_past_requests
 from trimtab.session.loading import is_checkpoint_due, load_context
 from trimtab.session.visibility_and_past_requests import HiddenTotals
+from trimtab.stepwise_context import StepwiseContext
 from trimtab.stores.base import Store
 from trimtab.window.window import Window
 
@@ -100,7 +104,7 @@ class Compaction:
 class Session:
     """A context whose events are in a store. Made by `create`, `open` or `open_or_create`."""
 
-    def __init__(self, store: Store, session_id: str, context: Context) -> None:
+    def __init__(self, store: Store, session_id: str, context: StepwiseContext) -> None:
         self.store = store
         self.id = session_id
         self.epoch: int | None = None
@@ -121,7 +125,7 @@ class Session:
         cls, store: Store, session_id: str, **options: Unpack[SessionOptions]
     ) -> Session:
         """A new session. The options are those of `Context`."""
-        context = Context(**options)
+        context = StepwiseContext(**options)
         try:
             await store.append(session_id, context.events)
         except PositionTaken as taken:
@@ -151,7 +155,7 @@ class Session:
         store: Store,
         session_id: str,
         *,
-        policy: str | Policy | None = None,
+        policy: PolicyName | Policy | None = None,
         tokenizer: Tokenizer | None = None,
         redact: Redact | None = None,
         clock: Callable[[], float] = time.time,
@@ -264,6 +268,16 @@ class Session:
 
         await self._draft_and_store(record)
 
+    async def record_stopped_call(self) -> None:
+        """Record that the call that waits for its reply was cut off by a person."""
+
+        def record() -> None:
+            call = self.window.accounting.open_call_seq
+            if call is not None:
+                self._context.append(build_stopped_outcome(call))
+
+        await self._draft_and_store(record)
+
     def find_rejected_texts(self, provider_message: str) -> frozenset[str]:
         """What stands where a provider's words say that the last request is at fault."""
         return self._context.find_rejected_texts(provider_message)
@@ -290,20 +304,34 @@ class Session:
         return self._context.budget()
 
     async def recall(self, handle: str) -> str:
-        """The text behind a handle, exactly as it was said, however long ago."""
+        """The text behind a handle, exactly as it was said, however long ago.
+
+        For a picture or a file it says what it is; `recall_part` returns the thing itself.
+        """
         return await store_recall.recall_from_store(self.store, self.id, self.window, handle)
+
+    async def recall_part(self, handle: str) -> Part:
+        """One part of a message as it was said, however long ago: a picture with all its bytes."""
+        return await store_recall.recall_part_from_store(self.store, self.id, self.window, handle)
 
     async def search(self, query: str) -> str:
         """The messages that hold most of the words, with their handles."""
         return await store_recall.search_session(self.store, self.id, self.window, query)
 
     async def answer(self, call: ToolCall | WireObject) -> str:
-        """Answer a call of a recall tool and add the result; returns its text."""
+        """Answer a call of a recall tool and add the result; returns its text.
+
+        A picture or a file is in the result itself, or revealed if no result can carry it.
+        """
         asked = call if isinstance(call, ToolCall) else parse_any_tool_call(call)
-        text = await store_recall.answer_recall_from_store(self.store, self.id, self.window, asked)
-        result = ToolResult(call_id=asked.id, content=(Text(text=text),))
-        await self.add(Message(role="tool", parts=(result,)))
-        return text
+        place = (self.store, self.id, self.window)
+        text = await store_recall.answer_recall_from_store(*place, asked)
+        recalled = await store_recall.find_recalled_parts_in_store(*place, asked)
+        result, reveals = build_recall_result(asked, text, recalled, self.window.settings)
+        await self.add(result)
+        if reveals:
+            await self.reveal(parse_recall_arguments(asked)["handle"])
+        return result.results[0].text
 
     def pending_summary(self, *, forced: bool = False) -> SummaryRequest | None:
         """What should be summarised now, or what a stand-in is forced for; None for nothing."""
@@ -613,7 +641,7 @@ async def fork_stored_session(
     return past
 
 
-def _last_folded_event(context: Context) -> Event | None:
+def _last_folded_event(context: StepwiseContext) -> Event | None:
     """The event folded last; None where a snapshot stands for it."""
     events = context.events
     return events[-1] if events and events[-1].seq == context.window.seq else None

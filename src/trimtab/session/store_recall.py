@@ -8,7 +8,7 @@ from trimtab.log.edits import parse_handle
 from trimtab.log.erase import SEARCH_TOOL
 from trimtab.log.event import Edit, MessageAdded, ToolResultRepair
 from trimtab.log.events_undone_by_rewinds import is_event_in_force
-from trimtab.log.message import Message, ToolCall
+from trimtab.log.message import Message, Part, ToolCall
 from trimtab.recall.search_ranking import split_query_words
 from trimtab.recall.snippets import MAX_SEARCHED_MESSAGES
 from trimtab.recall.snippets import format_best_snippets as passages
@@ -18,7 +18,11 @@ from trimtab.recall.tools import (
     NOTHING_FOUND_TEXT,
     extract_lines,
     find_fully_visible_messages,
+    find_recalled_parts,
+    find_recalled_parts_in_window,
     parse_recall_arguments,
+    recall_part,
+    recall_part_from_messages,
     recall_text_from_messages,
     require_recall_call,
 )
@@ -30,19 +34,44 @@ MAX_RECALL_POSITIONS = 2_000
 """Positions of a range that one recall goes through."""
 
 
-async def recall_from_store(store: Store, session_id: str, window: Window, handle: str) -> str:
+async def recall_from_store(
+    store: Store, session_id: str, window: Window, handle: str, *, for_model: bool = False
+) -> str:
     """The text a handle names, exactly as it was said, however long ago."""
     named = parse_handle(handle)
     if named.first_seq > window.base.last_evicted_seq:
-        return recall_in(window, handle)
+        return recall_in(window, handle, for_model=for_model)
     last = min(named.last_seq, named.first_seq + MAX_RECALL_POSITIONS - 1)
-    text = recall_text_from_messages(
-        window, handle, await _read_messages(store, session_id, window, [(named.first_seq, last)])
-    )
+    said = await _read_messages(store, session_id, window, [(named.first_seq, last)])
+    text = recall_text_from_messages(window, handle, said, for_model=for_model)
     if last < named.last_seq:
         rest, end = named.last_seq - last, named.last_seq
         return f"{text}\n[{rest} more positions; ask for m{last + 1}-m{end}]"
     return text
+
+
+async def recall_part_from_store(
+    store: Store, session_id: str, window: Window, handle: str
+) -> Part:
+    """One part as it was said, however long ago: a picture with all of its bytes."""
+    at = parse_handle(handle).first_seq
+    if at > window.base.last_evicted_seq:
+        return recall_part(window, handle)
+    said = await _read_messages(store, session_id, window, [(at, at)])
+    return recall_part_from_messages(window, handle, said)
+
+
+async def find_recalled_parts_in_store(
+    store: Store, session_id: str, window: Window, call: ToolCall
+) -> tuple[Message, tuple[Part, ...]] | None:
+    """The message and those of its parts that a call of the recall tool asks to see whole."""
+    try:
+        at = parse_handle(parse_recall_arguments(call)["handle"]).first_seq
+    except ValueError:
+        return None
+    if at > window.base.last_evicted_seq:
+        return find_recalled_parts_in_window(window, call)
+    return find_recalled_parts(call, await _read_messages(store, session_id, window, [(at, at)]))
 
 
 async def search_session(store: Store, session_id: str, window: Window, query: str) -> str:
@@ -76,7 +105,7 @@ async def answer_recall_from_store(
             level := await _expand_summary_level(store, session_id, window, wanted["handle"])
         ):
             return level
-        text = await recall_from_store(store, session_id, window, wanted["handle"])
+        text = await recall_from_store(store, session_id, window, wanted["handle"], for_model=True)
         return extract_lines(text, wanted["lines"], wanted["grep"])
     except (LookupError, ValueError) as error:
         return f"[{error}]"

@@ -11,9 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, cast
 
-from trimtab.catalog import resolve_model_info
+from trimtab.catalog import ModelInfoValues, resolve_model_info
 from trimtab.context import Context
-from trimtab.dialects import get_dialect
+from trimtab.dialects import DialectName, get_dialect
 from trimtab.log.event import SummaryAttempt, Usage, add_usage
 from trimtab.log.message import Message, make_text_message
 from trimtab.providers.protocol_and_failures import Provider, ProviderError
@@ -63,7 +63,7 @@ class Summariser:
     """Tokens of output that each call asks for."""
     params: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further request parameters, passed on as they are."""
-    model_info: Mapping[str, Any] | str = field(default_factory=dict[str, Any])
+    model_info: ModelInfoValues | str = field(default_factory=ModelInfoValues)
     """Values of one's own for the model's catalog entry, or the name of the catalog model that a
     deployment of another name is."""
     only_results: bool = False
@@ -320,7 +320,7 @@ def _create_job_context(job: _SummaryJob) -> Context:
     )
     return Context(
         summariser.model,
-        dialect=summariser.provider.dialect,
+        dialect=cast("DialectName", summariser.provider.dialect),
         system=job.system,
         policy="full",
         context_window=summariser.context_window,

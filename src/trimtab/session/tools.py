@@ -1,7 +1,4 @@
-"""Tools: what a model may ask for, run once each, whatever happens meanwhile.
-
-What a turn leaves open when a person stops it is closed, so that nothing of it runs later.
-"""
+"""Tools: what a model may ask for, run once each, whatever happens meanwhile."""
 
 from __future__ import annotations
 
@@ -112,7 +109,7 @@ async def run_open_tool_calls(
     Those that share an id run one after the other: their results are told apart by order alone.
     """
     by_id: dict[str, list[tuple[ToolCall, str, bool]]] = {}
-    for call, handle in _list_open_calls(session):
+    for call, handle in list_open_calls(session):
         own = f"/{handle}/{call.id}"
         key = next(
             (key for key in session.window.accounting.started_tool_keys if key.endswith(own)), None
@@ -224,7 +221,7 @@ def _normalise_content(value: Any) -> str | tuple[ToolContent, ...]:
     return parts
 
 
-def _list_open_calls(session: Session) -> list[tuple[ToolCall, str]]:
+def list_open_calls(session: Session) -> list[tuple[ToolCall, str]]:
     """Open calls, each with its handle: ids may come twice, even in one reply."""
     if not session.window.conversation.open_calls():
         return []
@@ -237,29 +234,3 @@ def _list_open_calls(session: Session) -> list[tuple[ToolCall, str]]:
         if isinstance(call, ToolCall)
     ]
     return [each for each, pairing in zip(asked, last.calls, strict=True) if not pairing.result]
-
-
-NOT_RUN_TEXT = "[not run: the user stopped the turn]"
-"""What stands for the result of a call that had not begun."""
-STOPPED_TEXT = "[stopped by the user while it ran; what it has done until then is unknown]"
-"""What stands for the result of a tool that was running."""
-
-
-async def close_tool_calls_of_stopped_turn(session: Session) -> int:
-    """Give every call without a result one that says why there is none; returns how many.
-
-    Else the next message would first have them run: a crash must not lose them, but a person who
-    stops a turn wants just that.
-    """
-    closed = 0
-    while waiting := session.window.conversation.open_calls():
-        call = waiting[0]
-        # Keys end with the call's own id; the two texts differ for the model's sake alone.
-        began = any(
-            key.endswith(f"/{call.id}") for key in session.window.accounting.started_tool_keys
-        )
-        text = Text(text=STOPPED_TEXT if began else NOT_RUN_TEXT)
-        result = ToolResult(call_id=call.id, content=(text,), is_error=True)
-        await session.add(Message(role="tool", parts=(result,)))
-        closed += 1
-    return closed

@@ -7,6 +7,7 @@ started is run again unless it says that it may be.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -17,7 +18,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
@@ -41,6 +42,12 @@ from trimtab.session.tools import (
     set_session_tools,
 )
 from trimtab.session.turn_event_builders import ModelCallMeter, emit_turn_start_and_failure
+from trimtab.session.turn_interruption import (
+    TurnInterruption,
+    TurnStopped,
+    close_stopped_tool_calls,
+    record_partial_reply,
+)
 from trimtab.window.window import Window
 
 MAX_TOOL_ITERATIONS = 25
@@ -78,6 +85,7 @@ async def run_turn(
     summariser: Summariser | None = None,
     before_request: BeforeRequest | None = None,
     schedule_summary: ScheduleSummary | None = None,
+    stop: asyncio.Event | None = None,
 ) -> TurnFinished:
     """Let the model answer what was said, with its tools; the one caller of models.
 
@@ -85,7 +93,8 @@ async def run_turn(
     it as well. Without `tools` the session keeps those it has; `turn_tools` are there for this turn
     only. `on_event` gets what happens. `confirm_rerun` is asked about a tool that was interrupted.
     The `summariser` runs after the turn, in the background, and before a call only if there is no
-    other way; with `schedule_summary` that function decides when.
+    other way; with `schedule_summary` that function decides when. As soon as `stop` is set the
+    reply that is being written is cut off, and its text so far is kept; tools that run are ended.
     """
     named = None if tools is None else {tool.name: tool for tool in tools}
     chosen = {tool.name: tool for tool in turn_tools}
@@ -99,30 +108,54 @@ async def run_turn(
         await set_session_tools(session, named, chosen)
         if summariser is not None:
             await configure_policy_for_summariser(session, summariser)
-        calls = rounds = 0
-        stopped = False
-        while True:
+        calls = rounds = cut_off_tools = 0
+        stopped = cut_off = False
+        interruption = TurnInterruption(stop)
+        while not cut_off:
             rounds += (
                 1
                 if session.window.conversation.open_calls() or is_last_reply_paused(session.window)
                 else 0
             )
-            await run_open_tool_calls(session, {**chosen, **(named or {})}, on_event, confirm_rerun)
+            try:
+                await interruption.run(
+                    run_open_tool_calls(
+                        session, {**chosen, **(named or {})}, on_event, confirm_rerun
+                    )
+                )
+            except TurnStopped:
+                cut_off = True
+                cut_off_tools = await close_stopped_tool_calls(session, on_event)
+                break
             if before_request is not None and (stopped := not await before_request()):
                 break
             if not is_model_reply_due(session.window) or rounds >= max_tool_iterations:
                 break
             how = TurnCallSettings(stream=stream, summariser=summariser, on_event=on_event)
-            await _request_reply(session, provider, how, volatile)
+            try:
+                await _request_reply(session, provider, how, volatile, interruption)
+            except TurnStopped:
+                cut_off = True
             calls += 1
-    why = (
-        "done" if not is_model_reply_due(session.window) else "stopped" if stopped else "iterations"
+    ended = TurnFinished(
+        reason=_find_end_reason(session.window, stopped=stopped, cut_off=cut_off),
+        calls=calls,
+        cut_off_tools=cut_off_tools,
     )
-    ended = TurnFinished(reason=why, calls=calls)
     on_event(ended)
     if summariser is not None:
         await _summarise_after_turn(session, summariser, on_event, schedule_summary)
     return ended
+
+
+def _find_end_reason(
+    window: Window, *, stopped: bool, cut_off: bool
+) -> Literal["done", "stopped", "iterations"]:
+    if cut_off:
+        return "stopped"
+    if not is_model_reply_due(window):
+        return "done"
+    return "stopped" if stopped else "iterations"
 
 
 @asynccontextmanager
@@ -185,9 +218,16 @@ def user_wrote_during_reply(window: Window) -> bool:
 
 
 async def _request_reply(
-    session: Session, provider: Provider, call_options: TurnCallSettings, volatile: str | None
+    session: Session,
+    provider: Provider,
+    call_options: TurnCallSettings,
+    volatile: str | None,
+    interruption: TurnInterruption,
 ) -> None:
-    """One reply of the model, recorded; what fails on the way is recovered from, if it can be."""
+    """One reply of the model, recorded; what fails on the way is recovered from, if it can be.
+
+    Raises `TurnStopped` if the turn was stopped; what the model had said until then is recorded.
+    """
     recovery, tell = ModelCallRecovery(unstreamed=not call_options.stream), call_options.on_event
     if is_last_reply_paused(session.window):
         volatile = None  # what goes on with its own last word must end with it
@@ -197,13 +237,23 @@ async def _request_reply(
         )
     while True:
         call_options = replace(call_options, stream=not recovery.unstreamed)
-        request = await summarise_then_build_request(session, call_options, volatile)
+        request = await interruption.run(
+            summarise_then_build_request(session, call_options, volatile)
+        )
         clock = ModelCallMeter(session)
+        partial: list[str] = []
         try:
-            reply = await _send_request(provider, request, tell, recovery)
+            reply = await interruption.run(
+                _send_request(provider, request, tell, recovery, partial)
+            )
             failure = recovery.find_failure(session, reply)
         except ProviderError as error:
             reply, failure = None, error.failure
+        except TurnStopped:
+            clock.stop()
+            await record_partial_reply(session, "".join(partial), tell)
+            tell(clock.build_finished_event("stopped"))
+            raise
         clock.stop()
         if reply is not None and failure is None:
             await session.add(reply)
@@ -222,9 +272,13 @@ async def _request_reply(
 
 
 async def _send_request(
-    provider: Provider, request: Mapping[str, Any], on_event: OnEvent, recovery: ModelCallRecovery
+    provider: Provider,
+    request: Mapping[str, Any],
+    on_event: OnEvent,
+    recovery: ModelCallRecovery,
+    partial: list[str],
 ) -> WireObject:
-    """The whole reply, its pieces told as they come."""
+    """The whole reply, its pieces told as they come; those of its text are added to `partial`."""
     gathering = get_dialect(provider.dialect).create_reply_accumulator()
     recovery.reply_started = False
     async with _closing_stream(provider.send(request)) as events:
@@ -237,6 +291,8 @@ async def _send_request(
             gathering.feed(event)
             if (piece := read_text_or_thinking_delta(event)) is not None:
                 on_event(TextDelta(kind=piece[0], text=piece[1]))
+                if piece[0] == "text":
+                    partial.append(piece[1])
     reply = gathering.reply_body()
     if reply is None:
         raise ProviderError(STREAM_CUT_SHORT)

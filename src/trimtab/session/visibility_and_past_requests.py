@@ -59,16 +59,8 @@ async def explain_visibility_by_part(
 ) -> list[VisibilityReason]:
     """The same; of a message with parts that differ, one for each part."""
     whole = await explain_visibility(store, session_id, handle)
-    named = parse_handle(handle)
-    message = await _read_named_message(store, session_id, named)
-    is_one_message = named.part_index is None and named.first_seq == named.last_seq
-    if whole.state != "shown" or message is None or not is_one_message or len(message.parts) < 2:
-        return [whole]
-    parts = [
-        await explain_visibility(store, session_id, f"{handle}.{index}")
-        for index in range(len(message.parts))
-    ]
-    return [whole] if all(part.state == "shown" for part in parts) else parts
+    parts = [await explain_visibility(store, session_id, part) for part in whole.parts]
+    return parts or [whole]
 
 
 async def _read_named_message(store: Store, session_id: str, named: HandleTarget) -> Message | None:

@@ -8,9 +8,17 @@ their results began.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
-from trimtab.log.message import Message, Text, ToolCall, ToolResult, extract_text_or_arguments
+from trimtab.log.message import (
+    Message,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+    extract_text_or_arguments,
+)
 from trimtab.text.identifiers import RankedIdentifiers, count_identifiers, join_string_values
 from trimtab.tokens.counter import TokenCounter
 
@@ -40,12 +48,13 @@ def extract_summary(
     *,
     max_tokens: int = MAX_EXTRACT_TOKENS,
     max_names: int = 0,
+    count_names: Callable[[Part], Mapping[str, int]] | None = None,
 ) -> str:
     """The prior summary's lines and one line for each thing said since, oldest cut first; what the
     user said first stays, in a quarter of the tokens.
 
     With `max_names` a last line lists the words that were named most, the prior's included; it is
-    not counted in `max_tokens`.
+    not counted in `max_tokens`. `count_names` is for who has read the parts of messages before.
     """
     lines = [line for line in prior_summary.splitlines() if line.strip()]
     said = [_CUT.sub("", line.removeprefix(NAMES_LINE_PREFIX)) for line in lines]
@@ -54,10 +63,12 @@ def extract_summary(
         lines.extend(_message_lines(message))
     kept = _best_lines(lines, counter, max_tokens)
     if max_names:
-        said.extend(_message_text(message) for message in messages)
-        named = RankedIdentifiers("\n".join(said))
-        if found := named.format_top(max_names, count_identifiers(kept)):
-            kept = f"{kept}\n{NAMES_LINE_PREFIX}{found}".lstrip("\n")
+        names = Counter(count_identifiers("\n".join(said)))
+        for message in messages:
+            for part in message.parts:
+                names.update((count_names or count_part_identifiers)(part))
+        if found := RankedIdentifiers(names).list_top(max_names, kept):
+            kept = f"{kept}\n{NAMES_LINE_PREFIX}{', '.join(found)}".lstrip("\n")
     return kept
 
 
@@ -148,15 +159,10 @@ def _keep_newest_words(line: str, counter: TokenCounter, max_tokens: int) -> str
     return " ".join(words[len(words) - low :])
 
 
-def _message_text(message: Message) -> str:
-    """All that a message says, for its words."""
-    said = ((part, extract_text_or_arguments(part)) for part in message.parts)
-    told = (
-        join_string_values(text) if isinstance(part, ToolCall) else text
-        for part, text in said
-        if text
-    )
-    return "\n".join(told)
+def count_part_identifiers(part: Part) -> dict[str, int]:
+    """The identifiers of all that a part says, each with how often it occurs."""
+    text = extract_text_or_arguments(part) or ""
+    return count_identifiers(join_string_values(text) if isinstance(part, ToolCall) else text)
 
 
 def _message_lines(message: Message) -> list[str]:

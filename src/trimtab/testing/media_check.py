@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from trimtab.catalog import find_model_info
 from trimtab.dialects.json_values import dict_or_none
 from trimtab.testing.request_counter import list_array_objects
 
@@ -24,6 +25,17 @@ MAX_IMAGE_SIDE_PX = 8_000
 MANY_IMAGES = 20
 """Pictures of a request above which it takes less."""
 MAX_SIDE_OF_MANY_PX = 2_000
+MAX_IMAGES = 600
+"""Pictures of a request that Anthropic takes."""
+MAX_IMAGES_OF_SMALL_WINDOWS = 100
+"""The same for models with a window of 200,000 tokens."""
+SMALL_WINDOW_TOKENS = 200_000
+MAX_OPENAI_IMAGES = 1_500
+"""Pictures of a request that OpenAI takes."""
+MAX_OPENAI_IMAGE_MB = 50.0
+"""Megabytes of all of them, as OpenAI counts."""
+OPENAI_IMAGE_SIZE_FACTOR = 1.026
+"""By which OpenAI's count of pictures was seen to exceed their base64."""
 _UNSUPPORTED = "You uploaded an unsupported image. Please make sure your image "
 _BYTES_A_PIXEL = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
 
@@ -52,6 +64,11 @@ def find_media_error(request: JsonObject, dialect: str) -> MediaRefusal | None:
 def _anthropic(request: JsonObject) -> Iterator[str]:
     found = [*_blocks(request)]
     pictures = sum(block.get("type") == "image" for _, block in found)
+    known = find_model_info(str(request.get("model")))
+    small = known is None or known.context_window <= SMALL_WINDOW_TOKENS
+    most = MAX_IMAGES_OF_SMALL_WINDOWS if small else MAX_IMAGES
+    if pictures > most:
+        yield f"messages: Too much media: 0 document pages + {pictures} images > {most}"
     for place, block in found:
         source = dict_or_none(block.get("source")) or {}
         if source.get("type") != "base64":
@@ -114,11 +131,31 @@ def _picture(place: str, source: JsonObject, *, many: bool) -> Iterator[str]:
 
 
 def _openai(request: JsonObject, key: str) -> Iterator[MediaRefusal]:
+    pictures = [*_openai_picture_urls(request, key)]
+    size = OPENAI_IMAGE_SIZE_FACTOR * sum(map(len, pictures)) / 1_000_000
+    if size > MAX_OPENAI_IMAGE_MB:
+        words = (
+            f"Total image size is {size:.2f}MB, which exceeds the allowed limit of "
+            f"{MAX_OPENAI_IMAGE_MB:.0f}MB."
+        )
+        yield MediaRefusal(message=words, param=key)
+    if len(pictures) > MAX_OPENAI_IMAGES:
+        words = f"Too many images in the request: at most {MAX_OPENAI_IMAGES} images are taken."
+        yield MediaRefusal(message=words, param=key)
     for index, holder in enumerate(list_array_objects(request.get(key))):
         inner = "output" if "output" in holder else "content"
         for number, part in enumerate(list_array_objects(holder.get(inner))):
             place = f"{key}[{index}].{inner}[{number}]"
             yield from _openai_part(part, place)
+
+
+def _openai_picture_urls(request: JsonObject, key: str) -> Iterator[str]:
+    for holder in list_array_objects(request.get(key)):
+        for part in list_array_objects(holder.get("output", holder.get("content"))):
+            if part.get("type") in ("image_url", "input_image"):
+                told = part.get("image_url")
+                url = (dict_or_none(told) or {}).get("url", told)
+                yield url if isinstance(url, str) and url.startswith("data:") else ""
 
 
 def _openai_part(part: JsonObject, place: str) -> Iterator[MediaRefusal]:

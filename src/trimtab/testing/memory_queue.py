@@ -78,6 +78,9 @@ class MemoryQueue:
     async def depth(self, prefix: str = "") -> int:
         return self._state.depth(prefix)
 
+    async def oldest_waiting_at(self) -> float | None:
+        return self._state.oldest_waiting_at()
+
     async def dead_letter_session(
         self,
         inbound: InboundMessage,
@@ -144,6 +147,9 @@ class MemoryQueue:
         self, session: str, positions: Collection[int], keys: Collection[str]
     ) -> None:
         self._state.apply(build_erasure_record(session, positions, keys))
+
+    async def check_writable(self) -> None:
+        """It always is."""
 
     async def close(self) -> None:
         """Nothing is held; what waits stays, so that a test can open it again."""

@@ -17,8 +17,7 @@ from trimtab.log.event import (
 from trimtab.recall.search_ranking import (
     get_searchable_text,
     rank_scored_positions,
-    score_query_words,
-    split_index_words,
+    score_text,
     split_query_words,
 )
 from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
@@ -96,10 +95,7 @@ class MemoryStore:
         wanted = split_query_words(query)
         events = map(load_event_line, self._logs.get(session, _Log()).lines)
         return rank_scored_positions(
-            (
-                (score_query_words(wanted, split_index_words(get_searchable_text(e))), e.seq)
-                for e in events
-            ),
+            ((score_text(wanted, get_searchable_text(e)), e.seq) for e in events),
             limit,
         )
 

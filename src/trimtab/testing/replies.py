@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,6 +73,10 @@ class ReplyMetadata:
     """Whether reasoning comes with its encrypted content."""
     request: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What was asked: some of it is repeated in the reply."""
+    applied_edits: Sequence[Mapping[str, Any]] | None = None
+    """Edits that the provider made itself; None where none were asked for."""
+    compacted_tokens: int = 0
+    """Tokens that were read for a compaction; 0 where none was made."""
 
 
 def split_for_streaming(text: str, max_pieces: int = 8) -> list[str]:

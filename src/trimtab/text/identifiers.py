@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 _IDENTIFIER_CANDIDATE = re.compile(r"[A-Za-z0-9_$]+(?:[./:\\-]+[A-Za-z0-9_$]+)*")
-_IDENTIFIER_MARK = re.compile(r"[0-9_./:\\-]|[a-z][A-Z]")
+_LINES_OF_IDENTIFIERS = re.compile(
+    r"^(?=.{5})(?=.*?[A-Za-z]).*?(?:[0-9_./:\\-]|[a-z][A-Z]).*$", re.MULTILINE
+)
+"""Of runs of such characters, one a line: those that are no plain word and no plain number."""
 _IDENTIFIER_CHARACTER = re.compile(r"[A-Za-z0-9_$./:\\-]")
 _HANDLE_OR_RECALL_TOOL = re.compile(r"(?i)\bm\d+(?:\.\d+|-m\d+)?\b|recall|search_history")
 """What asks for something hidden: in a placeholder only our own may stand."""
@@ -24,14 +27,7 @@ _RECALL_OFFER = re.compile(r"(?i)\brecall\s+m\d+(?:\.\d+|-m\d+)?|\bm\d+(?:\.\d+|
 def count_identifiers(text: str) -> dict[str, int]:
     """The identifiers of a text in order of appearance, each with how often it occurs."""
     counts = Counter(_IDENTIFIER_CANDIDATE.findall(text))
-    return {word: count for word, count in counts.items() if len(word) >= 5 and _is_marked(word)}
-
-
-def _is_marked(word: str) -> bool:
-    """Whether a run of such characters is no plain word and no plain number."""
-    if word.isalpha():
-        return not (word.islower() or word.isupper()) and _IDENTIFIER_MARK.search(word) is not None
-    return word.lower() != word.upper() and _IDENTIFIER_MARK.search(word) is not None
+    return {word: counts[word] for word in _LINES_OF_IDENTIFIERS.findall("\n".join(counts))}
 
 
 class RankedIdentifiers:
@@ -39,16 +35,16 @@ class RankedIdentifiers:
 
     __slots__ = ("_ranked", "counts")
 
-    def __init__(self, text: str) -> None:
-        self.counts = count_identifiers(text)
+    def __init__(self, counts: Mapping[str, int]) -> None:
+        self.counts = counts
         """In order of appearance: how often each occurs."""
         self._ranked: list[str] | None = None
 
-    def format_top(self, limit: int, excluded: Container[str] = ()) -> str:
-        """Those that occur most often, as a list, without the excluded ones: at most `limit`, and
-        20 characters for each of them on the whole."""
+    def list_top(self, limit: int, shown_text: str = "") -> list[str]:
+        """Those that occur most often, without the ones that a text shows: at most `limit`, and 20
+        characters for each of them on the whole."""
         if limit <= 0:
-            return ""
+            return []
         if self._ranked is None:
             self._ranked = sorted(self.counts, key=self.counts.__getitem__, reverse=True)
         chosen: list[str] = []
@@ -56,13 +52,27 @@ class RankedIdentifiers:
         for word in self._ranked:
             if len(chosen) == limit:
                 break
-            if word in excluded or _HANDLE_OR_RECALL_TOOL.search(word):
-                continue
             if len(word) + 2 > room:
                 continue  # one endless word must not hide all the others
+            if _HANDLE_OR_RECALL_TOOL.search(word) or _contains_word(shown_text, word):
+                continue
             room -= len(word) + 2
             chosen.append(word)
-        return ", ".join(chosen)
+        return chosen
+
+
+def _contains_word(text: str, word: str) -> bool:
+    """Whether an identifier stands in a text, not only as a part of a longer one."""
+    at = text.find(word)
+    while at >= 0:
+        end = at + len(word)
+        before, after = text[at - 1 : at], text[end : end + 1]
+        if not (before and _IDENTIFIER_CHARACTER.match(before)) and not (
+            after and _IDENTIFIER_CHARACTER.match(after)
+        ):
+            return True
+        at = text.find(word, at + 1)
+    return False
 
 
 def replace_recall_offers(quoted_line: str) -> str:

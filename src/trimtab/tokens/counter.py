@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trimtab.log.edits import apply_edit_to_part
+from trimtab.log.edits import apply_edit_to_part, extract_editable_text
 from trimtab.log.event import Edit, Size
 from trimtab.log.message import (
     MODEL_FAMILY_KEY,
@@ -28,7 +28,7 @@ from trimtab.log.message import (
 )
 from trimtab.text.utf8 import replace_lone_surrogates
 from trimtab.tokens.byte_class_weights import WEIGHT_UNITS_PER_TOKEN, WEIGHTS_BY_FAMILY
-from trimtab.tokens.media import estimate_media_tokens
+from trimtab.tokens.media import estimate_media_tokens, read_base64_image_dimensions
 from trimtab.tokens.odd_text import (
     SLICE_BYTES,
     build_tokenizer_profile,
@@ -49,13 +49,24 @@ RESULT_OVERHEAD_TOKENS = 10
 """Tokens around one tool result, its message's included, beside its id and content."""
 
 TOOLS_OVERHEAD_TOKENS = 500
-"""Tokens a provider adds once a request has tools: Anthropic documents 313 to 346 for Claude 4."""
+"""Tokens a provider adds once a request has tools: Anthropic documents 313 to 346 for Claude 4, and
+templates of open models have instructions of their own."""
+OPENAI_TOOLS_OVERHEAD_TOKENS = 24
+"""The same at OpenAI, whose cookbook counts 12."""
+_OPENAI_COUNTERS = ("piecewise/o200k_base", "piecewise/cl100k_base")
 
 EMPTY_MESSAGE_SIZE = Size(bytes=12, tokens=12)
 """Of a message that says nothing: a few words stand for it on the wire."""
 
 MAX_LEARNED_RATIO = 4.0
 """A learned ratio beyond this is taken for a fault in the report, not for a fact about the text."""
+
+
+TEXT_WIRE_FACTOR = 2
+"""Bytes that a byte of text may take in a request: quotes and line ends are escaped, and some
+clients escape all that is not ASCII."""
+MESSAGE_WIRE_BYTES = 200
+"""Bytes of the keys and brackets around a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +259,17 @@ def measure_part(part: Part, counter: TokenCounter) -> Size:
     return size if part.extra is None else add_sizes(size, _measure_extra(part.extra, counter))
 
 
+def get_text_tokens(part: Part, size: Size, counter: TokenCounter) -> int:
+    """Tokens of what a part says, from its size where that tells: a result of one text is not
+    counted again."""
+    if isinstance(part, ToolResult) and part.extra is None and len(part.content) == 1:
+        (said,) = part.content
+        if isinstance(said, Text) and said.extra is None:
+            own = counter.count(part.call_id) + RESULT_OVERHEAD_TOKENS
+            return max(0, size.tokens - own)
+    return counter.count(extract_editable_text(part))
+
+
 def estimate_message_tokens(message: Message) -> int:
     """About how many tokens a message takes, by its characters alone."""
     chars = 0
@@ -270,10 +292,47 @@ def measure_message_parts(message: Message, counter: TokenCounter) -> tuple[Size
     return (add_sizes(sizes[0], _measure_extra(message.extra, counter)), *sizes[1:])
 
 
-def count_media_tokens(part: Part, counter: TokenCounter) -> int:
-    """Tokens of the pictures and files in a part."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MediaSize:
+    """The pictures and files that one part holds."""
+
+    tokens: int
+    """Estimated, with the blocks around them."""
+    bytes: int
+    """Bytes of all of them as they are sent, which is base64; 0 for what the provider fetches."""
+    pictures: int
+    """How many of them are pictures."""
+    largest_picture_bytes: int
+    """Bytes of the largest picture as it is sent."""
+    longest_side_px: int
+    """Pixels of the longest side of any picture; 0 where none can be read."""
+
+
+def list_media(part: Part) -> list[Media]:
+    """The pictures and files that a part is or holds."""
     held = part.content if isinstance(part, ToolResult) else (part,)
-    return sum(measure_part(inner, counter).tokens for inner in held if isinstance(inner, Media))
+    return [inner for inner in held if isinstance(inner, Media)]
+
+
+def measure_media(part: Part, counter: TokenCounter) -> MediaSize | None:
+    """The size of the pictures and files in a part; None where it holds none."""
+    held = list_media(part)
+    if not held:
+        return None
+    pictures = [media.data or "" for media in held if media.kind == "image"]
+    sides = [read_base64_image_dimensions(data) or (0, 0) for data in pictures]
+    return MediaSize(
+        tokens=sum(measure_part(media, counter).tokens for media in held),
+        bytes=sum(len(media.data or "") for media in held),
+        pictures=len(pictures),
+        largest_picture_bytes=max(map(len, pictures), default=0),
+        longest_side_px=max(map(max, sides), default=0),
+    )
+
+
+def estimate_request_bytes(text_bytes: int, messages: int, media_bytes: int) -> int:
+    """Bytes of a request, seldom fewer than are sent: texts may have to be escaped."""
+    return TEXT_WIRE_FACTOR * text_bytes + MESSAGE_WIRE_BYTES * messages + media_bytes
 
 
 def with_recomputed_size(edit: Edit, part: Part, counter: TokenCounter) -> Edit:
@@ -304,6 +363,12 @@ def measure_schema_params(extra_request_params: Mapping[str, Any], counter: Toke
     return size
 
 
+def tools_overhead_tokens(counter: TokenCounter) -> int:
+    """Tokens that the provider adds once a request has tools."""
+    is_openai = counter.name.startswith(_OPENAI_COUNTERS)
+    return OPENAI_TOOLS_OVERHEAD_TOKENS if is_openai else TOOLS_OVERHEAD_TOKENS
+
+
 def measure_request_head(
     system: Sequence[Message],
     tools: Sequence[Mapping[str, Any]],
@@ -312,7 +377,7 @@ def measure_request_head(
 ) -> Size:
     """Size of all that stands before the messages, with what a provider adds for having tools."""
     # The 3 tokens that prime the reply belong to every request, so they are in its head.
-    size = Size(bytes=0, tokens=3 + (TOOLS_OVERHEAD_TOKENS if tools else 0))
+    size = Size(bytes=0, tokens=3 + (tools_overhead_tokens(counter) if tools else 0))
     for message in system:
         for each in measure_message_parts(message, counter):
             size = add_sizes(size, each)
@@ -396,8 +461,3 @@ def measure_text_message(text: str, counter: TokenCounter) -> Size:
     if not text:
         return Size(bytes=0, tokens=0)
     return measure_message_parts(make_text_message("user", text), counter)[0]
-
-
-def measure_summary_and_notice(counter: TokenCounter, summary: str, notice: str) -> Size:
-    """Size of what stands before the first kept message, both as the model reads them."""
-    return add_sizes(measure_text_message(summary, counter), measure_text_message(notice, counter))

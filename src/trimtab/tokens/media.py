@@ -28,6 +28,9 @@ AUDIO_BYTES_PER_TOKEN = 60
 VIDEO_BYTES_PER_TOKEN = 100
 """Gemini sees about 300 tokens a second; below 240 kbit/s a video costs more than this says."""
 
+MAX_DESCRIBED_URL_CHARS = 200
+"""Of an address that says what a picture is."""
+
 _HEADER_BASE64_CHARS = 4 * 1024
 _JPEG_HEADER_BASE64_CHARS = 128 * 1024
 
@@ -51,6 +54,25 @@ def estimate_media_tokens(
             return max(MIN_DOCUMENT_TOKENS, payload // VIDEO_BYTES_PER_TOKEN)
         case "document" | "file":
             return max(MIN_DOCUMENT_TOKENS, payload // DOCUMENT_BYTES_PER_TOKEN)
+
+
+def describe_media(part: Media) -> str:
+    """What a picture or a file is, in words: its kind, type, bytes and pixels."""
+    mime = part.mime or ""
+    told = [mime if mime.startswith(f"{part.kind}/") else f"{part.kind} {mime}".rstrip()]
+    if part.data is not None:
+        size = len(part.data) if mime.startswith("text/") else count_decoded_bytes(part.data)
+        told.append(f"{size:,} bytes")
+    elif part.url is not None:
+        told.append(part.url[:MAX_DESCRIBED_URL_CHARS])
+    if part.kind == "image" and (sides := read_base64_image_dimensions(part.data or "")):
+        told.append(f"{sides[0]:,} × {sides[1]:,} pixels")
+    return ", ".join(told)
+
+
+def count_decoded_bytes(base64_text: str) -> int:
+    """Bytes that a base64 text stands for."""
+    return len(base64_text) * 3 // 4 - base64_text[-2:].count("=")
 
 
 def read_base64_image_dimensions(base64_image: str) -> tuple[int, int] | None:

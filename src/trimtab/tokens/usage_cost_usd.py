@@ -10,6 +10,8 @@ from trimtab.log.event import Usage
 
 SOFT_WINDOW_PRICE_FACTOR = 2
 """How many times as much the input costs above the soft window."""
+HOUR_CACHE_WRITE_PRICE = 2.0
+"""What Anthropic takes for a token that is cached for an hour, as a ratio of a fresh one."""
 CATALOG_PRICE_KEYS = ("input_price", "output_price", "cache_read", "cache_write")
 """What of a model's catalog entry says what it costs."""
 _SECONDS_PER_DAY = 86_400
@@ -33,8 +35,13 @@ def compute_cost_usd(
     if usage.input > (model_info.get("soft_window") or usage.input):
         price *= SOFT_WINDOW_PRICE_FACTOR
     fresh = max(0, usage.input - usage.cache_read - usage.cache_write)
+    short_price = float(prices.get("cache_write", 1.0))
+    # OpenAI names no other price for twelve hours.
+    is_claude = prices.get("dialect") == "anthropic" and prices.get("cache_style") == "marks"
+    long_price = HOUR_CACHE_WRITE_PRICE if is_claude else short_price
+    long_lived = min(usage.cache_write, usage.cache_write_long)
     read = usage.cache_read * float(prices.get("cache_read", 1.0))
-    write = usage.cache_write * float(prices.get("cache_write", 1.0))
+    write = (usage.cache_write - long_lived) * short_price + long_lived * long_price
     return ((fresh + read + write) * price + usage.output * output) / 1_000_000
 
 

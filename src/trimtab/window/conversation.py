@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from trimtab.log.edits import (
     ERASED_PLACEHOLDER,
@@ -31,11 +31,13 @@ from trimtab.log.event import (
 )
 from trimtab.log.message import Message
 from trimtab.tokens.counter import (
+    MediaSize,
     TokenCounter,
     add_sizes,
-    count_media_tokens,
+    estimate_request_bytes,
+    list_media,
+    measure_media,
     measure_message_parts,
-    measure_summary_and_notice,
     measure_text_message,
     with_recomputed_size,
 )
@@ -55,6 +57,10 @@ from trimtab.window.entries_rounds_groups import (
 )
 from trimtab.window.user_words import CompactionUserWords, UserWordsList, may_be_written_by_person
 
+MAX_REMEMBERED_HIDINGS = 64
+"""Edits of whole groups whose groups are remembered."""
+MAX_REMEMBERED_FRONT_SIZES = 16
+"""Sizes of summaries and notices that are remembered."""
 SPLIT_LOOPS_RENDERER = 4
 """The renderer from which on a loop with signed thinking may lose its early rounds, and a turn does
 not begin with what a client program says."""
@@ -95,6 +101,8 @@ class Conversation:
         self._sizes_are_recounted = sizes_are_recounted
         self.derived_cache: dict[str, object] = {}
         """What others keep beside the fold; anything here can be made again from the rest."""
+        self.groups_hidden_by: dict[int, list[Group]] = {}
+        """By position of one of the newest edits: the groups that it hid."""
         self.entries: dict[int, Entry] = {}
         """By position: all messages in memory."""
         self.rounds: list[Round] = []
@@ -139,8 +147,10 @@ class Conversation:
         """Of the user's words, summary and notice, which stand before the first kept message."""
         self.summary_and_notice_size = Size(bytes=0, tokens=0)
         """Of summary and notice alone."""
-        self.media_tokens_by_part: dict[tuple[int, int], int] = {}
-        """By message and part: tokens of the pictures and files in it."""
+        self.visible_media: dict[tuple[int, int], MediaSize] = {}
+        """By message and part: the pictures and files that are shown."""
+        self.media_bytes = 0
+        """Bytes of all of those as they are sent."""
         self.visible_wire_ids: set[str] = set()
         """Ids of the calls that are visible, as they are sent."""
 
@@ -165,6 +175,11 @@ class Conversation:
         """Groups that lie wholly within the positions."""
         return find_groups_within(self.groups, first_seq, last_seq)
 
+    def visible_groups_between(self, first_seq: int, last_seq: int) -> list[Group]:
+        """Those of them that are not hidden, at the cost of what is visible."""
+        visible = self.visible_groups.values()
+        return [group for group in visible if first_seq <= group.first and group.last <= last_seq]
+
     def dropped_notice(self) -> str:
         """What tells the model that messages were dropped; empty where none were."""
         text = (
@@ -184,19 +199,17 @@ class Conversation:
 
     def visible_media_tokens(self) -> int:
         """Estimated tokens of the pictures and files that are shown."""
-        total = 0
-        for (seq, part), tokens in self.media_tokens_by_part.items():
-            entry = self.entries[seq]
-            if entry.round.group.hidden is not None:
-                continue
-            edit = entry.edits.get(part)
-            said = entry.message.parts[part]
-            total += (
-                tokens
-                if edit is None
-                else count_media_tokens(apply_edit_to_part(said, edit), self.counter)
-            )
-        return total
+        return sum(size.tokens for size in self.visible_media.values())
+
+    def count_visible_pictures(self) -> int:
+        """How many pictures are shown."""
+        return sum(size.pictures for size in self.visible_media.values())
+
+    def request_bytes(self) -> int:
+        """Bytes of the request that would be sent now."""
+        return estimate_request_bytes(
+            self.settings.head.bytes + self.bytes, self.visible_messages, self.media_bytes
+        )
 
     def front_state(self) -> SummaryNoticeUserWordsState:
         """What stands before the messages, to be compared with later."""
@@ -220,7 +233,7 @@ class Conversation:
     def copy(self) -> Conversation:
         """The same conversation, to be changed without this one."""
         twin = copy(self)
-        twin.derived_cache = {}
+        twin.derived_cache, twin.groups_hidden_by = {}, {}
         twin.groups = [copy_group(group) for group in self.groups]
         twin.rounds = [round for group in twin.groups for round in group.rounds]
         twin.entries = {entry.seq: entry for round in twin.rounds for entry in round.entries}
@@ -232,7 +245,7 @@ class Conversation:
         twin.turn_results = self.turn_results.copy()
         twin.user_words = self.user_words.copy()
         twin.dropped_groups = self.dropped_groups.copy(twin.groups)
-        twin.media_tokens_by_part = dict(self.media_tokens_by_part)
+        twin.visible_media = dict(self.visible_media)
         twin.visible_wire_ids = set(self.visible_wire_ids)
         return twin
 
@@ -280,6 +293,7 @@ class Conversation:
             entry.edits[part] = edit
             entry.edited_by[part] = seq
         after = entry.shown_size(part)
+        self._recount_media(entry, part)
         entry.round.rendered = None
         self._resize_group(
             entry.round.group, after.bytes - before.bytes, after.tokens - before.tokens
@@ -290,11 +304,14 @@ class Conversation:
 
     def hide(self, seq: int, edit: Edit) -> None:
         """Hide the groups that a drop or a summary covers, but for those that must stay."""
-        for group in self.groups_between(edit.first, edit.last):
+        if len(self.groups_hidden_by) >= MAX_REMEMBERED_HIDINGS:
+            self.groups_hidden_by.clear()
+        for group in self.visible_groups_between(edit.first, edit.last):
             # A span may reach over the newest user message: it names what lies around it.
             spared = any(group.first <= place <= group.last for place in edit.spares)
             if not (group.pinned or spared or self.is_protected(group)):
                 self.hide_group(seq, edit, group)
+                self.groups_hidden_by.setdefault(seq, []).append(group)
         if edit.op == "summarise":
             self.summary, self.summary_seq = edit, seq
         if edit.listed or edit.relists:
@@ -312,6 +329,8 @@ class Conversation:
             self.results.pop(result.key, None)
         self.visible_wire_ids.difference_update(call.wire_id for call in group.calls())
         group.hidden, group.hidden_by = edit, seq
+        for entry in group.entries():
+            self._recount_media(entry)
         if edit.op == "drop":
             self.dropped_groups.add(group)
 
@@ -336,6 +355,8 @@ class Conversation:
             self.visible_groups[group.index] = group
             self._add_to_totals(group, group.bytes, group.tokens)
             self.visible_messages += group.message_count
+            for entry in group.entries():
+                self._recount_media(entry)
             self._reassign_wire_ids(group)
         visible = (result for group in self.visible_groups.values() for result in group.results())
         seen = {r.key: r for r in visible if r.edit is None or r.edit.op != "mask"}
@@ -371,12 +392,25 @@ class Conversation:
         """Measure what stands before the messages, and put it into the totals."""
         before = self.front_size
         listed = self.user_words.measure_all_blocks(self.counter, show_handles=self.settings.recall)
-        told = measure_summary_and_notice(
-            self.counter, self.framed_summary(self.summary), self.dropped_notice()
+        told = self.measure_summary_and_notice(
+            self.framed_summary(self.summary), self.dropped_notice()
         )
         self.summary_and_notice_size, self.front_size = told, add_sizes(told, listed)
         self.bytes += self.front_size.bytes - before.bytes
         self.tokens += self.front_size.tokens - before.tokens
+
+    def measure_summary_and_notice(self, summary: str, notice: str) -> Size:
+        """Size of what stands before the first kept message, both as the model reads them."""
+        return add_sizes(self._measure_front_text(summary), self._measure_front_text(notice))
+
+    def _measure_front_text(self, text: str) -> Size:
+        """Counted once, however many plans of one decision ask for it."""
+        known = cast("dict[str, Size]", self.derived_cache.setdefault("front_sizes", {}))
+        if text not in known:
+            if len(known) >= MAX_REMEMBERED_FRONT_SIZES:
+                known.clear()
+            known[text] = measure_text_message(text, self.counter)
+        return known[text]
 
     # Letting go of what is hidden, and taking up what was kept
 
@@ -492,12 +526,10 @@ class Conversation:
         fits = counter == self.counter.name and len(body.sizes) == max(1, len(message.parts))
         sizes = body.sizes if fits else measure_message_parts(message, self.counter)
         entry = Entry(seq=seq, message=message, sizes=sizes, round=round, at=at)
-        for index, part in enumerate(message.parts):
-            if tokens := count_media_tokens(part, self.counter):
-                self.media_tokens_by_part[seq, index] = tokens
         entry.is_repair = isinstance(body, ToolResultRepair)
         entry.paused = isinstance(body, MessageAdded) and body.paused
         self.entries[seq] = entry
+        self._recount_media(entry)
         round.entries.append(entry)
         round.rendered = None
         group = round.group
@@ -577,6 +609,22 @@ class Conversation:
                 taken = call.wire_id in self.visible_wire_ids
                 call.wire_id = self._unique_wire_id(call.id) if taken else call.wire_id
                 self.visible_wire_ids.add(call.wire_id)
+
+    def _recount_media(self, entry: Entry, part: int | None = None) -> None:
+        """Count what a part of a message, or all of it, shows of pictures and files."""
+        for index in range(len(entry.message.parts)) if part is None else (part,):
+            said = entry.message.parts[index]
+            if not list_media(said):
+                continue
+            before = self.visible_media.pop((entry.seq, index), None)
+            self.media_bytes -= before.bytes if before is not None else 0
+            if entry.round.group.hidden is not None:
+                continue
+            edit = entry.edits.get(index)
+            shown = said if edit is None else apply_edit_to_part(said, edit)
+            if (size := measure_media(shown, self.counter)) is not None:
+                self.visible_media[entry.seq, index] = size
+                self.media_bytes += size.bytes
 
     def _resize_group(self, group: Group, bytes: int, tokens: int) -> None:
         group.bytes += bytes

@@ -25,14 +25,16 @@ from trimtab.log.event import (
     Usage,
     add_usage,
 )
+from trimtab.log.size_refusals import SizeRefusal, parse_size_refusal
 from trimtab.tokens.counter import (
     MAX_LEARNED_RATIO,
-    TOOLS_OVERHEAD_TOKENS,
     TokenCounter,
     compute_input_upper_bound,
+    tools_overhead_tokens,
 )
 from trimtab.tokens.usage_cost_usd import compute_cost_usd
 from trimtab.window.conversation import Conversation, SummaryNoticeUserWordsState
+from trimtab.window.server_side_editing import list_server_side_edits, tells_all_edits
 from trimtab.window.summary_attempt_stats import SummaryAttemptStats
 
 DEFAULT_WINDOW_TOKENS = 128_000
@@ -61,6 +63,17 @@ MISS_RATE_WINDOW_CALLS = 20
 """Calls over which the rate forgets."""
 
 
+NO_CACHE_MISS_REASONS = (
+    "cache_hit",
+    "comparison_response_not_found",
+    "previous_message_not_found",
+    "unavailable",
+)
+"""Of a provider's diagnosis: what says nothing about a miss."""
+UNEXPLAINED_MISS = "unexplained"
+"""A miss that nobody has told the reason of."""
+
+
 @dataclass(slots=True)
 class CacheMissTracker:
     miss_rate: float = 0.0
@@ -68,16 +81,72 @@ class CacheMissTracker:
     expected_read_tokens: int = 0
     """Tokens that the cache should hold for the call under way; 0 where nothing is expected."""
     provider_reports_cache: bool = False
-    """True once the provider has reported a read or a write: before that, silence says nothing."""
+    """True once the provider has reported a read or a write, or told of a miss: before that,
+    silence says nothing."""
+    own_reason: str = ""
+    """Why the last call could not be read from the cache, as our log tells; empty where all that
+    was sent before was still there."""
+    last_reason: str = ""
+    """Why it was not, in the provider's word; `unexplained` where it was to be and nobody says
+    why; empty where nothing was missed."""
+    last_missed_tokens: int = 0
+    """Tokens that it could not read."""
+    misses_by_reason: dict[str, int] = field(default_factory=dict[str, int])
+    """How many calls missed the cache, by reason."""
 
-    def record_usage(self, usage: Usage, min_cacheable_tokens: int) -> None:
-        """Take what the provider reported for the call under way."""
+    def record_call(self, expected_read_tokens: int, own_reason: str) -> None:
+        """Take what may be expected of a call that is made."""
+        self.expected_read_tokens, self.own_reason = expected_read_tokens, own_reason
+        self.last_reason, self.last_missed_tokens = "", 0
+
+    def record_usage(
+        self, usage: Usage, min_cacheable_tokens: int, diagnosis: JsonMapping | None = None
+    ) -> None:
+        """Take what the provider reported for the call under way, and its own diagnosis."""
+        told = str((diagnosis or {}).get("reason", ""))
+        told = "" if told in NO_CACHE_MISS_REASONS else told
         self.provider_reports_cache = (
-            self.provider_reports_cache or usage.cache_read + usage.cache_write > 0
+            self.provider_reports_cache or usage.cache_read + usage.cache_write > 0 or bool(told)
         )
+        missed = False
         if self.provider_reports_cache and self.expected_read_tokens > min_cacheable_tokens:
-            missed = 1.0 if usage.cache_read < self.expected_read_tokens / 2 else 0.0
-            self.miss_rate += (missed - self.miss_rate) / MISS_RATE_WINDOW_CALLS
+            missed = usage.cache_read < self.expected_read_tokens / 2
+            self.miss_rate += (float(missed) - self.miss_rate) / MISS_RATE_WINDOW_CALLS
+        if told or missed:
+            self._record_miss(told, usage, diagnosis or {})
+
+    def _record_miss(self, told: str, usage: Usage, diagnosis: JsonMapping) -> None:
+        self.last_reason = told or UNEXPLAINED_MISS
+        self.last_missed_tokens = int(
+            diagnosis.get("missed_tokens") or max(0, self.expected_read_tokens - usage.cache_read)
+        )
+        self.misses_by_reason = {
+            **self.misses_by_reason,
+            self.last_reason: self.misses_by_reason.get(self.last_reason, 0) + 1,
+        }
+
+    def to_state(self) -> dict[str, Any]:
+        """What a snapshot keeps of it, under the keys that are stored."""
+        state: dict[str, Any] = {
+            "cache": [self.miss_rate, self.expected_read_tokens, self.provider_reports_cache]
+        }
+        told = [self.own_reason, self.last_reason, self.last_missed_tokens, self.misses_by_reason]
+        return {**state, "cache_misses": told} if any(told) else state
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> CacheMissTracker:
+        """The inverse."""
+        miss_rate, expected, reports = state["cache"]
+        own_reason, last_reason, missed, by_reason = state.get("cache_misses", ("", "", 0, {}))
+        return cls(
+            miss_rate=miss_rate,
+            expected_read_tokens=expected,
+            provider_reports_cache=reports,
+            own_reason=own_reason,
+            last_reason=last_reason,
+            last_missed_tokens=missed,
+            misses_by_reason=by_reason,
+        )
 
 
 _MIN_COUNTED_SHARE_BY_COUNTER = (
@@ -216,6 +285,47 @@ class ProviderRejection(NamedTuple):
         return self._replace(superseded_seq=self.last_sent_seq)
 
 
+REFUSED_BYTES_SHARE = 0.75
+"""Share of a request that was refused for its bytes which the next may have, where the provider
+named no limit."""
+
+
+class LearnedRequestLimits(NamedTuple):
+    """What refusals taught of what one request may hold beside tokens; 0 where they taught
+    nothing."""
+
+    max_bytes: int = 0
+    """Bytes of the whole request."""
+    max_pictures: int = 0
+    """Pictures in it."""
+    max_picture_bytes: int = 0
+    """Bytes of one picture as it is sent."""
+    max_side_px: int = 0
+    """Pixels that a picture may be wide or high."""
+
+    def after_refusal(
+        self, refusal: SizeRefusal, *, request_bytes: int, pictures: int
+    ) -> LearnedRequestLimits:
+        """The same with what the refusal of a request of such a size teaches."""
+        match refusal.cause:
+            case "bytes":
+                # What was refused counts as we count it: by the provider's figure it may have
+                # fitted.
+                most = min(refusal.limit or request_bytes, int(REFUSED_BYTES_SHARE * request_bytes))
+                return self._replace(max_bytes=min(self.max_bytes or most, most))
+            case "pictures":
+                most = min(refusal.limit or pictures, max(1, pictures - 1))
+                return self._replace(max_pictures=min(self.max_pictures or most, most))
+            case "picture_bytes" if refusal.limit:
+                most = min(self.max_picture_bytes or refusal.limit, refusal.limit)
+                return self._replace(max_picture_bytes=most)
+            case "pixels" if refusal.limit:
+                most = min(self.max_side_px or refusal.limit, refusal.limit)
+                return self._replace(max_side_px=most)
+            case _:
+                return self
+
+
 @dataclass(slots=True)
 class Accounting:
     """What calls taught. It starts as if no call was made yet."""
@@ -224,6 +334,8 @@ class Accounting:
     """The epoch of the newest turn."""
     prefix_version: int = 0
     """Rises whenever something already sent is changed: the provider's cache ends there."""
+    prefix_break_cause: str = ""
+    """What changed it last."""
     sent_through_seq: int = 0
     """The last position that has been sent in a call."""
     last_call: LoggedModelCall | None = None
@@ -244,6 +356,8 @@ class Accounting:
     """What that cost; None if a price is not known."""
     learned_limit: int | None = None
     """Tokens that input and output may reach together, as the provider taught."""
+    learned_request_limits: LearnedRequestLimits = field(default_factory=LearnedRequestLimits)
+    """Bytes, pictures and pixels that a request may have, as the provider taught."""
     last_call_ratio: float = 1.0
     """Reported input over our estimate, at the last call that reported."""
     calibration_sums: tuple[float, float] = (0.0, 0.0)
@@ -278,8 +392,9 @@ class Accounting:
     ) -> None:
         """Take a call that is made, with our estimate of its messages."""
         self.call_count += 1
-        self.cache_misses.expected_read_tokens = self._expected_cache_read_tokens(
-            event.at, settings
+        self.cache_misses.record_call(
+            self._expected_cache_read_tokens(event.at, settings),
+            self._explain_cold_cache(event.at, settings),
         )
         self.last_call = LoggedModelCall(seq=event.seq, at=event.at, body=call)
         self.policy_note = call.note
@@ -289,13 +404,15 @@ class Accounting:
         self.open_call_seq = event.seq
         self.last_estimate = RequestEstimate(message_tokens, call.tokens, call.media)
 
-    def record_outcome(
-        self, outcome: CallOutcome, settings: Settings, counter: TokenCounter
-    ) -> None:
+    def record_outcome(self, outcome: CallOutcome, conversation: Conversation) -> None:
         """Take what became of a call: a reply with its usage, or an error."""
+        settings, counter = conversation.settings, conversation.counter
         error = outcome.error or {}
         limit = error.get("limit")
-        overflow = error.get("kind") == "overflow"
+        by_bytes = outcome.call == self.open_call_seq and self._learn_request_limits(
+            error, conversation
+        )
+        overflow = error.get("kind") == "overflow" and not by_bytes
         if overflow and isinstance(limit, int) and limit > 0:
             self.learned_limit = limit
         if outcome.call != self.open_call_seq:
@@ -323,7 +440,7 @@ class Accounting:
             if self.overflow_without_numbers:
                 self._learn_limit_from_refusal(settings)
         if usage is not None and usage.input > 0:
-            self._record_usage(usage, settings, counter)
+            self._record_usage(usage, outcome, settings, counter)
         elif isinstance(counted, int) and known:
             self._calibrate(counted)
 
@@ -352,9 +469,10 @@ class Accounting:
                 new_tokens=self.carried_usage.new_tokens + tokens
             )
 
-    def break_prefix(self, times: int = 1) -> None:
+    def break_prefix(self, cause: str, times: int = 1) -> None:
         """Something that was sent has changed, by so many events or parts."""
         self.prefix_version += times
+        self.prefix_break_cause = cause
         self.usage_anchor = self.carried_usage = None
 
     def reset_learned_on_model_change(self, previous: Settings, current: Settings) -> None:
@@ -362,6 +480,7 @@ class Accounting:
         names ends as well, and how it counts what is added."""
         if _window_identity(current) != _window_identity(previous):
             self.learned_limit, self.refusal_is_doubted = None, False
+            self.learned_request_limits = LearnedRequestLimits()
         if (current.model, current.dialect) != (previous.model, previous.dialect):
             self.calibration_sums = (0.0, 0.0)
 
@@ -427,7 +546,7 @@ class Accounting:
             return False
         shares = _MIN_COUNTED_SHARE_BY_COUNTER
         least = next((share for name, share in shares if counter.name.startswith(name)), 0.3)
-        overhead = TOOLS_OVERHEAD_TOKENS if settings.tools else 0
+        overhead = tools_overhead_tokens(counter) if settings.tools else 0
         return reported_tokens < least * (estimate - overhead)
 
     def to_state(self) -> dict[str, Any]:
@@ -451,11 +570,7 @@ class Accounting:
             "anchor": _without_trailing_defaults(self.usage_anchor),
             "weighed": self.calibration_sums,
             "pending": _without_trailing_defaults(self.last_estimate),
-            "cache": [
-                self.cache_misses.miss_rate,
-                self.cache_misses.expected_read_tokens,
-                self.cache_misses.provider_reports_cache,
-            ],
+            **self.cache_misses.to_state(),
             "last_usage": None if self.last_usage is None else _usage_to_list(self.last_usage),
             "used": _usage_to_list(self.total_usage),
             "summaries": self.summary_stats.to_json(),
@@ -467,8 +582,12 @@ class Accounting:
             state["refused"] = True
         if self.carried_usage is not None:
             state["carried"] = self.carried_usage
+        if self.prefix_break_cause:
+            state["broken_by"] = self.prefix_break_cause
         if self.disbelieved_input:
             state["disbelieved"] = self.disbelieved_input
+        if any(self.learned_request_limits):
+            state["request_limits"] = self.learned_request_limits
         if self.refusal_is_doubted:
             state["doubted"] = True
         return state
@@ -482,19 +601,17 @@ class Accounting:
             assert isinstance(made.body, ModelCall)  # noqa: S101 - the snapshot names it so
             last_call = LoggedModelCall(seq=made.seq, at=made.at, body=made.body)
             policy_note = made.body.note if state["noted"] else None
-        miss_rate, expected, reports = state["cache"]
         heavy, light = state["weighed"]
         anchor, carried, usage = state["anchor"], state.get("carried"), state["last_usage"]
         return cls(
             epoch=state["epoch"],
             prefix_version=state["version"],
+            prefix_break_cause=state.get("broken_by", ""),
             sent_through_seq=state["sent"],
             last_call=last_call,
             policy_note=policy_note,
             cache_is_cold=state["cold"],
-            cache_misses=CacheMissTracker(
-                miss_rate=miss_rate, expected_read_tokens=expected, provider_reports_cache=reports
-            ),
+            cache_misses=CacheMissTracker.from_state(state),
             call_count=state["calls"],
             last_usage=None if usage is None else _usage_from_list(usage),
             total_usage=_usage_from_list(state["used"]),
@@ -514,10 +631,15 @@ class Accounting:
             last_estimate=RequestEstimate(*state["pending"]),
             disbelieved_input=state.get("disbelieved", 0),
             refusal_is_doubted=state.get("doubted", False),
+            learned_request_limits=LearnedRequestLimits(*state.get("request_limits", ())),
         )
 
-    def _record_usage(self, usage: Usage, settings: Settings, counter: TokenCounter) -> None:
-        self.cache_misses.record_usage(usage, int(settings.entry.get("cache_minimum", 0)))
+    def _record_usage(
+        self, usage: Usage, outcome: CallOutcome, settings: Settings, counter: TokenCounter
+    ) -> None:
+        self.cache_misses.record_usage(
+            usage, int(settings.entry.get("cache_minimum", 0)), outcome.cache_diagnosis
+        )
         self.last_usage = usage
         self.total_usage = add_usage(self.total_usage, usage)
         at = 0.0 if self.last_call is None else self.last_call.at
@@ -525,7 +647,16 @@ class Accounting:
         self.total_cost_usd = None if before is None or paid is None else before + paid
         if self.was_silently_truncated(usage.input, settings, counter):
             self.learned_limit = usage.input  # that much certainly fits
-        self.disbelieved_input = 0 if self._calibrate(usage.input) else usage.input
+        counted = usage.input if outcome.counted is None else outcome.counted
+        known = counted > 0 and not self._may_be_edited(counted, outcome, settings)
+        self.disbelieved_input = 0 if known and self._calibrate(counted) else usage.input
+
+    def _may_be_edited(self, counted: int, outcome: CallOutcome, settings: Settings) -> bool:
+        """Whether a count may be lower than what was sent, because the provider edits requests
+        itself and does not tell by how much."""
+        names = list_server_side_edits(settings)
+        told = outcome.server_edits is not None and tells_all_edits(names)
+        return bool(names) and not told and counted < self.last_estimate.total_tokens
 
     def _calibrate(self, reported_tokens: int) -> bool:
         """Learn from what was counted of the last call; False where that cannot be true."""
@@ -579,6 +710,20 @@ class Accounting:
             )
             self.calibration_sums = (heavy, kept * light + new)
 
+    def _learn_request_limits(self, error: JsonMapping, conversation: Conversation) -> bool:
+        """Learn from an error that is about bytes, pictures or pixels; whether it was about those.
+        A request without pictures and files has nothing but its text to be shorter by."""
+        told = parse_size_refusal(str(error.get("message", "")))
+        counted = "limit" in error or "input" in error
+        if told is None or counted or not conversation.visible_media:
+            return False
+        self.learned_request_limits = self.learned_request_limits.after_refusal(
+            told,
+            request_bytes=conversation.request_bytes(),
+            pictures=conversation.count_visible_pictures(),
+        )
+        return True
+
     def _learn_limit_from_refusal(self, settings: Settings) -> None:
         """A refusal without numbers: the limit is below what was refused.
 
@@ -614,6 +759,17 @@ class Accounting:
         warm = last is not None and at - last.at <= ttl and unchanged
         return self.last_usage.input if warm and self.last_usage and not self.cache_is_cold else 0
 
+    def _explain_cold_cache(self, at: float, settings: Settings) -> str:
+        """Why the provider's cache cannot hold what the call before sent; empty where it can."""
+        if self.last_call is None:
+            return ""
+        if self.version_at_last_call != self.prefix_version:
+            return self.prefix_break_cause
+        idle, ttl = at - self.last_call.at, float(settings.entry.get("cache_ttl", 0))
+        if idle > ttl > 0:
+            return f"{idle:,.0f} s had passed, and the cache lives {ttl:,.0f} s"
+        return ""
+
 
 def _is_plausible_count(reported_tokens: int, estimated_tokens: int) -> bool:
     """Whether a request that we estimate at so many tokens may really have been counted so."""
@@ -639,9 +795,12 @@ def _without_trailing_defaults(figures: UsageAnchor | RequestEstimate | None) ->
 
 
 def _usage_to_list(usage: Usage) -> list[int]:
-    return [usage.input, usage.output, usage.cache_read, usage.cache_write]
+    figures = [usage.input, usage.output, usage.cache_read, usage.cache_write]
+    return [*figures, usage.cache_write_long] if usage.cache_write_long else figures
 
 
 def _usage_from_list(figures: list[int]) -> Usage:
-    fresh, output, read, write = figures
-    return Usage(input=fresh, output=output, cache_read=read, cache_write=write)
+    fresh, output, read, write, *long = figures
+    return Usage(
+        input=fresh, output=output, cache_read=read, cache_write=write, cache_write_long=sum(long)
+    )

@@ -10,6 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from trimtab.log.edits import ERASED_PLACEHOLDER, erase_message_payload
+from trimtab.log.erase import RECALL_TOOL_NAMES
 from trimtab.log.message import Extra, Media, Message, OpaqueBlock, Part, Text, ToolCall, ToolResult
 from trimtab.window.entries_rounds_groups import Entry
 from trimtab.window.window import Window
@@ -54,6 +55,8 @@ def _is_known_message(window: Window, entry: Entry, message: Message) -> bool:
     """Whether it is the same; what was erased here may still be told by whoever sends it again."""
     if is_same_message(entry.message, message):
         return True
+    if _answers_recall(entry) and is_same_message(_without_result_media(entry.message), message):
+        return True  # the picture that came back with it is in the log alone
     parts = entry.message.parts
     gone = [
         i for i in range(len(parts)) if window.base.find_erasing_event(entry.seq, i) is not None
@@ -70,6 +73,22 @@ def _is_known_message(window: Window, entry: Entry, message: Message) -> bool:
     return entry.message.role == "assistant" and _is_same_after_erasing(
         ahead, _without_opaque(entry.message), _without_opaque(message)
     )
+
+
+def _answers_recall(entry: Entry) -> bool:
+    """Whether all results in a message are those of our own tools."""
+    calls = [call for call in entry.round.calls if call.result and call.result.entry is entry]
+    return bool(calls) and all(call.name in RECALL_TOOL_NAMES for call in calls)
+
+
+def _without_result_media(message: Message) -> Message:
+    def text_alone(part: Part) -> Part:
+        if not isinstance(part, ToolResult):
+            return part
+        texts = tuple(inner for inner in part.content if isinstance(inner, Text))
+        return replace(part, content=texts)
+
+    return replace(message, parts=tuple(map(text_alone, message.parts)))
 
 
 def _is_same_after_erasing(erased_parts: Sequence[int], mine: Message, theirs: Message) -> bool:

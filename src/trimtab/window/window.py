@@ -275,7 +275,7 @@ class Window:
             case ModelCall() as body:
                 self.accounting.record_call(event, body, self.settings, self.conversation.tokens)
             case CallOutcome() as body:
-                self.accounting.record_outcome(body, self.settings, self.counter)
+                self.accounting.record_outcome(body, self.conversation)
             case TurnProgressRecord() as body:
                 self.accounting.record_turn_state(body)
             case Fork():
@@ -300,7 +300,7 @@ class Window:
             self.conversation.use_settings(body, self.counter)
         self.conversation.clear_rendered()
         self.accounting.cache_is_cold = True
-        self.accounting.break_prefix()
+        self.accounting.break_prefix("settings were changed")
 
     def _fold_message(self, event: Event, body: MessageAdded | ToolResultRepair) -> None:
         self.base.record(event)
@@ -315,13 +315,14 @@ class Window:
         if edit.op == "reveal":
             sent = self.accounting.sent_through_seq
             shown = self.conversation.reveal(seq, edit)
-            self.accounting.break_prefix(1 + sum(1 for place in shown if place <= sent))
+            times = 1 + sum(1 for place in shown if place <= sent)
+            self.accounting.break_prefix("hidden messages were shown again", times)
         elif edit.part is not None:
             self._fold_part_edit(seq, edit, edit.part)
         else:
             carried = self.accounting.compute_carried_usage(self.conversation)
             self.conversation.hide(seq, edit)
-            self.accounting.break_prefix()
+            self.accounting.break_prefix(_describe_hiding(edit))
             if carried is not None and edit.relists:
                 carried = carried._replace(user_word_blocks=0)
             self.accounting.carried_usage = carried
@@ -333,7 +334,7 @@ class Window:
         if entry is None:
             return
         if entry.seq <= accounting.sent_through_seq:
-            accounting.break_prefix()
+            accounting.break_prefix(_describe_hiding(edit))
         if carried is not None and accounting.usage_anchor is None:
             said, shown = entry.message.parts[part], entry.edits[part]
             came = count_tokens_inserted_by_edit(shown, said, self.counter)
@@ -347,7 +348,7 @@ class Window:
         self.base.rewinds.append((self.seq, body.to))
         self.accounting.sent_through_seq = min(self.accounting.sent_through_seq, body.to)
         self.accounting.cache_is_cold = True
-        self.accounting.break_prefix()
+        self.accounting.break_prefix("the conversation was taken back")
 
     def _fold_erases(self, events: list[Event]) -> None:
         """Scrub what a run of erases names, and fold once."""
@@ -355,14 +356,19 @@ class Window:
         for event, body in zip(events, erases, strict=True):
             self.base.erased_ranges.append((body.message, body.message, body.part, event.seq))
         self._scrub(make_event_eraser(erases))
-        self.accounting.break_prefix(len(erases))
+        self.accounting.break_prefix("something was erased", len(erases))
 
     def _fold_retention(self, last_seq: int) -> None:
         """Scrub all messages up to a position."""
         self.base.erased_ranges.append((1, last_seq, None, self.seq))
         self._scrub(lambda event: erase_event_payload(event, 1, last_seq))
-        self.accounting.break_prefix()
+        self.accounting.break_prefix("something was erased")
 
     def _scrub(self, change: Callable[[Event], Event]) -> None:
         self.base.change_events(change)
         self._refold()
+
+
+def _describe_hiding(edit: Edit) -> str:
+    """What an edit did to the prompt. Not why: a snapshot keeps this, and nothing that was said."""
+    return f"messages were hidden ({edit.op})"

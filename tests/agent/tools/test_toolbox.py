@@ -1,10 +1,12 @@
 """The tools of a file, in turns."""
 
 import os
+from typing import cast
 
 import pytest
 
 from tests.agent.tools.toolboxes import Person, block, box
+from trimtab import DialectName
 from trimtab.agent.tools.permissions.rules import USER_REFUSED_TEXT
 from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.session import Session
@@ -17,7 +19,9 @@ pytestmark = pytest.mark.anyio
 
 async def acted(tools, *calls, dialect="anthropic", model="claude-sonnet-4-5"):
     """What a turn that makes these calls tells."""
-    session = await Session.create(MemoryStore(), "s", model=model, dialect=dialect)
+    session = await Session.create(
+        MemoryStore(), "s", model=model, dialect=cast("DialectName", dialect)
+    )
     provider = ScriptedProvider(dialect, [list(calls), "Done."])
     told = []
     says = {"role": "user", "content": "Go."}

@@ -124,13 +124,13 @@ def test_ctrl_c_stops_the_reply_and_not_the_chat(sim: Simulated, folder: Path, c
     chat.enter("A story, please")
     chat.wait("one two three")
     chat.press("C-c")
-    seen = chat.wait("Stopped. The reply that had begun is not kept.")
+    seen = chat.wait("Stopped. What was said until then is kept.")
     assert "nine ten " * 20 not in seen
     chat.ready()
     answered(chat, "Shorter", "Short, then.")
     said = sim.said()
     assert "A story, please" in json.dumps(said)
-    assert "one two three" not in json.dumps(said)
+    assert "one two three" in json.dumps(said), "the model knows what it had said"
     chat.press("C-d")
     assert chat.ended() == 0
     verified(folder, session)
@@ -143,11 +143,13 @@ def test_ctrl_c_at_a_question_is_no_and_nothing_of_it_runs_later(
     chat.enter("Clean up")
     chat.wait("[y]es / [a]lways this exact call / [n]o")
     chat.press("C-c")
-    chat.wait("Stopped. 1 tool call did not finish.")
+    chat.wait("Stopped.")
     chat.ready()
     answered(chat, "Do not", "As you like.")
     assert not (folder / "was-run").exists()
-    assert "the user stopped the turn" in json.dumps(sim.requests()[-1]["body"])
+    # Whichever came first: the answer to the question, or the end of the turn.
+    told = json.dumps(sim.requests()[-1]["body"])
+    assert "the user stopped the turn" in told or "the user did not allow this call" in told
 
 
 def test_a_running_tool_is_stopped_with_its_turn(sim: Simulated, folder: Path, chat: Terminal):

@@ -50,7 +50,7 @@ def test_the_meter_is_kept_by_calls_that_were_made_elsewhere():
     before = agent.meter
     agent.context.add(said(prose(40)))
     agent.context.add(user("more"))
-    agent.context.record_external_call()
+    agent.context._record_external_call()
     assert agent.meter > before
 
 
@@ -81,9 +81,9 @@ def test_a_fork_inherits_the_warmth_of_the_cache():
     fork = agent.context.fork()
     fork.add(said("ok"))
     fork.add(user("more"))
-    assert not fork.decide_edits()
+    assert not fork._decide_edits()
     agent.clock.now += 301
-    assert fork.decide_edits()
+    assert fork._decide_edits()
 
 
 def test_a_warm_cache_is_left_alone_until_the_meter_has_paid_twice():

@@ -172,7 +172,7 @@ def test_the_frontier_mark_stands_before_the_first_result_that_would_go():
     agent.clock.now += 301
     agent.work(1)
     oldest = next(iter(agent.window.results.values()))
-    start = agent.context.rendering.block_index_by_seq[oldest.entry.round.entries[0].seq]
+    start = agent.context._rendering.block_index_by_seq[oldest.entry.round.entries[0].seq]
     assert start > 1
     assert agent.call.marks == (-1, start - 1, agent.call.blocks - 1)
 

@@ -99,10 +99,10 @@ def test_deciding_again_after_a_summary_changes_nothing():
     agent.context.add(said("ok"))
     agent.context.add(user("more"))
     agent.clock.now += 301
-    edits = agent.context.decide_edits()
+    edits = agent.context._decide_edits()
     assert edits
-    agent.context.apply(edits)
-    assert agent.context.decide_edits() == []
+    agent.context._apply(edits)
+    assert agent.context._decide_edits() == []
 
 
 def test_a_summary_that_more_is_put_into_at_once_loses_nothing_that_it_named():

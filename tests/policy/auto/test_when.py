@@ -201,10 +201,10 @@ def test_deciding_again_after_a_compaction_changes_nothing():
     agent.ask()
     agent.answer(source(99, 8_000))
     agent.clock.now += 301
-    edits = agent.context.decide_edits()
+    edits = agent.context._decide_edits()
     assert edits
-    agent.context.apply(edits)
-    assert agent.context.decide_edits() == []
+    agent.context._apply(edits)
+    assert agent.context._decide_edits() == []
 
 
 def test_deciding_again_after_a_forced_compaction_changes_nothing():
@@ -212,7 +212,7 @@ def test_deciding_again_after_a_forced_compaction_changes_nothing():
     agent.work(4, 9_000)
     agent.ask()
     agent.answer(source(99, 14_000))
-    edits = agent.context.decide_edits()
+    edits = agent.context._decide_edits()
     assert edits
-    agent.context.apply(edits)
-    assert agent.context.decide_edits() == []
+    agent.context._apply(edits)
+    assert agent.context._decide_edits() == []

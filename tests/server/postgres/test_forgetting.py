@@ -60,7 +60,10 @@ async def test_a_turn_that_another_process_runs_leaves_nothing_of_what_is_delete
 
 
 async def test_dead_letters_and_replies_that_wait_say_nothing_of_what_is_erased(conninfo, tmp_path):
-    script = [f"You are {WORD}.", ProviderFailureDetails(kind="auth", message=f"{WORD} is refused")]
+    script = [
+        f"You are {WORD}.",
+        ProviderFailureDetails(kind="refused", message=f"{WORD} is refused"),
+    ]
     async with member(conninfo, tmp_path, script=script) as working:
         await working.say(f"I am {WORD}", key="a")
         await working.quiet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 from psycopg import AsyncConnection, AsyncRawCursor
@@ -10,7 +11,10 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from tests.server.postgres.workers import asked, member, until
 from tests.server.queues import letter
 from trimtab.log.event import SummaryAttempt, TurnProgressRecord
+from trimtab.providers import circuit_breaker
+from trimtab.providers.circuit_breaker import CircuitBreakers, with_circuit_breaker
 from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.server import retries
 from trimtab.server.postgres.message_queue_and_job_queries import POST_BY_PARTITION, SERVER_QUERIES
 from trimtab.server.postgres.procrastinate_jobs import JobPayload, add_job_queue_options
 from trimtab.server.postgres.worker_pool import NoLostWakeupEvent, WorkerPoolTimings
@@ -136,13 +140,13 @@ async def test_a_retry_takes_the_place_of_a_turn_that_was_queued_behind_it(conni
 async def test_a_turn_that_cannot_succeed_is_given_up_with_an_apology_and_can_be_revived(
     conninfo, tmp_path
 ):
-    wrong = ProviderFailureDetails(kind="auth", message="wrong key")
+    wrong = ProviderFailureDetails(kind="refused", message="no such model")
     async with member(conninfo, tmp_path, script=[wrong]) as one:
         await one.say("first")
         await until(one.mail.list_dead_letters)
         (dead,) = await one.mail.list_dead_letters()
         assert (dead.session, dead.messages) == (ONE, 1)
-        assert "wrong key" in dead.why
+        assert "no such model" in dead.why
         assert [reply.seq for reply in await one.sent()] == [0]
         assert await one.mail.revive(ONE)
         await one.quiet()
@@ -154,7 +158,7 @@ async def test_a_turn_that_cannot_succeed_is_given_up_with_an_apology_and_can_be
 async def test_whoever_was_taken_over_before_it_gives_up_apologises_for_nothing(
     conninfo, tmp_path, monkeypatch, answers
 ):
-    wrong = ProviderFailureDetails(kind="auth", message="wrong key")
+    wrong = ProviderFailureDetails(kind="refused", message="no such model")
     async with (
         member(conninfo, tmp_path, script=[wrong]) as one,
         member(conninfo, tmp_path, name="heir", run=False) as heir,
@@ -378,3 +382,51 @@ async def test_another_ones_turn_in_between_does_not_lose_ours(conninfo, tmp_pat
             if isinstance(event.body, TurnProgressRecord) and event.body.state == "claimed"
         ]
         assert claims == [1, 2, 3]
+
+
+async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when_it_is_back(
+    conninfo, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(retries, "PAUSED_JITTER_S", 0.05)
+    monkeypatch.setattr(circuit_breaker, "FIRST_PROBE_S", 1.0)
+    monkeypatch.setattr(circuit_breaker, "PROBE_RUNNING_S", 0.05)
+    away = ProviderFailureDetails(kind="auth", message="no such key")
+    inner, breakers = ScriptedProvider("anthropic", [away, *["Fine."] * 30]), CircuitBreakers()
+    guarded = with_circuit_breaker(inner, breakers.get("anthropic", None, None))
+    sessions = [f"default/helper/s{n}" for n in range(4)]
+    async with member(conninfo, tmp_path, provider=guarded) as one:
+        one.service.agents["helper"].breakers = breakers
+        for text in ("one", "two"):
+            for session in sessions:
+                await one.say(text, session=session)
+
+        async def all_wait():
+            return await one.mail.count_waiting_retries() == len(sessions)
+
+        await until(all_wait)
+        assert len(inner.requests) == 1
+        for session in sessions:
+            await one.say("three", session=session)
+        (since, *_) = {job.task_kwargs["failing_since"] for job in await scheduled(one)}
+        assert since > 1e9
+        await one.quiet()
+        for session in sessions:
+            said = [text for text in await one.texts(session) if text != "Fine."]
+            assert said == ["one", "two", "three"]
+        assert await one.mail.list_dead_letters() == []
+
+
+async def test_a_turn_is_given_up_when_its_provider_was_away_for_longer_than_it_may(
+    conninfo, tmp_path
+):
+    async with member(conninfo, tmp_path, script=[BUSY] * 9, fleet={"retry_for_s": 60}) as one:
+        assert await one.mail.post(letter("hello", session=ONE))
+        earlier = JobPayload(session=ONE, tries=20, failing_since=time.time() - 61)
+
+        async def is_given_up() -> object:
+            # The first attempt may be running, and then puts a job of its own there.
+            await one.mail.replace_queued_job(earlier, delay_s=0)
+            return await one.mail.list_dead_letters()
+
+        await until(is_given_up)
+        assert "Overloaded" in (await one.mail.list_dead_letters())[0].why

@@ -88,6 +88,9 @@ class ServeSpec(ConfigBlock):
     """Requests that one key may make in a minute."""
     max_queued_messages: PositiveInt = 10_000
     """Messages of one tenant that may wait in the queue; further ones are refused."""
+    retry_for: PositiveSeconds = 21_600.0
+    """Seconds for which a turn is retried while the provider is away, overloaded or does not accept
+    the key; after that its messages are dead letters. 21600 is six hours."""
     shutdown_timeout: PositiveSeconds = 30.0
     """Seconds that running turns have to end when the server is stopped; another process, or the
     next start, continues the rest."""
@@ -195,7 +198,8 @@ class ModelSpec(ConfigBlock):
     """The model's name as its provider knows it."""
     provider: ProviderName | None = None
     """Who serves it; by the model's name where it is missing. `openai` is Chat Completions, and
-    `openai_responses` its newer API. `azure` takes the name of a deployment."""
+    `openai_responses` its newer API; so are `azure` and `azure_responses`, which take the name of a
+    deployment."""
     base_url: str | None = None
     """Where it is served, if not at the provider's own address; for `azure` the endpoint."""
     api_key: str | None = None
@@ -273,6 +277,12 @@ class ContextLimitsSpec(ConfigBlock):
     max_context_bytes: PositiveInt | None = None
     """Bytes of messages above which `compact` turns old results into lines. 50,000; 30,000 for
     `cost` and 80,000 for `quality`."""
+    max_request_bytes: PositiveInt | None = None
+    """Bytes that a request may have as it is sent; above, older pictures and files are hidden.
+    Where it is missing the provider's own limit, such as 32,000,000 for Claude."""
+    max_pictures: PositiveInt | None = None
+    """Pictures that a request may hold; above, older ones are hidden. Where it is missing the
+    provider's own limit."""
     tools: dict[str, ToolContextSpec] = Field(default_factory=dict[str, ToolContextSpec])
     """By a tool's name: what differs for it."""
 

@@ -16,6 +16,8 @@ from trimtab.session.tools import ToolError
 
 TERMINATION_GRACE_S = 2.0
 """Seconds between asking a program to end and ending it."""
+STOP_GRACE_S = 0.5
+"""Seconds of the same where somebody has stopped the turn: it is over within one."""
 OUTPUT_LINGER_S = 0.2
 """Seconds for which a program that has ended may have somebody else finish its output."""
 MAX_OUTPUT_FACTOR = 1_000
@@ -93,7 +95,7 @@ async def run_process(
     except BaseException:
         # The call was cancelled; when that happens once more meanwhile, there is no grace.
         try:
-            await terminate_process_group(process)
+            await terminate_process_group(process, grace_s=STOP_GRACE_S)
         finally:
             if kill_process_group(process):
                 # It ends at once, and must be fetched before the event loop is gone.

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from trimtab.agent.config.spec import ModelSpec
@@ -23,6 +23,8 @@ class ChatSignalHandler:
 
     turn: asyncio.Task[Any] | None = None
     """What Ctrl-C stops."""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """What tells the turn that it is to stop."""
     ignore_when_idle: bool = False
     """Whether Ctrl-C means nothing where there is no turn; else it ends the process."""
     ended_by_signal: int | None = None
@@ -31,9 +33,11 @@ class ChatSignalHandler:
     """The process, as far as we are concerned."""
 
     def stop_turn(self) -> None:
-        """Stop the turn, not the chat."""
-        if self.turn is not None:
+        """Stop the turn, not the chat; whoever asks twice does not want to wait for its end."""
+        if self.turn is not None and self.stop.is_set():
             self.turn.cancel()
+        elif self.turn is not None:
+            self.stop.set()
         elif not self.ignore_when_idle:
             self.end_process(signal.SIGINT)
 
@@ -69,12 +73,12 @@ class ChatTurnOutcome:
 
 async def run_interruptible_turn(
     interrupts: ChatSignalHandler,
-    start_turn: Callable[[], Coroutine[Any, Any, TurnFinished]],
+    start_turn: Callable[[asyncio.Event], Coroutine[Any, Any, TurnFinished]],
     model: ModelSpec,
 ) -> ChatTurnOutcome:
     """Take a turn of a model that Ctrl-C may stop; a mistake of ours is raised."""
-    task = asyncio.create_task(start_turn())
-    interrupts.turn = task
+    interrupts.stop = stop = asyncio.Event()
+    interrupts.turn = task = asyncio.create_task(start_turn(stop))
     try:
         await asyncio.wait({task})
     finally:
@@ -87,7 +91,8 @@ async def run_interruptible_turn(
         return ChatTurnOutcome(stopped=True)
     error = task.exception()
     if error is None:
-        return ChatTurnOutcome(ended=task.result())
+        ended = task.result()
+        return ChatTurnOutcome(ended=ended, stopped=ended.reason == "stopped")
     trouble = describe_turn_error(error, model)
     if trouble is None:
         raise error

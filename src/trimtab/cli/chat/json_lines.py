@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Generator
@@ -16,7 +17,6 @@ from trimtab.cli.chat.state import ChatState
 from trimtab.cli.chat.stdin import read_stdin_lines
 from trimtab.errors import StoreError
 from trimtab.session.events import TurnEvent, TurnFinished, turn_event_to_json
-from trimtab.session.tools import close_tool_calls_of_stopped_turn
 
 EXIT_FAILED = 1
 EXIT_STOPPED = 130
@@ -79,14 +79,13 @@ async def _answer_one(chat: ChatState, question: str, interrupts: ChatSignalHand
     def write_event(event: TurnEvent) -> None:
         write_json_line(turn_event_to_json(event))
 
-    async def turn() -> TurnFinished:
+    async def turn(stop: asyncio.Event) -> TurnFinished:
         return await chat.agent.run_turn(
-            chat.session, {"role": "user", "content": question}, on_event=write_event
+            chat.session, {"role": "user", "content": question}, on_event=write_event, stop=stop
         )
 
     outcome = await run_interruptible_turn(interrupts, turn, chat.agent.spec.model)
     if outcome.stopped:
-        await close_tool_calls_of_stopped_turn(chat.session)
         write_error_line("stopped", "stopped by a signal")
         return EXIT_STOPPED
     if outcome.problem is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -38,8 +39,8 @@ from trimtab.cli.terminal_text_format import (
 from trimtab.errors import StoreError
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
-from trimtab.session.tools import close_tool_calls_of_stopped_turn
 from trimtab.session.turn import is_model_reply_due
+from trimtab.session.turn_interruption import TurnInterruption, TurnStopped
 from trimtab.session.visibility_and_past_requests import (
     total_hidden_by_last_turn,
     total_hidden_since_by_edit_kind,
@@ -95,8 +96,11 @@ class ChatLoop:
         talk = self.chat
         if (command := parse_slash_command(line)) is not None:
             # What looks into a long log, or waits for a store, can be left as well.
-            async def ended() -> TurnFinished:
-                await run_slash_command(talk, *command)
+            async def ended(stop: asyncio.Event) -> TurnFinished:
+                try:
+                    await TurnInterruption(stop).run(run_slash_command(talk, *command))
+                except TurnStopped:
+                    return TurnFinished(reason="stopped", calls=0)
                 return TurnFinished(reason="done", calls=0)
 
             with suppress_terminal_echo():
@@ -108,7 +112,7 @@ class ChatLoop:
             await self._run_turn(None)
 
     async def _run_interruptible(
-        self, start: Callable[[], Coroutine[Any, Any, TurnFinished]]
+        self, start: Callable[[asyncio.Event], Coroutine[Any, Any, TurnFinished]]
     ) -> ChatTurnOutcome:
         outcome = await run_interruptible_turn(self._interrupts, start, self.chat.agent.spec.model)
         if outcome.problem is not None:
@@ -122,10 +126,11 @@ class ChatLoop:
         window = talk.session.window
         before, covered = window.seq, window.summary.last if window.summary is not None else 0
 
-        async def turn() -> TurnFinished:
+        async def turn(stop: asyncio.Event) -> TurnFinished:
             return await talk.agent.run_turn(
                 talk.session,
                 said,
+                stop=stop,
                 on_event=screen.on_event,
                 confirm_rerun=self._asking.confirm_rerun,
             )
@@ -141,13 +146,12 @@ class ChatLoop:
 
     async def _show_outcome(self, outcome: ChatTurnOutcome) -> None:
         if outcome.stopped:
-            calls = await close_tool_calls_of_stopped_turn(self.chat.session)
-            told = "The reply that had begun is not kept"
+            calls = outcome.ended.cut_off_tools if outcome.ended is not None else 0
+            told = "What was said until then is kept"
             if calls:
                 told = f"{format_count(calls, 'tool call')} did not finish"
             self._screen.print_message(
-                f"Stopped. {told}. Your next message goes on from here; Enter alone lets the "
-                "model go on.",
+                f"Stopped. {told}. Your next message goes on from here.",
                 "note",
             )
         elif outcome.ended is not None and outcome.ended.reason == "iterations":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 from rich.console import Console
@@ -15,7 +16,6 @@ from trimtab.cli.store_command import print_exact_text
 from trimtab.cli.terminal_text_format import shorten_to_line
 from trimtab.log.event import Edit, MessageAdded
 from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished
-from trimtab.session.tools import close_tool_calls_of_stopped_turn
 
 EXIT_FAILED = 1
 EXIT_STOPPED = 130
@@ -56,10 +56,10 @@ async def answer_once(
     said = None if question is None else {"role": "user", "content": question}
     before = chat.session.window.seq
 
-    async def turn() -> TurnFinished:
+    async def turn(stop: asyncio.Event) -> TurnFinished:
         ask = None if approval is None else approval.confirm_rerun
         return await chat.agent.run_turn(
-            chat.session, said, on_event=watched.on_event, confirm_rerun=ask
+            chat.session, said, on_event=watched.on_event, confirm_rerun=ask, stop=stop
         )
 
     screen.waiting_for = f"waiting for {chat.agent.spec.model.name}"
@@ -67,7 +67,6 @@ async def answer_once(
         outcome = await run_interruptible_turn(interrupts, turn, chat.agent.spec.model)
     screen.end_line()
     if outcome.stopped:
-        await close_tool_calls_of_stopped_turn(chat.session)
         screen.print_message("Stopped.", "note")
         return EXIT_STOPPED
     if outcome.problem is not None:

@@ -22,6 +22,7 @@ from trimtab.cli.demo.simulator_process import SimulatorStartError
 from trimtab.cli.demo.state import DemoState
 from trimtab.cli.stderr_messages import print_error_for_exit
 from trimtab.policy.guard import CannotFit
+from trimtab.policy.presets import PolicyName
 from trimtab.providers.protocol_and_failures import ProviderError
 
 STEP_SECONDS = 0.24
@@ -31,7 +32,7 @@ SVG_SIZE_CHARS = (100, 34)
 """Characters of a written picture, across and down."""
 
 
-def run_demo(*, policy: str, window: int, fast: bool, svg_path: Path | None) -> None:
+def run_demo(*, policy: PolicyName, window: int, fast: bool, svg_path: Path | None) -> None:
     """Run the demo, draw it, and say what was seen."""
     seen = DemoState(policy=policy, window=window)
     console = Console()

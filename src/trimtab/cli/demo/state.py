@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from trimtab.policy.presets import PolicyName
 from trimtab.prompt.context_report import ContextReport
 
 
@@ -44,7 +45,7 @@ class DemoLine:
 
 @dataclass(slots=True, kw_only=True)
 class DemoState:
-    policy: str
+    policy: PolicyName
     """What decides."""
     window: int
     """Tokens that the model takes."""

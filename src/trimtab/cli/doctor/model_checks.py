@@ -10,7 +10,7 @@ import asyncio
 import warnings
 from collections.abc import AsyncIterator, Iterator, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from trimtab.agent.config.spec import ModelSpec
 from trimtab.catalog import (
@@ -27,6 +27,7 @@ from trimtab.cli.doctor.findings import (
 )
 from trimtab.cli.terminal_text_format import join_names
 from trimtab.context import Context
+from trimtab.dialects import DialectName
 from trimtab.prompt.context_report import ContextReport
 from trimtab.providers.protocol_and_failures import Provider, ProviderError, ProviderFailureDetails
 from trimtab.session.tools import Tool
@@ -74,7 +75,7 @@ async def _list_model_names(provider: Provider) -> list[str]:
 async def _send_probe(provider: Provider, model: str) -> None:
     context = Context(
         model=model,
-        dialect=provider.dialect,
+        dialect=cast("DialectName", provider.dialect),
         policy="full",
         max_output_tokens=PROBE_OUTPUT_TOKENS,
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from trimtab.agent.config.loader import locate_agent_store
 from trimtab.agent.config.spec import AgentSpec, AnyToolSpec, ShellToolSpec
@@ -35,6 +36,7 @@ from trimtab.cli.doctor.findings import (
 )
 from trimtab.cli.terminal_text_format import format_count, join_names
 from trimtab.context import Context
+from trimtab.dialects import DialectName
 from trimtab.session.tools import Tool
 from trimtab.stores.factory import is_database_address
 
@@ -168,7 +170,8 @@ async def check_tools(
 
 def estimate_tool_definition_tokens(model: str, dialect: str, tools: Sequence[Tool]) -> int:
     """Estimated tokens of their definitions."""
-    context = Context(model=model, dialect=dialect, tools=[tool.definition for tool in tools])
+    tool_definitions = [tool.definition for tool in tools]
+    context = Context(model, dialect=cast("DialectName", dialect), tools=tool_definitions)
     sections = context.report().sections
     return sum(one.tokens for one in sections if one.name.startswith("tool definition"))
 

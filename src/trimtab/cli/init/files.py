@@ -21,12 +21,15 @@ AGENT_FILE_PURPOSES = {
 }
 """By file: what it is for, in the order in which they are told."""
 SCHEMA_FILE_NAME = ".agent.schema.json"
+_AZURE_LINES = (
+    "# base_url: https://my-resource.openai.azure.com # AZURE_OPENAI_ENDPOINT where missing",
+    "# model_info: {context_window: 400000} # what the deployment's name does not tell",
+)
+_AZURE_SETUP = ("export AZURE_OPENAI_ENDPOINT=…   # https://my-resource.openai.azure.com",)
 CLOUD_LINES = {
     "bedrock": ("# region: eu-central-1 # AWS_REGION where it is missing",),
-    "azure": (
-        "# base_url: https://my-resource.openai.azure.com # AZURE_OPENAI_ENDPOINT where missing",
-        "# model_info: {context_window: 400000} # what the deployment's name does not tell",
-    ),
+    "azure": _AZURE_LINES,
+    "azure_responses": _AZURE_LINES,
     "vertex": (
         "# region: global # CLOUD_ML_REGION where it is missing",
         "# project: my-project # ANTHROPIC_VERTEX_PROJECT_ID where it is missing",
@@ -37,7 +40,8 @@ CLOUD_SETUP_COMMANDS = {
     "bedrock": (
         "aws configure       # or set AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY",
     ),
-    "azure": ("export AZURE_OPENAI_ENDPOINT=…   # https://my-resource.openai.azure.com",),
+    "azure": _AZURE_SETUP,
+    "azure_responses": _AZURE_SETUP,
     "vertex": (
         "gcloud auth application-default login",
         "export CLOUD_ML_REGION=global ANTHROPIC_VERTEX_PROJECT_ID=…",

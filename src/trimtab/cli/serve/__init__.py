@@ -53,6 +53,14 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
             "processes without HTTP.",
         ),
     ] = None,
+    health_file: Annotated[
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            help="Touch this file every 5 seconds while the process is alive: for processes "
+            "without HTTP.",
+        ),
+    ] = None,
 ) -> None:
     """Serve agents over HTTP, on chat platforms and on schedules, as their files say.
 
@@ -71,5 +79,6 @@ def serve_command(  # noqa: PLR0917 - typer reads options from parameters
         run_turns=not no_turns,
         run_channels=not workers_only,
         metrics_port=metrics_port,
+        health_file=health_file,
     )
     raise typer.Exit(run_server(wanted))

@@ -25,13 +25,13 @@ from trimtab.stores.files import FileStore
 ALL_AGENTS = "all agents"
 """Whose the clock is."""
 MAX_MISSED_REPLIES = 10_000
-"""Replies for doors of other processes whose attempts are counted."""
+"""Replies for channels of other processes whose attempts are counted."""
 
 
 async def create_configured_channels(
     agent_set: AgentSetSpec, service: AgentService, *, now: float
 ) -> list[tuple[str, Channel]]:
-    """All doors, each with its agent."""
+    """All channels, each with its agent."""
     found: list[tuple[str, Channel]] = []
     for name, member in agent_set.members.items():
         if member.spec.telegram is not None:
@@ -48,13 +48,13 @@ async def create_configured_channels(
 def map_channel_senders(
     channels: Sequence[tuple[str, Channel]], *, is_only_process: bool
 ) -> dict[str, DeliverReply]:
-    """By a door's name, who sends; of several agents with such a door, the reply's own.
+    """By a channel's name, who sends; of several agents with such a channel, the reply's own.
 
-    Whoever is not `alone` leaves a reply whose door he lacks to other processes for a while.
+    Whoever is not `alone` leaves a reply whose channel he lacks to other processes for a while.
     """
     by_name: dict[str, dict[str, Channel]] = {}
-    for agent, door in channels:
-        by_name.setdefault(door.name, {})[agent] = door
+    for agent, channel in channels:
+        by_name.setdefault(channel.name, {})[agent] = channel
     tries = 1 if is_only_process else MAX_DELIVERY_ATTEMPTS
     return {name: _make_sender(name, agents, tries) for name, agents in by_name.items()}
 
@@ -67,12 +67,12 @@ def _make_sender(
     async def deliver(reply: OutboundMessage) -> None:
         address = parse_session_address(reply.session)
         agent = address.agent if address is not None else ""
-        door = channels_by_agent.get(agent) or channels_by_agent.get(ALL_AGENTS)
-        if door is None:
+        channel = channels_by_agent.get(agent) or channels_by_agent.get(ALL_AGENTS)
+        if channel is None:
             raise _retry_or_give_up(
                 missed, reply, tries, f"the agent {agent} has no {channel_name} here"
             )
-        await door.deliver(reply)
+        await channel.deliver(reply)
 
     return deliver
 
@@ -80,7 +80,7 @@ def _make_sender(
 def _retry_or_give_up(
     attempts: BoundedDict[str, int], reply: OutboundMessage, tries: int, reason: str
 ) -> RetryDelivery | Undeliverable:
-    """What becomes of a reply whose door is not here. Nothing was sent, so it is not marked: its
+    """What becomes of a reply whose channel is not here. Nothing was sent, so it is not marked: its
     attempts are counted in this process alone."""
     made = attempts.pop(reply.key, 0)
     if made + 1 >= tries:
@@ -136,7 +136,7 @@ async def _open_schedule_channel(
     schedules = await _open_schedules(agent_set, service)
     service.delete_hooks.append(schedules.forget_session)
     service.erase_hooks.append(build_erased_call_schedules_hook(schedules))
-    door = ScheduleRunner(schedules, agents)
+    channel = ScheduleRunner(schedules, agents)
     try:
         for name in agents:
             await sync_schedules_from_config(
@@ -145,12 +145,12 @@ async def _open_schedule_channel(
             agent = service.agents[name]
             agent.tools = [
                 *agent.tools,
-                *build_schedule_tools(schedules, service.queue, on_added=door.wake),
+                *build_schedule_tools(schedules, service.queue, on_added=channel.wake),
             ]
     except BaseException:
-        await door.close()
+        await channel.close()
         raise
-    return door
+    return channel
 
 
 async def _open_schedules(agent_set: AgentSetSpec, service: AgentService) -> ScheduleStore:
@@ -163,6 +163,6 @@ async def _open_schedules(agent_set: AgentSetSpec, service: AgentService) -> Sch
     from trimtab.server.queue.postgres import PostgresMessageQueue
     from trimtab.server.schedules.postgres import PostgresScheduleStore
 
-    mail = service.queue
-    assert isinstance(mail, PostgresMessageQueue)  # noqa: S101 - what goes with that store
-    return PostgresScheduleStore(mail.borrow_connection, mail.post_in_transaction)
+    queue = service.queue
+    assert isinstance(queue, PostgresMessageQueue)  # noqa: S101 - what goes with that store
+    return PostgresScheduleStore(queue.borrow_connection, queue.post_in_transaction)

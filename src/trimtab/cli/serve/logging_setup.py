@@ -9,6 +9,8 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any
 
+from trimtab.observe.request_ids import RequestIdLogFilter
+
 _STANDARD_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
     "asctime",
@@ -58,7 +60,9 @@ class TextLogFormatter(logging.Formatter):
         level = "" if record.levelno <= logging.INFO else f"{record.levelname} "
         session: Any = getattr(record, "session", "")
         where = f" [{session}]" if session else ""
-        told = f"{at:%H:%M:%S} {level}{record.getMessage()}{where}"
+        request_id: Any = getattr(record, "request_id", "")
+        asked = f" (request {request_id})" if request_id else ""
+        told = f"{at:%H:%M:%S} {level}{record.getMessage()}{where}{asked}"
         if record.exc_info and record.exc_info[0] is not None:
             trace = "".join(traceback.format_tb(record.exc_info[2]))
             told = f"{told}\n{trace}{record.exc_info[0].__name__}"
@@ -69,11 +73,14 @@ def configure_logging(*, as_json: bool) -> None:
     """Let all log lines go to standard error in one form."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLogFormatter() if as_json else TextLogFormatter())
+    handler.addFilter(RequestIdLogFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.WARNING)
+    # It warns of each attempt to reconnect; that the database is away is said once, at ERROR.
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         log = logging.getLogger(name)
         log.handlers[:] = []

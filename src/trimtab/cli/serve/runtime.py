@@ -12,17 +12,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
-from trimtab.agent.agent import Agent, open_agent
+from trimtab.agent.agent import Agent
 from trimtab.cli.chat.history_file import (
     list_user_texts_to_forget,
     locate_history_file,
     remove_history_lines,
 )
+from trimtab.cli.serve.agent_reloading import ServedAgents
 from trimtab.cli.serve.agent_set_loading import AgentSetSpec
 from trimtab.cli.serve.channel_creation_and_reply_routing import (
     create_configured_channels,
     map_channel_senders,
 )
+from trimtab.cli.serve.store_error_log import log_store_errors
+from trimtab.observe.server_metrics import watch_pool
 from trimtab.server.channels.base import Channel
 from trimtab.server.control_files import serve_control_requests
 from trimtab.server.delivery import ReplyDelivery
@@ -34,9 +37,10 @@ from trimtab.server.service import AgentService
 from trimtab.stores.base import Store
 from trimtab.stores.factory import open_store
 from trimtab.stores.files import FileStore
+from trimtab.stores.pool_usage import PoolUsage
 
 MAX_STORE_CONNECTIONS = 16
-"""To a database at most, for sessions; the mail has its own."""
+"""To a database at most, for sessions; the queue has its own."""
 log = logging.getLogger("trimtab.serve")
 MISSING_FLEET_PACKAGES = "turns on PostgreSQL need more packages: pip install 'trimtab[fleet]'"
 
@@ -54,7 +58,7 @@ class ServerRuntime:
     """What is open."""
 
     service: AgentService
-    """Agents, sessions and mail."""
+    """Agents, sessions and queue."""
     schedule_turn: Callable[[str], Awaitable[None]]
     """Lets a turn run although nothing new was said."""
     turn_runner: DrainableTurnRunner | None = None
@@ -65,16 +69,25 @@ class ServerRuntime:
         default_factory=dict[str, Callable[[], Coroutine[Any, Any, None]]]
     )
     """What runs until it is cancelled, by name."""
+    served_agents: ServedAgents | None = None
+    """Those of the service, which can be replaced."""
+    prepare_agent: Callable[[Agent], None] | None = None
+    """What is done to each agent before it is served."""
     resumed_sessions: int = 0
     """Sessions with messages that an earlier process has left."""
+    pools: dict[str, Callable[[], PoolUsage]] = field(
+        default_factory=dict[str, Callable[[], PoolUsage]]
+    )
+    """Database connections, to be measured, by the name of their pool."""
 
 
 @asynccontextmanager
 async def open_server_runtime(
     agent_set: AgentSetSpec, *, run_turns: bool = True, run_channels: bool = True
 ) -> AsyncGenerator[ServerRuntime]:
-    """The house of these agents."""
+    """The runtime of these agents."""
     async with AsyncExitStack() as held:
+        held.enter_context(log_store_errors())
         store = await open_store(
             agent_set.store_location,
             max_connections=min(
@@ -82,19 +95,20 @@ async def open_server_runtime(
             ),
         )
         held.push_async_callback(store.close)
-        agents: dict[str, Agent] = {}
-        for name, member in agent_set.members.items():
-            agents[name] = await held.enter_async_context(
-                open_agent(member.spec, member.folder, store=store)
-            )
+        served = ServedAgents(store)
+        held.push_async_callback(served.close)
+        agents = await served.open(agent_set.members)
         make = _open_on_database if agent_set.uses_database else _open_on_files
-        house = await make(agent_set, store, agents, run_turns)
-        held.push_async_callback(house.service.close)
-        _forget_history_lines(house.service)
-        await _start_channels(agent_set, house, held, run=run_channels)
-        if isinstance(house.turn_runner, LocalTurnRunner):
-            house.resumed_sessions = await house.turn_runner.resume_waiting()
-        yield house
+        runtime = await make(agent_set, store, agents, run_turns)
+        runtime.served_agents = served
+        held.push_async_callback(runtime.service.close)
+        for name, measure in runtime.pools.items():
+            held.enter_context(watch_pool(name, measure))
+        _forget_history_lines(runtime.service)
+        await _start_channels(agent_set, runtime, held, run=run_channels)
+        if isinstance(runtime.turn_runner, LocalTurnRunner):
+            runtime.resumed_sessions = await runtime.turn_runner.resume_waiting()
+        yield runtime
 
 
 async def _open_on_files(
@@ -105,12 +119,12 @@ async def _open_on_files(
             "--no-turns is for a fleet on PostgreSQL; on files one process does it all"
         )
     assert isinstance(store, FileStore)  # noqa: S101 - what a place that is no database opens as
-    mail = await FileMessageQueue.open(store)
+    queue = await FileMessageQueue.open(store)
     await store.recover()
     service = AgentService(
         agents=agents,
         store=store,
-        queue=mail,
+        queue=queue,
         event_bus=LocalEventBus(),
         max_queued_messages=agent_set.serve_config.max_queued_messages,
     )
@@ -118,15 +132,18 @@ async def _open_on_files(
         service,
         max_turns=agent_set.serve_config.max_concurrent_turns,
         max_turns_per_tenant=agent_set.serve_config.max_concurrent_turns_per_tenant,
+        retry_for_s=agent_set.serve_config.retry_for,
     )
-    mail.on_posted = own.request_turn
+    queue.on_posted = own.request_turn
 
     async def due(session: str) -> None:
         own.request_turn(session)
 
-    house = ServerRuntime(service=service, schedule_turn=due, turn_runner=own)
-    house.background_tasks["local requests"] = partial(serve_control_requests, store.root, service)
-    return house
+    runtime = ServerRuntime(service=service, schedule_turn=due, turn_runner=own)
+    runtime.background_tasks["local requests"] = partial(
+        serve_control_requests, store.root, service
+    )
+    return runtime
 
 
 async def _open_on_database(
@@ -137,37 +154,43 @@ async def _open_on_database(
         from trimtab.server.postgres.procrastinate_jobs import JobPayload
         from trimtab.server.postgres.worker_pool import WorkerPool
         from trimtab.server.queue.postgres import PostgresMessageQueue
+        from trimtab.stores.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
         if error.name not in ("procrastinate", "psycopg", "psycopg_pool"):
             raise
         raise ValueError(MISSING_FLEET_PACKAGES) from error
-    mail = await PostgresMessageQueue.connect(agent_set.store_location)
+    queue = await PostgresMessageQueue.connect(agent_set.store_location)
     live = PostgresEventBus(agent_set.store_location)
     service = AgentService(
         agents=agents,
         store=store,
-        queue=mail,
+        queue=queue,
         event_bus=live,
         max_queued_messages=agent_set.serve_config.max_queued_messages,
     )
     live.on_stop_requested = service.stop_local_turn
+    live.on_pause_requested = service.pause_local_turn
 
     async def due(session: str) -> None:
-        await mail.defer_job(JobPayload(session=session))
+        await queue.defer_job(JobPayload(session=session))
 
-    house = ServerRuntime(service=service, schedule_turn=due)
-    house.background_tasks["events"] = live.run
+    assert isinstance(store, PostgresStore)  # noqa: S101 - what a database opens as
+    pools = {"sessions": store.pool_usage, "queue": queue.pool_usage}
+    runtime = ServerRuntime(service=service, schedule_turn=due, pools=pools)
+    runtime.background_tasks["events"] = live.run
     if run_turns:
         serve = agent_set.serve_config
         fleet = WorkerPool(
             service,
-            mail,
+            queue,
             max_turns=serve.max_concurrent_turns,
             max_turns_per_tenant=serve.max_concurrent_turns_per_tenant,
+            retry_for_s=serve.retry_for,
         )
-        house.turn_runner = fleet
-        house.background_tasks["turns"] = fleet.run
-    return house
+        runtime.turn_runner = fleet
+        runtime.prepare_agent = fleet.prepare_agent
+        runtime.background_tasks["turns"] = fleet.run
+    return runtime
 
 
 def _forget_history_lines(service: AgentService) -> None:
@@ -194,12 +217,12 @@ def _forget_history_lines(service: AgentService) -> None:
 async def _start_channels(
     agent_set: AgentSetSpec, runtime: ServerRuntime, exit_stack: AsyncExitStack, *, run: bool
 ) -> None:
-    """Doors, and what leaves through them. Those that do not run still deliver."""
+    """Channels, and what leaves through them. Those that do not run still deliver."""
     runtime.channels = await create_configured_channels(agent_set, runtime.service, now=time.time())
-    for agent, door in runtime.channels:
-        exit_stack.push_async_callback(door.close)
+    for agent, channel in runtime.channels:
+        exit_stack.push_async_callback(channel.close)
         if run:
-            runtime.background_tasks[f"{door.name} of {agent}"] = door.run
+            runtime.background_tasks[f"{channel.name} of {agent}"] = channel.run
     ways = map_channel_senders(runtime.channels, is_only_process=not agent_set.uses_database)
     if not ways:
         return

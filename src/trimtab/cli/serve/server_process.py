@@ -22,6 +22,7 @@ from trimtab.cli.serve.banner import (
     list_tools_needing_approval,
     render_startup_banner,
 )
+from trimtab.cli.serve.health_file import keep_health_file_fresh
 from trimtab.cli.serve.http_server import (
     ManagedUvicornServer,
     build_http_server,
@@ -33,7 +34,7 @@ from trimtab.cli.serve.http_server import (
 from trimtab.cli.serve.runtime import ServerRuntime, open_server_runtime
 from trimtab.cli.store_command import report_known_errors
 from trimtab.cli.terminal_text_format import format_count
-from trimtab.server.channels.http.api_keys import ApiKeyFile
+from trimtab.server.channels.http.api_keys import ApiKeyFile, read_stored_api_keys
 from trimtab.server.channels.http.app import create_http_app
 from trimtab.server.channels.http.request_context_and_operations import HttpServerState
 
@@ -60,6 +61,8 @@ class ServeArguments:
     """Whether anything is taken in but by HTTP."""
     metrics_port: int | None = None
     """Where metrics are shown beside HTTP, or without it."""
+    health_file: Path | None = None
+    """What is touched for as long as the process is alive."""
 
 
 def run_server(arguments: ServeArguments) -> int:
@@ -102,6 +105,7 @@ class _ServerProcess:
         self._listener = listener
         self._metrics = metrics_url
         self._stop = asyncio.Event()
+        self._reload = asyncio.Event()
         self._signals = 0
         self._tasks: dict[asyncio.Task[None], str] = {}
 
@@ -109,9 +113,11 @@ class _ServerProcess:
         self._install_signal_handlers()
         async with open_server_runtime(
             self._agents, run_turns=self._wanted.run_turns, run_channels=self._wanted.run_channels
-        ) as house:
-            offer, server = self._build_server_state(house), None
-            for name, work in house.background_tasks.items():
+        ) as runtime:
+            offer, server = self._build_server_state(runtime), None
+            if (path := self._wanted.health_file) is not None:
+                self._start_task("health file", keep_health_file_fresh(path))
+            for name, work in runtime.background_tasks.items():
                 self._start_task(name, work())
             if offer is not None and self._listener is not None:
                 server = build_http_server(
@@ -120,9 +126,40 @@ class _ServerProcess:
                 self._start_task("HTTP", server.serve(sockets=[self._listener]))
                 await self._wait_until_ready(server)
             if not self._stop.is_set():
-                self._announce(house)
+                self._announce(runtime)
+            reloads = asyncio.create_task(self._reload_when_asked(runtime), name="reloads")
             await self._stop.wait()
-            return await self._shut_down(house, offer, server)
+            reloads.cancel()
+            return await self._shut_down(runtime, offer, server)
+
+    async def _reload_when_asked(self, runtime: ServerRuntime) -> None:
+        """Read the agents' files and the key file again at each SIGHUP; what is wrong with them
+        is one line in the log, and the last good ones stay."""
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            try:
+                changed = load_agent_set(self._wanted.agent_files)
+                # Read and checked, whether or not its date has changed.
+                keys = [] if self._keys is None else read_stored_api_keys(self._keys.path)
+                if runtime.served_agents is not None:
+                    await runtime.served_agents.reload(
+                        self._agents, changed, runtime.service, runtime.prepare_agent
+                    )
+            except Exception as error:  # noqa: BLE001 - whatever is in a file, the server goes on
+                told = " ".join(str(error).split()) or type(error).__name__
+                log.error(  # noqa: TRY400 - one line; what is wrong is in a file
+                    "not reloaded, the agents stay as they were: %s",
+                    told,
+                    extra={"event": "reload_failed"},
+                )
+                continue
+            self._agents = changed
+            log.info(
+                "reloaded: %s",
+                ", ".join(changed.members),
+                extra={"event": "reloaded", "agents": list(changed.members), "keys": len(keys)},
+            )
 
     def _build_server_state(self, runtime: ServerRuntime) -> HttpServerState | None:
         if self._listener is None:
@@ -133,7 +170,7 @@ class _ServerProcess:
             key_file=self._keys,
             schedule_turn=runtime.schedule_turn,
             render_metrics=_load_metrics_renderer(),
-            channel_routes=[route for _, door in runtime.channels for route in door.routes],
+            channel_routes=[route for _, channel in runtime.channels for route in channel.routes],
         )
 
     async def _shut_down(
@@ -190,6 +227,7 @@ class _ServerProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
 
     def _on_signal(self) -> None:
         self._signals += 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -42,6 +44,7 @@ from trimtab.recall.tools import NOTHING_FOUND_TEXT
 from trimtab.recall.visibility import VisibilityReason
 from trimtab.session import store_recall, visibility_and_past_requests
 from trimtab.stores.base import Store
+from trimtab.tokens.counter import list_media
 
 
 def list_sessions_command(
@@ -159,19 +162,42 @@ def search_session_command(
 
 
 def recall_text_command(
-    session: SessionArgument, handle: HandleArgument, store: StoreOption = UNSET_STORE
+    session: SessionArgument,
+    handle: HandleArgument,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write the picture or file of a part to this file."),
+    ] = None,
+    store: StoreOption = UNSET_STORE,
 ) -> None:
     """Print the text behind a handle, hidden or not.
 
     A part, such as m12.0, is printed exactly as it was said; a message, such as m12, below a line
-    that names it.
+    that names it. For a picture or a file its type and size are printed; --output writes it.
     """
+    if output is not None:
+        _write_recalled_file(session, handle, store, output)
+        return
 
     async def look(kept: Any, _: object) -> str:
         window = (await load_read_only_context(kept, session)).window
         return await store_recall.recall_from_store(kept, session, window, handle)
 
     print_exact_text(run_on_store(store, f"reading {session}", look))
+
+
+def _write_recalled_file(session: str, handle: str, store: str, output: Path) -> None:
+    async def look(kept: Any, _: object) -> Any:
+        window = (await load_read_only_context(kept, session)).window
+        return await store_recall.recall_part_from_store(kept, session, window, handle)
+
+    held = list_media(run_on_store(store, f"reading {session}", look))
+    data = next((media.data for media in held if media.data is not None), None)
+    if data is None:
+        typer.echo(f"{handle} holds no picture and no file", err=True)
+        raise typer.Exit(1)
+    output.write_bytes(base64.b64decode(data))
+    typer.echo(f"{output}: {output.stat().st_size:,} bytes")
 
 
 def _print_past_request(session: str, store: str, call: str, *, as_json: bool) -> None:

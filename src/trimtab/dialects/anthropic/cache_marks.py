@@ -18,9 +18,11 @@ def add_cache_marks(
 ) -> tuple[_Bodies, _Bodies, _Bodies]:
     """System, tools and block bodies with marks on copies of those that carry one.
 
-    The caller's own marks count. The latest four stay, for the longest prefix is worth most; but
-    one is kept for the standard tools, where others behind them are selected for one turn: all
-    that follows is another prefix in the next.
+    The caller's own marks count. Of more than four one stays for the head: tools and system prompt
+    outlive what is hidden of the messages, and other conversations have them too. It is the mark at
+    its end, or that of the standard tools if others behind them are selected for one turn: all that
+    follows is another prefix in the next. The others are the latest, for the longest prefix is
+    worth most.
     """
     tools = list(prompt.tools)
     head = len(tools) + len(system_blocks)
@@ -37,6 +39,8 @@ def add_cache_marks(
     carriers = sorted(
         wanted | {i for i, body in enumerate(bodies) if _count_caller_marks(body)}, reverse=True
     )
+    marked_head = [index for index in carriers if 0 <= index < head]
+    reserved = standard if standard >= 0 else max(marked_head, default=-1)
     left = MAX_CACHE_MARKS - (1 if prompt.params.get("cache_control") else 0)
     hour = prompt.hour_cache or _has_hour_ttl(prompt.params)
     for index in carriers:
@@ -44,7 +48,7 @@ def add_cache_marks(
             continue
         body = bodies[index]
         own = _count_caller_marks(body)
-        kept = 1 if 0 <= standard < index else 0
+        kept = 1 if 0 <= reserved < index else 0
         if max(own, 1) > left - kept:
             if own:
                 bodies[index] = _without_marks(body)

@@ -18,6 +18,12 @@ from trimtab.dialects.anthropic.model_features import (
 from trimtab.dialects.anthropic.reply_accumulator import (
     create_reply_accumulator as create_reply_accumulator,
 )
+from trimtab.dialects.anthropic.reply_usage import (
+    count_request_as_sent,
+    parse_anthropic_usage,
+    read_anthropic_cache_diagnosis,
+    read_anthropic_edits,
+)
 from trimtab.dialects.anthropic.request_errors import find_request_errors as find_request_errors
 from trimtab.dialects.anthropic.request_errors import is_clear_thinking_edit, may_enable_thinking
 from trimtab.dialects.base import ModelReply, WireObject
@@ -26,7 +32,6 @@ from trimtab.dialects.json_values import (
     collect_extra_keys,
     dict_or_none,
     dicts_in_list,
-    int_or_zero,
 )
 from trimtab.dialects.provider_safe_values import EMPTY_MESSAGE_TEXT, SYSTEM_MESSAGE_PREFIX
 from trimtab.dialects.tool_definitions import convert_tool_definitions as tools_in
@@ -37,7 +42,6 @@ from trimtab.dialects.wire_content import (
     require_system_parts,
     require_valid_content,
 )
-from trimtab.log.event import Usage
 from trimtab.log.message import Message, Role, Text, ToolResult
 from trimtab.model_families import (
     has_foreign_thinking,
@@ -127,22 +131,13 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
     return ModelReply(
         message=message,
         usage=None if usage is None else parse_anthropic_usage(usage),
+        counted=None if usage is None else count_request_as_sent(reply_body, usage),
+        cache_diagnosis=read_anthropic_cache_diagnosis(reply_body),
+        server_edits=read_anthropic_edits(reply_body),
         stop=reply_body.get("stop_reason"),
         id=reply_body.get("id"),
         # A long turn of tools that the provider runs itself.
         paused=reply_body.get("stop_reason") == "pause_turn",
-    )
-
-
-def parse_anthropic_usage(usage: WireObject) -> Usage:
-    """Anthropic's `input_tokens` leaves cache reads and writes out; ours has them in."""
-    cache_read = int_or_zero(usage.get("cache_read_input_tokens"))
-    cache_write = int_or_zero(usage.get("cache_creation_input_tokens"))
-    return Usage(
-        input=int_or_zero(usage.get("input_tokens")) + cache_read + cache_write,
-        output=int_or_zero(usage.get("output_tokens")),
-        cache_read=cache_read,
-        cache_write=cache_write,
     )
 
 

@@ -25,6 +25,7 @@ from trimtab.dialects.json_values import (
     int_or_zero,
     list_or_none,
 )
+from trimtab.dialects.parameter_rules import find_anthropic_parameter_errors
 
 _NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{MAX_TOOL_NAME_CHARS}}}")
 _CLEAR_THINKING_EDIT_TYPE = "clear_thinking_20251015"
@@ -59,6 +60,7 @@ def _check_parameters(request: _Wire) -> list[str]:
         f"{name}: Extra inputs are not permitted"
         for name in find_foreign_parameters("anthropic", request)
     ]
+    found += find_anthropic_parameter_errors(request)
     limit = request.get("max_tokens")
     if not isinstance(limit, int) or limit < 1:
         return [*found, "max_tokens: Field required, at least 1"]

@@ -17,6 +17,7 @@ from trimtab.dialects.openai_chat.content_and_tool_calls import (
     MAX_TOOL_NAME_CHARS,
 )
 from trimtab.dialects.openai_name_rules import find_max_length_errors, find_name_errors
+from trimtab.dialects.parameter_rules import find_chat_parameter_errors
 from trimtab.model_families import is_openai_model, is_served_by_openai
 
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -62,6 +63,7 @@ def _check_openai_only_rules(request: _Wire, messages: Sequence[_Wire]) -> list[
         return []
     foreign = find_foreign_parameters("openai_chat", request)
     found = [f"Unknown parameter: '{name}'." for name in foreign]
+    found += find_chat_parameter_errors(request)
     for index, message in enumerate(messages):
         found += (
             f"Invalid type for 'messages[{index}].{key}': expected {kind}, but got null instead."

@@ -13,7 +13,6 @@ from trimtab.dialects.json_values import (
     collect_extra_keys,
     dict_or_none,
     dicts_in_list,
-    int_or_zero,
     list_or_none,
 )
 from trimtab.dialects.openai_cache_breakpoints import (
@@ -39,6 +38,11 @@ from trimtab.dialects.openai_responses.parts import (
 from trimtab.dialects.openai_responses.reply_accumulator import (
     create_reply_accumulator as create_reply_accumulator,
 )
+from trimtab.dialects.openai_responses.reply_usage import (
+    parse_responses_usage,
+    read_responses_cache_diagnosis,
+    read_responses_compaction,
+)
 from trimtab.dialects.openai_responses.request_errors import (
     ENCRYPTED_REASONING_INCLUDE,
     detect_reasoning_support,
@@ -54,7 +58,6 @@ from trimtab.dialects.wire_content import (
     require_system_parts,
     require_valid_content,
 )
-from trimtab.log.event import Usage
 from trimtab.log.message import Media, Message, OpaqueBlock, Role, Text, ToolCall, ToolResult
 from trimtab.prompt.render import RENDERER_VERSION, JoinText, Prompt, PromptBlock
 
@@ -168,21 +171,16 @@ def parse_reply(reply_body: WireObject) -> ModelReply:
         raise ValueError(f"the response failed and holds no reply: {error.get('message')}")
     details = dict_or_none(reply_body.get("incomplete_details")) or {}
     usage = dict_or_none(reply_body.get("usage"))
+    edits = read_responses_compaction(reply_body)
     return ModelReply(
         message=_parse_assistant(dicts_in_list(reply_body.get("output"))),
         usage=None if usage is None else parse_responses_usage(usage),
+        # What was compacted is not counted any more, and nobody tells what it was.
+        counted=None if edits is None else 0,
+        cache_diagnosis=read_responses_cache_diagnosis(reply_body),
+        server_edits=edits,
         stop=details.get("reason") or reply_body.get("status"),
         id=reply_body.get("id"),
-    )
-
-
-def parse_responses_usage(usage: WireObject) -> Usage:
-    details = dict_or_none(usage.get("input_tokens_details")) or {}
-    return Usage(
-        input=int_or_zero(usage.get("input_tokens")),
-        output=int_or_zero(usage.get("output_tokens")),
-        cache_read=int_or_zero(details.get("cached_tokens")),
-        cache_write=int_or_zero(details.get("cache_write_tokens")),
     )
 
 

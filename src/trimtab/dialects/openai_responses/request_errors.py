@@ -18,6 +18,7 @@ from trimtab.dialects.openai_responses.items import (
     find_item_role,
     is_message_item,
 )
+from trimtab.dialects.parameter_rules import find_responses_parameter_errors
 
 ENCRYPTED_REASONING_INCLUDE = "reasoning.encrypted_content"
 _REASONING_MODEL = re.compile(r"(?:^|[/:.])(?:o\d|codex-|gpt-(?:[5-9]|\d\d)(?!.*-chat))")
@@ -41,6 +42,7 @@ def find_request_errors(request: _Wire) -> list[str]:
 def _check_parameters(request: _Wire) -> list[str]:
     foreign = find_foreign_parameters("openai_responses", request)
     found = [f"Unknown parameter: '{name}'." for name in foreign]
+    found += find_responses_parameter_errors(request)
     asked = ENCRYPTED_REASONING_INCLUDE in (list_or_none(request.get("include")) or [])
     if asked and detect_reasoning_support(str(request.get("model"))) is False:
         found.append("Encrypted content is not supported with this model.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from trimtab.log.edits import (
     TruncateStrategy,
@@ -34,12 +34,14 @@ from trimtab.policy.planning.kept_files import find_results_of_kept_files
 from trimtab.policy.planning.result_relevance import get_result_identifiers
 from trimtab.policy.planning.user_words_plan import UserWordsPlan
 from trimtab.policy.view import WindowView
-from trimtab.text.identifiers import count_identifiers
 from trimtab.tokens.counter import (
+    MediaSize,
     compute_input_upper_bound,
     count_tokens_inserted_by_edit,
+    estimate_request_bytes,
+    get_text_tokens,
+    measure_media,
     measure_part,
-    measure_summary_and_notice,
     measure_text_message,
 )
 from trimtab.window.entries_rounds_groups import Entry, Group, ToolResultView
@@ -47,6 +49,9 @@ from trimtab.window.window import Window
 
 PLACEHOLDER_TOKENS = 60
 """Tokens up to which a result is about as small as the placeholder that would stand for it."""
+
+MAX_REMEMBERED_SIZES = 2_048
+"""Sizes of edited parts that are remembered between the plans of one decision."""
 
 _LONGEST_LINES_NOTE = (
     "1,000,000 of 1,000,000 lines, 1,000 of them in between look like errors, 1,000,000 repeated"
@@ -127,6 +132,7 @@ class Plan:
         self.budget = budget
         self.bytes: int = window.bytes
         self.tokens: int = window.tokens
+        self.media_bytes: int = window.conversation.media_bytes
         self.visible_messages: int = window.visible_messages
         self.turn_bytes: int = window.conversation.turn_bytes
         self.breaks_prefix = False
@@ -144,21 +150,19 @@ class Plan:
     def adopt_edits(self, edits: Iterable[Edit]) -> None:
         """Take over edits that a policy decided, by the same rules as if they were asked for."""
         dropped: dict[int, tuple[Group, str]] = {}
+        conversation = self.window.conversation
         for edit in edits:
-            groups = [
-                g
-                for g in self.window.conversation.groups_between(edit.first, edit.last)
-                if g.hidden is None
-            ]
             match edit.op:
                 case "mask" | "truncate" if edit.part is not None:
                     entry = self.window.entries.get(edit.first)
                     if entry is not None and 0 <= edit.part < len(entry.message.parts):
                         self._put_part_edit(entry, edit.part, edit)
                 case "summarise":
+                    groups = conversation.visible_groups_between(edit.first, edit.last)
                     told = [group for group in groups if group.first not in edit.spares]
                     self.summarise(told, edit.text, edit.why)
                 case "drop":
+                    groups = conversation.visible_groups_between(edit.first, edit.last)
                     # Instructions go only if they alone are named.
                     named = [g for g in groups if not g.has_instructions] or groups
                     dropped |= {group.index: (group, edit.why) for group in named}
@@ -173,7 +177,9 @@ class Plan:
         if not dropped:
             return
         # Whether a notice stands already makes no difference: asked again, the answer is the same.
-        notice = measure_summary_and_notice(self.window.counter, "", self._longest_notice()).tokens
+        notice = self.window.conversation.measure_summary_and_notice(
+            "", self._longest_notice()
+        ).tokens
         if sum(self._group_size(group)[1] for group, _ in dropped.values()) > notice:
             for group, why in dropped.values():
                 self.drop(group, why, include_instructions=True)
@@ -230,6 +236,16 @@ class Plan:
             front_tokens=sum(front),
             volatile_tokens=self.budget.volatile,
         )
+
+    def request_bytes(self) -> int:
+        """Bytes of the request, were the plan carried out."""
+        texts = self.budget.head.bytes + self.bytes + 4 * self.budget.volatile
+        return estimate_request_bytes(texts, self.visible_messages, self.media_bytes)
+
+    def fits_request_bytes(self) -> bool:
+        """Whether the provider takes so many bytes."""
+        most = self.budget.request_limits.max_bytes
+        return not most or self.request_bytes() <= most
 
     @property
     def lists_user_words(self) -> bool:
@@ -332,6 +348,26 @@ class Plan:
         """A group's bytes under the plan."""
         return self._group_size(group)[0]
 
+    def shown_media(self) -> list[tuple[Entry, int, MediaSize]]:
+        """Pictures and files that the plan leaves visible, oldest first."""
+        conversation, found = self.window.conversation, list[tuple[Entry, int, MediaSize]]()
+        for (seq, part), size in sorted(conversation.visible_media.items(), key=lambda it: it[0]):
+            entry, edit = conversation.entries[seq], self._parts.get((seq, part))
+            if self.hides(entry.round.group):
+                continue
+            if edit is None:
+                found.append((entry, part, size))
+            elif (left := self._measure_media(entry, part, edit)) is not None:
+                found.append((entry, part, left))
+        return found
+
+    def hide_media(self, entry: Entry, part: int, reason: str, placeholder: str) -> bool:
+        """Let words stand for the pictures and files of a part, even if they are no fewer tokens:
+        the request would be refused with them."""
+        seq = entry.seq
+        edit = Edit(op="mask", first=seq, last=seq, part=part, text=placeholder, why=reason)
+        return self._put_part_edit(entry, part, edit, even_if_larger=True)
+
     def mask(self, entry: Entry, part: int, reason: str, placeholder: str | None = None) -> bool:
         """Replace a part by a placeholder; False where that would not make it smaller."""
         words = (
@@ -346,13 +382,13 @@ class Plan:
     def truncate(self, entry: Entry, part: int, cap: TextCap, reason: str) -> bool:
         """Cut a text to a cap; False where it fits, or where cutting would not make it smaller."""
         text = extract_editable_text(entry.message.parts[part])
+        edit = Edit(op="truncate", first=entry.seq, last=entry.seq, part=part, why=reason)
+        if cap.strategy == "lines":
+            cut = self._cut_in_lines(entry, edit, text, cap)
+            return cut is not None and self._put_part_edit(entry, part, cut)
         total = self._measure(text, cap.unit)
         if total <= cap.amount:
             return False
-        edit = Edit(op="truncate", first=entry.seq, last=entry.seq, part=part, why=reason)
-        if cap.strategy == "lines":
-            edit = self._cut_in_lines(entry, edit, text, cap)
-            return self._put_part_edit(entry, part, edit)
         unit = 4 if cap.unit == "chars" else 1
         words = cap.format_indicator(cap.strategy, -(-cap.amount // unit), -(-total // unit))
         told = self._measure(self._with_handle(words, edit.handle), cap.unit)
@@ -375,9 +411,17 @@ class Plan:
             words = ("\n" if head else "") + words + ("\n" if tail else "")
         return self._put_part_edit(entry, part, replace(edit, text=words, head=head, tail=tail))
 
-    def _cut_in_lines(self, entry: Entry, edit: Edit, text: str, cap: TextCap) -> Edit:
-        """The edit that keeps a text's ends and the lines between them that look like errors."""
-        part, total = edit.part or 0, self._measure(text, cap.unit)
+    def _cut_in_lines(self, entry: Entry, edit: Edit, text: str, cap: TextCap) -> Edit | None:
+        """The edit that keeps a text's ends and the lines between them that look like errors; None
+        where the whole text fits."""
+        part = edit.part or 0
+        total = (
+            get_text_tokens(entry.message.parts[part], entry.sizes[part], self.window.counter)
+            if cap.unit == "tokens"
+            else self._measure(text, cap.unit)
+        )
+        if total <= cap.amount:
+            return None
         told = self._measure(
             self._with_handle(
                 format_shortened_header(total, total, _LONGEST_LINES_NOTE), edit.handle
@@ -385,11 +429,12 @@ class Plan:
             cap.unit,
         )
         room = max(0, cap.amount - told - 5 * cap.max_names - 2)
-        made = select_kept_pieces(text, room, lambda piece: self._measure(piece, cap.unit))
-        shown_text = render_kept_pieces(text, made.pieces)
-        kept = self._measure(shown_text, cap.unit)
-        words = format_shortened_header(kept, total, _describe_cut(made))
+        made = select_kept_pieces(
+            text, room, lambda piece: self._measure(piece, cap.unit), total_tokens=total
+        )
+        words = format_shortened_header(made.tokens, total, _describe_cut(made))
         if cap.max_names:
+            shown_text = render_kept_pieces(text, made.pieces)
             words = add_quoted_identifiers(
                 words, self._names_of_cut_text(entry, part, text, shown_text, cap)
             )
@@ -531,8 +576,7 @@ class Plan:
         # A summary hides what lies between its ends: what it does not tell of is dropped before.
         edits.extend(self._build_drop_edits())
         if (summary := self._summary) is not None:
-            within = self.window.conversation.groups_between(summary.first, summary.last)
-            seen = (group for group in within if group.hidden is None)
+            seen = self.window.conversation.visible_groups_between(summary.first, summary.last)
             # One that is only made shorter tells of nothing that has come into sight again.
             spares = tuple(g.first for g in seen if self.may_hide(g, include_instructions=True))
             edits.append(replace(summary, spares=spares))
@@ -561,7 +605,9 @@ class Plan:
             Edit(op="drop", first=first.first, last=last.last, why=why) for first, last, why in runs
         ]
 
-    def _put_part_edit(self, entry: Entry, part: int, edit: Edit) -> bool:
+    def _put_part_edit(
+        self, entry: Entry, part: int, edit: Edit, *, even_if_larger: bool = False
+    ) -> bool:
         told = entry.message.parts[part]
         if isinstance(told, OpaqueBlock) or (
             isinstance(told, ToolCall) and not self._may_cut_calls(entry)
@@ -577,10 +623,13 @@ class Plan:
         if current is not None and current.op == "mask":
             return False  # a placeholder stays as it is
         before = self.part_size(entry, part)
-        size = measure_part(apply_edit_to_part(told, edit), self.window.counter)
-        if size.tokens >= before.tokens or size.bytes > before.bytes:
+        size = self._measure_edited_part(entry, part, edit)
+        larger = size.tokens >= before.tokens or size.bytes > before.bytes
+        if larger and not even_if_larger:
             return False
+        self.media_bytes -= self._media_bytes_of(entry, part)
         self._parts[entry.seq, part] = replace(edit, size=size)
+        self.media_bytes += self._media_bytes_of(entry, part)
         group = entry.round.group
         self._add_to_totals(group, size.bytes - before.bytes, size.tokens - before.tokens)
         delta = self._groups.get(group.index, (0, 0))
@@ -596,6 +645,18 @@ class Plan:
         )
         return True
 
+    def _measure_edited_part(self, entry: Entry, part: int, edit: Edit) -> Size:
+        """A part's size once it is edited; remembered, because the plans of one decision ask for
+        the same."""
+        counter, cache = self.window.counter, self.window.conversation.derived_cache
+        known = cast("dict[Any, Size]", cache.setdefault("edited_sizes", {}))
+        key = (counter.name, entry.seq, part, edit.op, edit.text, edit.head, edit.tail, edit.pieces)
+        if key not in known:
+            if len(known) >= MAX_REMEMBERED_SIZES:
+                known.clear()
+            known[key] = measure_part(apply_edit_to_part(entry.message.parts[part], edit), counter)
+        return known[key]
+
     def _may_cut_calls(self, entry: Entry) -> bool:
         """Whether a message's calls may be shortened: not those that the model made last, and not
         what its provider has yet to go on with."""
@@ -610,8 +671,25 @@ class Plan:
         stays = group.pinned or (group.has_instructions and not include_instructions)
         return not (stays or self.window.is_protected(group) or self.hides(group))
 
+    def _media_bytes_of(self, entry: Entry, part: int) -> int:
+        """Bytes of what a part shows of pictures and files under the plan."""
+        size = self.window.conversation.visible_media.get((entry.seq, part))
+        if size is not None and (edit := self._parts.get((entry.seq, part))) is not None:
+            size = self._measure_media(entry, part, edit)
+        return 0 if size is None else size.bytes
+
+    def _measure_media(self, entry: Entry, part: int, edit: Edit) -> MediaSize | None:
+        return measure_media(
+            apply_edit_to_part(entry.message.parts[part], edit), self.window.counter
+        )
+
     def _count_hidden_group(self, group: Group) -> None:
         size = self._group_size(group)
+        if self.window.conversation.visible_media:
+            for entry in group.entries():
+                self.media_bytes -= sum(
+                    self._media_bytes_of(entry, part) for part in range(len(entry.message.parts))
+                )
         self._add_to_totals(group, -size[0], -size[1])
         self.visible_messages -= group.message_count
         self._words.add_hidden_group(group)
@@ -633,15 +711,15 @@ class Plan:
         words = self._longest_notice() if notice else ""
         before, self._told = (
             self._told,
-            measure_summary_and_notice(self.window.counter, summary, words),
+            self.window.conversation.measure_summary_and_notice(summary, words),
         )
         self.bytes += self._told.bytes - before.bytes
         self.tokens += self._told.tokens - before.tokens
 
     def notice_growth_bytes(self) -> int:
         """Bytes by which the front grows when something is dropped."""
-        front = measure_summary_and_notice(
-            self.window.counter, self._summary_text(), self._longest_notice()
+        front = self.window.conversation.measure_summary_and_notice(
+            self._summary_text(), self._longest_notice()
         )
         return max(0, front.bytes - self._told.bytes)
 
@@ -654,9 +732,8 @@ class Plan:
 
     def _with_summary_size(self, summary: Edit) -> Edit:
         """The edit with its size, and the summary that it carries on."""
-        size = measure_summary_and_notice(
-            self.window.counter, self.window.conversation.framed_summary(summary), ""
-        )
+        conversation = self.window.conversation
+        size = conversation.measure_summary_and_notice(conversation.framed_summary(summary), "")
         prior = self.window.conversation.summary_seq if self.window.summary is not None else 0
         return replace(summary, size=size, prior=prior)
 
@@ -668,12 +745,12 @@ class Plan:
     ) -> str:
         """Identifiers that only what is cut names, as many as fit into what is set aside."""
         identifiers = get_result_identifiers(self.window, entry, part, text)
-        limit, known = cap.max_names, count_identifiers(kept)
-        named = identifiers.format_top(limit, known)
-        while self._measure(add_quoted_identifiers("]", named), cap.unit) > 5 * cap.max_names:
-            limit = limit * 3 // 4
-            named = identifiers.format_top(limit, known)
-        return named
+        named = identifiers.list_top(cap.max_names, kept)
+        while named and self._measure(add_quoted_identifiers("]", ", ".join(named)), cap.unit) > (
+            5 * cap.max_names
+        ):
+            named = named[: len(named) * 3 // 4]
+        return ", ".join(named)
 
     def _measure(self, text: str, unit: CapUnit) -> int:
         match unit:

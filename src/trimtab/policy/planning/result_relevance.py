@@ -108,7 +108,7 @@ class ReferenceIndex:
         fact = ResultStats(
             kind=classify_tool(tool, arguments),
             arrived_at=self.assistant_messages,
-            identifiers=RankedIdentifiers(text),
+            identifiers=RankedIdentifiers(count_identifiers(text)),
             paths=paths,
             last_used_at=self.assistant_messages,
         )
@@ -160,7 +160,7 @@ def get_reference_index(window: Window) -> ReferenceIndex:
 def get_result_identifiers(window: Window, entry: Entry, part: int, text: str) -> RankedIdentifiers:
     """What a text names: of a result as it was read when it came."""
     stats = get_reference_index(window).stats_by_result.get((entry.seq, part))
-    return stats.identifiers if stats is not None else RankedIdentifiers(text)
+    return stats.identifiers if stats is not None else RankedIdentifiers(count_identifiers(text))
 
 
 def classify_tool(tool_name: str, arguments: str) -> ToolKind:
@@ -205,7 +205,7 @@ def order_least_needed_first(window: Window, results: list[ToolResultView]) -> l
         (compute_need_score(uses, uses.stats_by_result.get(r.key), r.size.tokens), r.key, r)
         for r in results
     ]
-    scored.sort(key=lambda item: item[:2])
+    scored.sort()  # no two keys are the same
     return [result for _, _, result in scored]
 
 
@@ -213,8 +213,10 @@ def compute_need_score(index: ReferenceIndex, stats: ResultStats | None, tokens:
     """Log odds of being needed again, less what its size asks for."""
     if stats is None:
         return 0.0
-    named = max((index.last_named_at.get(path, -99) for path in stats.paths), default=-99)
-    edited = max((index.last_edited_at.get(path, -99) for path in stats.paths), default=-99)
+    named = edited = -99
+    for path in stats.paths:
+        named = max(named, index.last_named_at.get(path, -99))
+        edited = max(edited, index.last_edited_at.get(path, -99))
     size = math.log(tokens + 1)
     return (
         0.82 * math.log1p(len(stats.identifiers.counts))

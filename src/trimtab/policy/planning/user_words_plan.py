@@ -120,10 +120,14 @@ class UserWordsPlan:
 
     def estimate_listed_tokens(self, group: Group) -> int:
         """Tokens of a group that would go on standing in the list, about."""
-        if self.allowance is None or not self._current_totals().fits(self.allowance):
+        said = 0
+        for round in group.rounds:
+            for entry in round.entries:
+                if entry.message.role == "user" and has_user_words(entry):
+                    said += entry.tokens
+        if not said or self.allowance is None or not self._current_totals().fits(self.allowance):
             return 0
-        said = (entry for entry in group.entries() if has_user_words(entry))
-        return min(sum(entry.tokens for entry in said), group.tokens)
+        return min(said, group.tokens)
 
     def would_list_all_whole(self, groups: Iterable[Group]) -> bool:
         """Whether all that users said stays as it was said where groups are hidden, too."""

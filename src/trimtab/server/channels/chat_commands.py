@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from trimtab.dialects.media_validation import replace_unsupported_media
 from trimtab.log.message import make_text_message
+from trimtab.options import CONFIGURABLE_OPTIONS
 from trimtab.recall.visibility import STATE_DESCRIPTIONS
 from trimtab.server.channels.context_image import draw_context_png
 from trimtab.server.service import AgentService
@@ -22,10 +23,10 @@ MAX_UNDO_QUOTE_CHARS = 60
 """Characters of a text that `undo` shows."""
 MAX_WHY_QUOTE_CHARS = 600
 """Characters of a text that `why` shows."""
-BUSY_TEXT = "I am still at work here, and stop after this step. Say it again in a moment."
+BUSY_TEXT = "I am still at work here, and stop now. Say it again in a moment."
 NO_MESSAGES_TEXT = "Nothing was said here yet."
-STOPPING_TEXT = "I stop after this step."
-NOT_RUNNING_TEXT = "Nothing is running that I know of; if it is, it stops after its step."
+STOPPING_TEXT = "I stop."
+NOT_RUNNING_TEXT = "Nothing is running that I know of; if it is, it stops now."
 NOTHING_TO_COMPACT_TEXT = "There is nothing to make smaller: the newest messages always stay."
 
 
@@ -46,7 +47,7 @@ CHAT_COMMANDS = {
     "context": ChatCommand(help="how full my context is, and what fills it"),
     "compact": ChatCommand(help="compact my context now"),
     "why": ChatCommand(argument="HANDLE", help="why a message is shown or hidden, such as m12"),
-    "stop": ChatCommand(help="stop after the current step"),
+    "stop": ChatCommand(help="stop the reply and the tools that run"),
 }
 """By name, without the slash."""
 
@@ -176,7 +177,7 @@ async def _append_pending_messages(service: AgentService, session: Session) -> N
 async def _hide_all_messages(session: Session) -> None:
     """Nothing that was said is seen any more; model, prompt and tools stay as they are now."""
     options = session.options
-    now = {one.name: getattr(options, one.name) for one in fields(options)}
+    now = {name: getattr(options, name) for name in CONFIGURABLE_OPTIONS}
     await session.rewind(1)
     await session.configure(**now)
 

@@ -38,6 +38,10 @@ class EventBus(Protocol):
         ...
 
     def request_stop(self, session: str) -> None:
+        """Cut off a turn that runs in another process."""
+        ...
+
+    def request_pause(self, session: str) -> None:
         """Let a turn that runs in another process end after its step."""
         ...
 
@@ -57,6 +61,9 @@ class LocalEventBus:
             queue.put_nowait(event)
 
     def request_stop(self, session: str) -> None:
+        """There is no other process."""
+
+    def request_pause(self, session: str) -> None:
         """There is no other process."""
 
     @contextmanager

@@ -32,6 +32,7 @@ from trimtab.server.events.notify_payloads import (
     encode_turn_event_as_tagged_list,
 )
 from trimtab.session.events import TurnEvent
+from trimtab.stores.postgres.connection_name import add_connection_name
 
 NOTIFY_CHANNEL = "trimtab_live"
 FLUSH_INTERVAL_S = 0.1
@@ -59,7 +60,9 @@ class PostgresEventBus:
         announce_interval_s: float = ANNOUNCE_INTERVAL_S,
     ) -> None:
         self.on_stop_requested: Callable[[str], object] = lambda _: None
-        """Called with the session whose turn another process wants to end."""
+        """Called with the session whose turn another process wants to cut off."""
+        self.on_pause_requested: Callable[[str], object] = lambda _: None
+        """Called with the session whose turn another process wants to end after its step."""
         self._conninfo = conninfo
         self._flush_interval_s = flush_interval_s
         self._announce_interval_s = announce_interval_s
@@ -107,6 +110,9 @@ class PostgresEventBus:
     def request_stop(self, session: str) -> None:
         self._queue_payloads(build_session_list_payloads(self._sender_id, "stop", [session]))
 
+    def request_pause(self, session: str) -> None:
+        self._queue_payloads(build_session_list_payloads(self._sender_id, "pause", [session]))
+
     async def run(self) -> None:
         """Listen and send until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -123,7 +129,7 @@ class PostgresEventBus:
         while True:
             with contextlib.suppress(Error, OSError):
                 async with await AsyncConnection.connect(
-                    self._conninfo, autocommit=True
+                    add_connection_name(self._conninfo, "events"), autocommit=True
                 ) as connection:
                     await work(connection)
             log.debug("notifications wait for the database")
@@ -159,6 +165,8 @@ class PostgresEventBus:
             self._remove_watcher(session, sender)
         for session in payload.get("stop", ()):
             self.on_stop_requested(session)
+        for session in payload.get("pause", ()):
+            self.on_pause_requested(session)
         if "who" in payload:
             self._queue_payloads(
                 build_session_list_payloads(self._sender_id, "watch", [*self._watched])

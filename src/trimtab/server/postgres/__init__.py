@@ -1,1 +1,1 @@
-"""Mail in PostgreSQL, and the queue of turns beside it."""
+"""Queued messages in PostgreSQL, and the queue of turns beside them."""

@@ -1,4 +1,4 @@
-"""SQL of the mail and the fleet, by name."""
+"""SQL of the queue and the fleet, by name."""
 
 from __future__ import annotations
 

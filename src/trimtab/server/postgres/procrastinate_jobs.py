@@ -21,6 +21,7 @@ from psycopg import AsyncConnection, AsyncCursor, AsyncRawCursor, Error
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from trimtab.errors import DatabaseNotMigrated
+from trimtab.stores.postgres.connection_name import add_connection_name
 from trimtab.stores.postgres.error_translation import (
     MIGRATE_HINT,
     describe_database,
@@ -58,6 +59,13 @@ class JobPayload:
     """Times that it was taken over from a worker that had died."""
     put_off: int = 0
     """Times in a row that it found its tenant at its limit."""
+    failing_since: float = 0.0
+    """When the provider began to fail, in seconds since the epoch; 0 if it does not."""
+
+    @property
+    def was_put_off(self) -> bool:
+        """Whether this is not the first that is heard of the turn."""
+        return bool(self.tries or self.taken or self.put_off or self.failing_since)
 
     @property
     def lock(self) -> str:
@@ -66,7 +74,12 @@ class JobPayload:
         return name if self.kind == TURN_QUEUE else f"summary {name}"
 
     def to_json(self) -> dict[str, Any]:
-        told = {"tries": self.tries, "taken": self.taken, "put_off": self.put_off}
+        told = {
+            "tries": self.tries,
+            "taken": self.taken,
+            "put_off": self.put_off,
+            "failing_since": self.failing_since,
+        }
         given = {name: count for name, count in told.items() if count}
         return {"session": escape_for_text_column(self.session), **given}
 
@@ -97,7 +110,11 @@ class ProcrastinateJobQueue:
         """Connect to a migrated database; as many connections as workers of a process need."""
         place, found = describe_database(conninfo), add_job_queue_options(conninfo)
         connector = PsycopgConnector(
-            conninfo=found, min_size=1, max_size=max_size, timeout=wait, name="trimtab: queue"
+            conninfo=add_connection_name(found, "jobs"),
+            min_size=1,
+            max_size=max_size,
+            timeout=wait,
+            name="trimtab: queue",
         )
         app = App(connector=connector)
         try:

@@ -1,5 +1,5 @@
--- What the mail and the fleet ask, by name. Tables without a schema are Procrastinate's own, which
--- are found by the search path of the connection.
+-- What the message queue and the fleet ask, by name. Tables without a schema are Procrastinate's own,
+-- which are found by the search path of the connection.
 
 -- Whoever posts holds a share of the session's gate until it has committed; a turn's job, once it
 -- has begun, passes the whole gate. So whoever relied on a job that was still queued is heard by it.
@@ -78,6 +78,11 @@ SELECT count(*) FROM (
     WHERE session >= $1 AND ($2::text IS NULL OR session < $2)
         AND NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
     LIMIT $3) AS counted;
+
+-- name: oldest_waiting
+SELECT number, body FROM trimtab.inbox
+WHERE NOT EXISTS (SELECT FROM trimtab.dead WHERE dead.session = inbox.session)
+ORDER BY number LIMIT 1;
 
 -- Nothing where a newer turn has claimed the session, or the letter was answered meanwhile: whoever
 -- removes it comes before or after.
@@ -215,6 +220,13 @@ UPDATE trimtab.dead SET why = $2 WHERE session = $1;
 -- name: drop_job
 DELETE FROM procrastinate_jobs
 WHERE id = $1 AND status = 'doing' AND worker_id IS NOT DISTINCT FROM $2;
+
+-- name: read_only
+SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool;
+
+-- name: waiting_retries
+SELECT count(*) FROM procrastinate_jobs
+WHERE queue_name = 'turns' AND status = 'todo' AND (args ? 'tries' OR args ? 'failing_since');
 
 -- name: drop_queued
 DELETE FROM procrastinate_jobs WHERE queueing_lock = $1 AND status = 'todo';

@@ -17,6 +17,7 @@ from psycopg import AsyncConnection, AsyncRawCursor, Error
 from psycopg.types.numeric import Int4
 
 from trimtab.server.postgres.message_queue_and_job_queries import SERVER_QUERIES
+from trimtab.stores.postgres.connection_name import add_connection_name
 from trimtab.stores.postgres.error_translation import describe_database, translate_psycopg_error
 
 log = logging.getLogger("trimtab.server")
@@ -87,7 +88,9 @@ class TenantSlots:
     async def _get_connection(self) -> AsyncConnection:
         if self._connection is None or self._connection.closed:
             self._connection = await AsyncConnection.connect(
-                self._conninfo, autocommit=True, cursor_factory=AsyncRawCursor
+                add_connection_name(self._conninfo, "slots"),
+                autocommit=True,
+                cursor_factory=AsyncRawCursor,
             )
         return self._connection
 

@@ -1,7 +1,7 @@
 """What a job of the fleet does: one turn, or one summary.
 
-A job ends only when what follows from it is in the queue or in the mail. Until then it is there for
-whoever takes it over.
+A job ends only when what follows from it is another job or a queued message. Until then it is there
+for whoever takes it over.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import replace
 
 from trimtab.errors import StaleOwner, StoreUnavailable
 from trimtab.observe import instrument_if_watched
-from trimtab.observe.server_metrics import count_store_error, count_turn_retry
 from trimtab.server.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
 from trimtab.server.postgres.tenant_slots import TenantSlots
 from trimtab.server.queue.postgres import PostgresMessageQueue
-from trimtab.server.retries import TurnRetries
+from trimtab.server.retries import RETRY_FOR_S, TurnRetries, log_turn_retry
 from trimtab.server.served_turn import TurnRunReport
 from trimtab.server.service import AgentNotServed, AgentService
 from trimtab.server.tenant_agent_session_ids import parse_session_address
@@ -39,11 +38,17 @@ class TurnAndSummaryJobHandlers:
     """What this process does for the fleet."""
 
     def __init__(
-        self, service: AgentService, queue: PostgresMessageQueue, slots: TenantSlots
+        self,
+        service: AgentService,
+        queue: PostgresMessageQueue,
+        slots: TenantSlots,
+        *,
+        retry_for_s: float = RETRY_FOR_S,
     ) -> None:
         self._service = service
         self._queue = queue
         self._slots = slots
+        self._retry_for_s = retry_for_s
         self.handed_over = 0
         """Turns that were cancelled and handed over."""
 
@@ -61,7 +66,7 @@ class TurnAndSummaryJobHandlers:
                         lambda: self._wait_for_tenant_slot(payload)
                     )
                     return
-                fresh = not (payload.tries or payload.taken or payload.put_off)
+                fresh = not payload.was_put_off
                 await self._service.run_turn(payload.session, debounce=fresh, progress=attempt)
             if attempt.full and await self._queue.pending(payload.session, limit=1):
                 # More than one turn takes: behind all others who wait. Whatever came while it ran
@@ -71,7 +76,7 @@ class TurnAndSummaryJobHandlers:
             self.handed_over += 1
             await self._requeue_cancelled(payload)
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, the letters must not be lost
+        except Exception as error:  # noqa: BLE001 - whatever it is, the messages must not be lost
             await self._retry_or_give_up(payload, error, attempt)
 
     async def run_summary_job(self, payload: JobPayload) -> None:
@@ -89,6 +94,7 @@ class TurnAndSummaryJobHandlers:
                             payload.session, happening
                         ),
                         agent=agent.spec.name,
+                        session=payload.session,
                     ),
                 )
         except (AgentNotServed, StoreUnavailable) as error:
@@ -116,27 +122,27 @@ class TurnAndSummaryJobHandlers:
                 )
                 await self._retry_until_database_is_back(lambda: self._requeue_if_pending(payload))
             case StoreUnavailable():
-                count_store_error(error)
                 log.warning("turn of session %s waits for the database: %s", payload.session, error)
                 await self._retry_until_database_is_back(
                     lambda: self._queue.replace_queued_job(payload, delay_s=DATABASE_RETRY_S)
                 )
             case _:
-                retries = TurnRetries(payload.tries, single_process=False)
-                wait = retries.delay_after(error)
+                retries = TurnRetries(
+                    payload.tries,
+                    failing_since=payload.failing_since or None,
+                    retry_for_s=self._retry_for_s,
+                    single_process=False,
+                )
+                pause = self._service.provider_pause_s(payload.session)
+                wait = retries.delay_after(error, paused_s=pause)
                 if wait is None:
                     await self._retry_until_database_is_back(
                         lambda: self._dead_letter(payload, retries, error, progress)
                     )
                     return
-                count_turn_retry()
-                log.warning(
-                    "turn of session %s failed; retrying in %.1f s: %r",
-                    payload.session,
-                    wait,
-                    error,
-                )
-                again = replace(payload, tries=payload.tries + 1)
+                log_turn_retry(payload.session, wait, error)
+                since = retries.failing_since or 0.0
+                again = replace(payload, tries=retries.attempts, failing_since=since)
                 await self._retry_until_database_is_back(
                     lambda: self._queue.replace_queued_job(again, delay_s=wait)
                 )

@@ -25,6 +25,7 @@ from procrastinate.jobs import Job
 from procrastinate.worker import Worker
 from psycopg import Error
 
+from trimtab.agent.agent import Agent
 from trimtab.errors import StoreError
 from trimtab.server.postgres.procrastinate_jobs import (
     SUMMARY_QUEUE,
@@ -37,7 +38,7 @@ from trimtab.server.postgres.procrastinate_jobs import (
 from trimtab.server.postgres.tenant_slots import TenantSlots
 from trimtab.server.postgres.turn_and_summary_jobs import TurnAndSummaryJobHandlers
 from trimtab.server.queue.postgres import PostgresMessageQueue
-from trimtab.server.retries import dead_letter_with_apology
+from trimtab.server.retries import RETRY_FOR_S, dead_letter_with_apology
 from trimtab.server.service import AgentService
 
 MAX_TAKEOVERS = 20
@@ -82,6 +83,7 @@ class WorkerPool:
         max_turns: int = 32,
         max_summaries: int = 4,
         max_turns_per_tenant: int | None = None,
+        retry_for_s: float = RETRY_FOR_S,
         timings: WorkerPoolTimings | None = None,
     ) -> None:
         self.cancelled_jobs = 0
@@ -91,7 +93,10 @@ class WorkerPool:
         self._timings = timings or WorkerPoolTimings()
         self._max_jobs: dict[JobKind, int] = {TURN_QUEUE: max_turns, SUMMARY_QUEUE: max_summaries}
         self._slots = TenantSlots(queue.job_queue.conninfo, max_turns_per_tenant)
-        self._job_runner = TurnAndSummaryJobHandlers(service, queue, self._slots)
+        self._job_runner = TurnAndSummaryJobHandlers(
+            service, queue, self._slots, retry_for_s=retry_for_s
+        )
+        service.count_waiting_retries = queue.count_waiting_retries
         self._workers: dict[JobKind, Worker] = {}
         self._running: dict[int, _RunningJob] = {}
         self._unknown_jobs: set[int] = set()
@@ -101,7 +106,11 @@ class WorkerPool:
         self._ended = asyncio.Event()
         self._register_tasks()
         for agent in service.agents.values():
-            agent.schedule_summary = self._job_runner.queue_summary
+            self.prepare_agent(agent)
+
+    def prepare_agent(self, agent: Agent) -> None:
+        """Let the fleet write an agent's summaries."""
+        agent.schedule_summary = self._job_runner.queue_summary
 
     async def run(self) -> None:
         """Work until cancelled or drained."""

@@ -1,4 +1,4 @@
-"""How many letters of a tenant wait, about: counting them for each new one would cost too much."""
+"""How many messages of a tenant wait, about: counting them for each new one would cost too much."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MAX_CACHED_COUNTS = 1_000
 @dataclass(slots=True)
 class _Count:
     counted: int
-    """Letters, by the last count."""
+    """Messages, by the last count."""
     came: int
-    """Letters that came in here since."""
+    """Messages that came in here since."""
     at: float
     """When they were counted, by a clock that only goes forward."""
 
@@ -38,7 +38,7 @@ class BacklogEstimator:
         self._counts: dict[str, _Count] = {}
 
     async def estimate(self, prefix: str, limit: int) -> int:
-        """Letters that wait; exact, but for the last moment, where it comes near the limit."""
+        """Messages that wait; exact, but for the last moment, where it comes near the limit."""
         found, now = self._counts.get(prefix), self._clock()
         if found is not None:
             waiting, age = found.counted + found.came, now - found.at

@@ -1,4 +1,4 @@
-"""The log of a mail on files: `mail.jsonl`, a record a line, written by one process.
+"""The log of a queue on files: `mail.jsonl`, a record a line, written by one process.
 
 The lines of one write are one batch, marked as in a session's log: all but its last end in a space,
 all but its first begin with one. A batch that a crash cut short was never acknowledged and is cut
@@ -29,6 +29,8 @@ from trimtab.stores.files.log_file import mark_batch_lines, parse_log_line
 QUEUE_FOLDER = ".mail"
 """Beside the sessions; no session's folder begins with a dot."""
 QUEUE_LOG_NAME = "mail.jsonl"
+PROBE_NAME, PROBE_BYTES = "probe", 65_536
+"""The file that is written to see whether there is room, and its size."""
 
 _log = logging.getLogger("trimtab.server")
 
@@ -102,6 +104,17 @@ class FileQueueLog:
             finally:
                 self._reopen_file()
 
+    def check_writable(self) -> None:
+        """Write a file beside the log, and remove it; raises what is in the way."""
+        if self._unusable:
+            raise StoreUnavailable(self._unusable)
+        probe = self._folder / PROBE_NAME
+        with translate_write_errors(probe):
+            try:
+                write_file_atomically(probe, bytes(PROBE_BYTES), fsync=False)
+            finally:
+                probe.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Leave the folder to another process."""
         os.close(self._fd)
@@ -164,7 +177,7 @@ class FileQueueLog:
                 if not line.startswith(b" ") and _parse_record_line(line) is not None:
                     raise LogDamaged(
                         f"{self._path} cannot be read behind byte {end}, and whole records follow; "
-                        "restore it, or move it away to begin with an empty mail"
+                        "restore it, or move it away to begin with an empty queue"
                     )
 
 

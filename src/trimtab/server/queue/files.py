@@ -1,6 +1,6 @@
-"""A mail on files, for one machine: a log of its own beside the sessions.
+"""A queue on files, for one machine: a log of its own beside the sessions.
 
-    .mail/mail.jsonl  letters that came, turns that ended, replies that left: a record a line
+    .mail/mail.jsonl  messages that came, turns that ended, replies that left: a record a line
     .mail/lock        the process that serves
 
 What waits is in memory; the log is there to make it again. Records that are handed in while one
@@ -58,7 +58,7 @@ class FileMessageQueue:
         min_compaction_bytes: int = MIN_COMPACTION_BYTES,
     ) -> None:
         self.on_posted = on_posted
-        """Called with the session of each letter that was posted."""
+        """Called with the session of each message that was posted."""
         self.on_replies: Callable[[], None] = lambda: None
         """Called where replies were written: `ReplyDelivery.due`."""
         self._store = store
@@ -67,7 +67,7 @@ class FileMessageQueue:
         self._state = QueueState()
         self._number = 0
         self._log: FileQueueLog | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trimtab-mail")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="trimtab-queue")
         self._queued: list[tuple[QueueRecord, bytes, asyncio.Future[None]]] = []
         self._unacknowledged: dict[tuple[str, str], asyncio.Future[None]] = {}
         self._writing: asyncio.Task[None] | None = None
@@ -84,23 +84,23 @@ class FileMessageQueue:
         fsync: bool = True,
         **options: Any,
     ) -> FileMessageQueue:
-        """The mail of a store's folder, as it was left. Raises `QueueInUse` and `LogDamaged`."""
-        mail = cls(store, on_posted, **options)
+        """The queue of a store's folder, as it was left. Raises `QueueInUse` and `LogDamaged`."""
+        queue = cls(store, on_posted, **options)
         kinds = set[str]()
 
         def take(record: QueueRecord, size: int) -> None:
             kinds.add(record["kind"])
-            mail._state.apply(record, size)
+            queue._state.apply(record, size)
 
         try:
-            log = await mail._in_thread(lambda: FileQueueLog(store.root, take, fsync=fsync))
+            log = await queue._in_thread(lambda: FileQueueLog(store.root, take, fsync=fsync))
         except BaseException:
-            mail._thread.shutdown(wait=False)
+            queue._thread.shutdown(wait=False)
             raise
-        mail._log, mail._number = log, mail._state.last_number
+        queue._log, queue._number = log, queue._state.last_number
         if not kinds.isdisjoint(ERASING_RECORD_KINDS):
-            await mail._compact(log)  # what a crash has cut short
-        return mail
+            await queue._compact(log)  # what a crash has cut short
+        return queue
 
     async def post(self, inbound: InboundMessage) -> bool:
         name = (inbound.session, inbound.key)
@@ -142,6 +142,9 @@ class FileMessageQueue:
 
     async def depth(self, prefix: str = "") -> int:
         return self._state.depth(prefix)
+
+    async def oldest_waiting_at(self) -> float | None:
+        return self._state.oldest_waiting_at()
 
     async def dead_letter_session(
         self,
@@ -209,6 +212,11 @@ class FileMessageQueue:
     ) -> None:
         await self._erase_durably(session, build_erasure_record(session, positions, keys))
 
+    async def check_writable(self) -> None:
+        if self._log is None:
+            raise StoreUnavailable("the queue is closed; open it again to serve from this folder")
+        await self._in_thread(self._log.check_writable)
+
     async def close(self) -> None:
         """Write what was handed in, and leave the folder to another process."""
         while self._writing is not None:
@@ -233,7 +241,7 @@ class FileMessageQueue:
     def _write_record(self, record: QueueRecord) -> asyncio.Future[None]:
         """Hand in a record; what comes back is done when it is durable and applied."""
         if self._log is None:
-            raise StoreUnavailable("the mail is closed; open it again to serve from this folder")
+            raise StoreUnavailable("the queue is closed; open it again to serve from this folder")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         # Whoever was cancelled does not ask how it ended.

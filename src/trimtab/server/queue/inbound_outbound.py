@@ -1,6 +1,6 @@
 """What came in from outside, and what must go out.
 
-Letters and replies as plain JSON values: what a mail's log is made of.
+Messages and replies as plain JSON values: what a queue's log is made of.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class ReplyRoute:
     channel: str
     """Who delivers it: `telegram`, `discord`, …"""
     address: Mapping[str, Any]
-    """What that door needs to find the receiver, in plain JSON values."""
+    """What that channel needs to find the receiver, in plain JSON values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,9 @@ class InboundMessage:
     route: ReplyRoute | None = None
     """Where the reply goes; None where whoever asked reads it in the session."""
     number: int = 0
-    """Given by the mail: ascending in the order of arrival."""
+    """Given by the queue: ascending in the order of arrival."""
+    request_id: str = ""
+    """Of the HTTP request that brought it; empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +58,7 @@ class OutboundMessage:
     key: str
     """The same for each attempt at it, and for no other; for platforms that know idempotency."""
     number: int = 0
-    """Given by the mail: ascending in the order in which they were written."""
+    """Given by the queue: ascending in the order in which they were written."""
     attempts: int = 0
     """Deliveries that were begun before and of which nobody knows whether they arrived."""
 
@@ -77,14 +79,14 @@ def check_queue_record_version(record: QueueRecord) -> QueueRecord:
     """A record that was read; one of a later release is refused."""
     if record.get("v") != QUEUE_RECORD_VERSION:
         raise ValueError(
-            f"a record of the mail has format version {record.get('v')}; this release reads "
+            f"a record of the queue has format version {record.get('v')}; this release reads "
             f"{QUEUE_RECORD_VERSION}: upgrade trimtab to serve from this folder"
         )
     return record
 
 
 def inbound_to_record(inbound: InboundMessage) -> QueueRecord:
-    """A letter that came in."""
+    """A message that came in."""
     return {
         "kind": "letter",
         "number": inbound.number,
@@ -93,6 +95,8 @@ def inbound_to_record(inbound: InboundMessage) -> QueueRecord:
         "at": inbound.at,
         "message": message_to_json(inbound.message),
         "route": route_to_record(inbound.route) if inbound.route is not None else None,
+        # Not in records of earlier releases, which do not look at it.
+        **({"request_id": inbound.request_id} if inbound.request_id else {}),
     }
 
 
@@ -103,6 +107,7 @@ def inbound_from_record(record: QueueRecord) -> InboundMessage:
         message=message_from_json(record["message"]),
         key=record["key"],
         at=record["at"],
+        request_id=record.get("request_id", ""),
         route=route_from_record(record["route"]) if record["route"] is not None else None,
         number=record["number"],
     )

@@ -1,4 +1,4 @@
-"""Mail in PostgreSQL: a letter and the turn that it wants are kept in one transaction."""
+"""The queue in PostgreSQL: a message and the turn that it wants are kept in one transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Self
 from psycopg import AsyncConnection
 from psycopg.types.numeric import Float8, Int4, Int8
 
-from trimtab.errors import StaleOwner
+from trimtab.errors import StaleOwner, StoreNotWritable
 from trimtab.server.postgres.message_queue_and_job_queries import POST_BY_PARTITION, SERVER_QUERIES
 from trimtab.server.postgres.procrastinate_jobs import (
     JobPayload,
@@ -23,9 +23,11 @@ from trimtab.server.queue.postgres_rows import (
     compute_prefix_range,
     compute_session_lock_key,
     encode_inbound_body,
+    inbound_from_row,
     outbound_from_row,
 )
 from trimtab.server.queue.protocol import DeadLetterSession
+from trimtab.stores.pool_usage import PoolUsage
 from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
 from trimtab.stores.postgres.session_keys_and_text_escaping import (
     compute_event_partition,
@@ -35,7 +37,7 @@ from trimtab.stores.postgres.session_keys_and_text_escaping import (
 )
 
 MAX_COUNTED_MESSAGES = 1_000_000
-"""Letters that are counted."""
+"""Messages that are counted."""
 REPLY_RETENTION_S = {"sent": 3_600.0, "refused": 30 * 86_400.0}
 """Seconds that the key of a reply is known after it has left, and one that never will is kept."""
 CLEANUP_BATCH_ROWS = 1_000
@@ -62,7 +64,7 @@ class PostgresMessageQueue:
         """Open connections to a migrated database, as `PostgresStore.connect` does."""
         found = add_job_queue_options(conninfo)
         connections = await ConnectionPool.open(
-            found, min_size=min_size, max_size=max_size, wait=wait
+            found, min_size=min_size, max_size=max_size, wait=wait, purpose="queue"
         )
         try:
             queue = await ProcrastinateJobQueue.open(conninfo, wait=wait)
@@ -139,6 +141,18 @@ class PostgresMessageQueue:
         )
         return rows[0][0]
 
+    async def oldest_waiting_at(self) -> float | None:
+        rows = await self._fetch(SERVER_QUERIES["oldest_waiting"], [])
+        return inbound_from_row(rows[0]).at if rows else None
+
+    def pool_usage(self) -> PoolUsage:
+        """Its connections at this moment."""
+        return self._connections.usage()
+
+    async def count_waiting_retries(self) -> int:
+        """Return how many sessions wait for another attempt at their turn."""
+        return (await self._fetch(SERVER_QUERIES["waiting_retries"], []))[0][0]
+
     async def dead_letter_session(
         self,
         inbound: InboundMessage,
@@ -174,11 +188,11 @@ class PostgresMessageQueue:
             DeadLetterSession(
                 session=unescape_from_text_column(name),
                 why=unescape_from_text_column(why or ""),
-                messages=letters,
+                messages=queued_messages,
                 at=at,
                 replies=replies,
             )
-            for name, why, letters, at, replies in rows
+            for name, why, queued_messages, at, replies in rows
         ]
 
     async def dead_letter_reason(self, session: str) -> str | None:
@@ -193,8 +207,8 @@ class PostgresMessageQueue:
             cursor = await connection.execute(
                 SERVER_QUERIES["revive"], [escape_for_text_column(session)]
             )
-            revived, letters = await cursor.fetchone() or (False, False)
-            if revived and letters:
+            revived, queued_messages = await cursor.fetchone() or (False, False)
+            if revived and queued_messages:
                 await self.job_queue.defer_job(connection, JobPayload(session=session))
         if revived:
             self.on_replies()
@@ -228,6 +242,12 @@ class PostgresMessageQueue:
         self, session: str, positions: Collection[int], keys: Collection[str]
     ) -> None:
         await self._erasable.erase_messages(session, positions, keys)
+
+    async def check_writable(self) -> None:
+        rows = await self._fetch(SERVER_QUERIES["read_only"], [])
+        if rows[0][0]:
+            raise StoreNotWritable("the database takes no writes: it is a standby, or read only")
+        await self.depth("\x7f/")
 
     async def close(self) -> None:
         await self.job_queue.close()
@@ -271,7 +291,7 @@ class PostgresMessageQueue:
         return {row[0] for row in rows}
 
     async def queue_stranded_sessions(self, limit: int = 1_000) -> int:
-        """Queue jobs for letters that have none; returns how many."""
+        """Queue jobs for messages that have none; returns how many."""
         rows = await self._fetch(SERVER_QUERIES["stranded"], [Int8(limit)])
         return sum(
             [

@@ -1,4 +1,4 @@
-"""What is deleted or erased leaves the mail in PostgreSQL; the queue of turns is not needed."""
+"""What is deleted or erased leaves the message queue in PostgreSQL; jobs are not needed for it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,11 @@ class PostgresErasableQueue:
     @classmethod
     async def connect(cls, conninfo: str, *, wait: float = 10.0) -> Self:
         """Open a connection to a migrated database."""
-        return cls(await ConnectionPool.open(conninfo, min_size=1, max_size=1, wait=wait))
+        return cls(
+            await ConnectionPool.open(
+                conninfo, min_size=1, max_size=1, wait=wait, purpose="erasure"
+            )
+        )
 
     async def pending(
         self, session: str, *, after: int = 0, limit: int = 100
@@ -71,9 +75,9 @@ async def _erase_inbound(connection: AsyncConnection, session: str, keys: Collec
         SERVER_QUERIES["said_in_letters"], [name, [*map(escape_for_text_column, keys)]]
     )
     for row in await cursor.fetchall():
-        letter = inbound_from_row(row)
-        blank = replace(letter, message=erase_message_payload(letter.message, None))
-        values = [name, Int8(letter.number), encode_inbound_body(blank)]
+        queued = inbound_from_row(row)
+        blank = replace(queued, message=erase_message_payload(queued.message, None))
+        values = [name, Int8(queued.number), encode_inbound_body(blank)]
         await connection.execute(SERVER_QUERIES["rewrite_letter"], values)
     cursor = await connection.execute(SERVER_QUERIES["said_of_dead"], [name])
     for (why,) in await cursor.fetchall():

@@ -1,4 +1,4 @@
-"""Letters as rows: what is looked for beside a body of JSON."""
+"""Messages as rows: what is looked for beside a body of JSON."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from trimtab.stores.postgres.session_keys_and_text_escaping import escape_for_te
 
 
 def encode_inbound_body(inbound: InboundMessage) -> str:
-    """What a letter says."""
+    """What a message says."""
     return encode_queue_record(inbound_to_record(inbound)).decode()
 
 
 def inbound_from_row(row: tuple[Any, ...]) -> InboundMessage:
-    """The letter whose row it was: number, body."""
+    """The message whose row it was: number, body."""
     number, body = row
     return inbound_from_record({**check_queue_record_version(json.loads(body)), "number": number})
 
 
 def build_reply_arrays(replies: Sequence[OutboundMessage]) -> list[str]:
-    """Arrays of keys, doors and bodies."""
+    """Arrays of keys, channels and bodies."""
     return [
         format_text_array([escape_for_text_column(reply.key) for reply in replies]),
         format_text_array([escape_for_text_column(reply.route.channel) for reply in replies]),

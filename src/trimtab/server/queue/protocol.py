@@ -1,6 +1,6 @@
-"""What a mail promises, whatever it is made of: what came in is answered, what is said goes out.
+"""What a queue promises, whatever it is made of: what came in is answered, what is said goes out.
 
-An inbound letter is durable when `post` returns and stays until its turn is finished. `finish`
+An inbound message is durable when `post` returns and stays until its turn is finished. `finish`
 removes it and writes the replies in one step, so after a crash the turn is done again from the log,
 where nothing is said twice (its key is there) and no reply is asked for again (it is there, too).
 """
@@ -18,7 +18,7 @@ ERASED_DETAILS_TEXT = "the details were erased with a message"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterSession:
-    """A session whose turn has failed for good; its letters wait for somebody to look."""
+    """A session whose turn has failed for good; its messages wait for somebody to look."""
 
     session: str
     """Its id."""
@@ -39,16 +39,16 @@ def erase_failure_details(reason: str) -> str:
 
 
 class ErasableQueue(Protocol):
-    """As much of a mail as whoever forgets something needs."""
+    """As much of a queue as whoever forgets something needs."""
 
     async def pending(
         self, session: str, *, after: int = 0, limit: int = 100
     ) -> list[InboundMessage]:
-        """The letters of a session that wait, in order, from behind a number."""
+        """The messages of a session that wait, in order, from behind a number."""
         ...
 
     async def forget_session(self, session: str) -> None:
-        """Remove all letters and replies of a session that is deleted, from whatever they are
+        """Remove all messages and replies of a session that is deleted, from whatever they are
         written to: when this returns nothing of them is left."""
         ...
 
@@ -57,7 +57,7 @@ class ErasableQueue(Protocol):
     ) -> None:
         """Destroy what is kept of messages that are erased, as `forget` does.
 
-        Letters with these keys wait on, without what they say: it is in the log under its key.
+        Messages with these keys wait on, without what they say: it is in the log under its key.
         Replies that stand at these positions do not leave. What errors said goes as well, for they
         may quote a message.
         """
@@ -65,13 +65,13 @@ class ErasableQueue(Protocol):
 
 
 class MessageQueue(ErasableQueue, Protocol):
-    """Letters by session. Every method may raise `StoreUnavailable`."""
+    """Messages by session. Every method may raise `StoreUnavailable`."""
 
     on_replies: Callable[[], None]
     """Called when there is something to send; set by whoever delivers."""
 
     async def post(self, inbound: InboundMessage) -> bool:
-        """Keep a letter and see to it that a turn follows; False where one with its key waits, or
+        """Keep a message and see to it that a turn follows; False where one with its key waits, or
         was answered: that is in the session's log."""
         ...
 
@@ -82,7 +82,7 @@ class MessageQueue(ErasableQueue, Protocol):
         answered: Collection[int],
         replies: Sequence[OutboundMessage],
     ) -> None:
-        """Remove letters that were answered and keep the replies to be sent, all or none.
+        """Remove messages that were answered and keep the replies to be sent, all or none.
 
         An epoch older than the session's newest turn is refused with `StaleOwner`. A reply whose
         key is known is not kept again, and none is of a session that is gone.
@@ -90,11 +90,16 @@ class MessageQueue(ErasableQueue, Protocol):
         ...
 
     async def list_waiting_sessions(self) -> list[str]:
-        """Sessions with letters that no turn has been given up for: to be taken up at a start."""
+        """Sessions with messages that no turn has been given up for: to be taken up at a start."""
         ...
 
     async def depth(self, prefix: str = "") -> int:
-        """Letters that wait in sessions whose ids begin so; those given up rest, and do not."""
+        """Messages that wait in sessions whose ids begin so; those given up rest, and do not."""
+        ...
+
+    async def oldest_waiting_at(self) -> float | None:
+        """When the first of the messages that wait arrived, in seconds since the epoch; None where
+        none waits."""
         ...
 
     async def dead_letter_session(
@@ -104,10 +109,10 @@ class MessageQueue(ErasableQueue, Protocol):
         why: str,
         replies: Sequence[OutboundMessage] = (),
     ) -> bool:
-        """Let a letter's whole session rest until somebody looks; new ones begin a turn again.
+        """Let a message's whole session rest until somebody looks; new ones begin a turn again.
 
         `epoch` is the newest turn that whoever gives up knew of; None where it knew of none. False,
-        and nothing is kept, where a newer one has claimed the session, or the letter is gone.
+        and nothing is kept, where a newer one has claimed the session, or the message is gone.
         """
         ...
 
@@ -118,7 +123,7 @@ class MessageQueue(ErasableQueue, Protocol):
         ...
 
     async def dead_letter_reason(self, session: str) -> str | None:
-        """Why a session's letters rest; None where none do."""
+        """Why a session's messages rest; None where none do."""
         ...
 
     async def revive(self, session: str) -> bool:
@@ -146,6 +151,10 @@ class MessageQueue(ErasableQueue, Protocol):
 
     async def mark_undeliverable(self, number: int, why: str) -> None:
         """A reply will never arrive: kept for the dead-letter view, out of the way of others."""
+        ...
+
+    async def check_writable(self) -> None:
+        """Write something that changes nothing; raises what is in the way, such as `StoreFull`."""
         ...
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
-"""What waits in a mail, folded from its records: letters that came in, replies that must go out.
+"""What waits in a queue, folded from its records: messages that came in, replies that must go out.
 
-A record is a step of its life as plain JSON values. The fold is the same for a mail in memory and
+A record is a step of its life as plain JSON values. The fold is the same for a queue in memory and
 for one on files, where the records are lines of a log.
 """
 
@@ -33,7 +33,7 @@ ERASING_RECORD_KINDS = ("forgotten", "erased")
 
 @dataclass(slots=True)
 class _SessionMessages:
-    """The letters of one session."""
+    """The messages of one session."""
 
     messages: dict[int, tuple[InboundMessage, int]] = field(
         default_factory=dict[int, "tuple[InboundMessage, int]"]
@@ -98,33 +98,33 @@ class QueueState:
             case "refused":
                 self._mark_undeliverable(record["number"], record["why"], record["at"])
             case kind:
-                raise ValueError(f"a mail has no records of kind {kind!r}")
+                raise ValueError(f"a queue has no records of kind {kind!r}")
 
     def has_message(self, session: str, key: str) -> bool:
-        """Whether a letter with this key waits."""
+        """Whether a message with this key waits."""
         found = self._by_session.get(session)
         return found is not None and key in found.keys
 
     def pending(self, session: str, after: int, limit: int) -> list[InboundMessage]:
-        """The letters of a session from behind a number."""
+        """The messages of a session from behind a number."""
         found: list[InboundMessage] = []
         waiting = self._by_session.get(session)
-        for number, (letter, _) in waiting.messages.items() if waiting is not None else ():
+        for number, (queued, _) in waiting.messages.items() if waiting is not None else ():
             if number > after:
                 if len(found) >= limit:
                     break
-                found.append(letter)
+                found.append(queued)
         return found
 
     def waiting_sessions(self) -> list[str]:
-        """Sessions with letters, the one that waits longest first; not those given up."""
+        """Sessions with messages, the one that waits longest first; not those given up."""
         first = {one: next(iter(kept.messages)) for one, kept in self._by_session.items()}
         return sorted(
             (one for one in first if one not in self._dead_sessions), key=first.__getitem__
         )
 
     def depth(self, prefix: str) -> int:
-        """Letters in sessions whose ids begin so, not those given up; at once for all of them and
+        """Messages in sessions whose ids begin so, not those given up; at once for all of them and
         for a tenant's."""
         if not prefix:
             return self._depth.total()
@@ -135,6 +135,16 @@ class QueueState:
             for one, kept in self._by_session.items()
             if one.startswith(prefix) and one not in self._dead_sessions
         )
+
+    def oldest_waiting_at(self) -> float | None:
+        """When the first of the messages that wait arrived."""
+        waiting = (
+            next(iter(kept.messages.items()))
+            for one, kept in self._by_session.items()
+            if one not in self._dead_sessions
+        )
+        first = min(waiting, key=lambda item: item[0], default=None)
+        return None if first is None else first[1][0].at
 
     def dead_letters(self, prefix: str, limit: int) -> list[DeadLetterSession]:
         """What was given up, the newest first."""
@@ -152,7 +162,7 @@ class QueueState:
         return sorted(found.values(), key=lambda one: -one.at)[:limit]
 
     def dead_letter_reason(self, session: str) -> str | None:
-        """Why a session's letters rest; None where none do."""
+        """Why a session's messages rest; None where none do."""
         found = self._dead_sessions.get(session)
         return found.why if found is not None and self.has_messages(session) else None
 
@@ -171,15 +181,15 @@ class QueueState:
         return any(key.startswith(f"{session}/") for key in self._reply_keys)
 
     def has_messages(self, session: str) -> bool:
-        """Whether any letter waits."""
+        """Whether any message waits."""
         return session in self._by_session
 
     def records(self) -> Iterator[QueueRecord]:
         """The shortest log that folds to this."""
         yield {"kind": "head", "number": self.last_number, "known": list(self._reply_keys)}
         for kept in self._by_session.values():
-            for letter, _ in kept.messages.values():
-                yield inbound_to_record(letter)
+            for queued, _ in kept.messages.values():
+                yield inbound_to_record(queued)
         for reply, until in self.outbox.all_replies():
             yield {"kind": "reply", "until": until, **outbound_to_record(reply)}
         for reply, why, at in self._undeliverable.values():
@@ -202,9 +212,9 @@ class QueueState:
         self.live_bytes += size
 
     def _apply_dead_letter(self, record: QueueRecord, size: int) -> None:
-        session, letter = record["session"], record.get("letter")
+        session, queued = record["session"], record.get("letter")
         kept = self._by_session.get(session)
-        if kept is None or (letter is not None and letter not in kept.messages):
+        if kept is None or (queued is not None and queued not in kept.messages):
             return
         self._unrest(session)
         self._dead_sessions[session] = DeadLetterSession(
@@ -214,7 +224,7 @@ class QueueState:
         self._add_new_replies(record["replies"], size)
 
     def _unrest(self, session: str) -> None:
-        """Letters that rested wait again."""
+        """Messages that rested wait again."""
         if self._dead_sessions.pop(session, None) is not None:
             self._change_depth(session, self._count_messages(session))
 
@@ -243,11 +253,11 @@ class QueueState:
     def _erase_messages(
         self, session: str, positions: Collection[int], keys: Collection[str]
     ) -> None:
-        letters = self._by_session.get(session, _SessionMessages()).messages
-        for number, (letter, size) in letters.items():
-            if letter.key in keys:
-                blank = replace(letter, message=erase_message_payload(letter.message, None))
-                letters[number] = (blank, size)
+        queued_messages = self._by_session.get(session, _SessionMessages()).messages
+        for number, (queued, size) in queued_messages.items():
+            if queued.key in keys:
+                blank = replace(queued, message=erase_message_payload(queued.message, None))
+                queued_messages[number] = (blank, size)
         for reply in self.outbox.replies_in_session(session):
             if reply.seq in positions:
                 self._remove_reply(reply.number)
@@ -319,7 +329,7 @@ def build_dead_letter_record(
     *,
     message_number: int | None = None,
 ) -> QueueRecord:
-    """The record of a session that was given up; void where it names a letter that is gone."""
+    """The record of a session that was given up; void where it names a message that is gone."""
     made = {"session": session, "why": why, "at": at, "replies": list(replies)}
     return {"kind": "given_up", **made, "letter": message_number}
 

@@ -1,4 +1,4 @@
-"""Replies that wait to be sent: in order for each session and door, none twice at a time."""
+"""Replies that wait to be sent: in order for each session and channel, none twice at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trimtab.server.queue.inbound_outbound import OutboundMessage
 
 @dataclass(slots=True)
 class _Lane:
-    """The replies of one session through one door; the first alone may be sent."""
+    """The replies of one session through one channel; the first alone may be sent."""
 
     replies: dict[int, tuple[OutboundMessage, int]] = field(
         default_factory=dict[int, "tuple[OutboundMessage, int]"]
@@ -29,7 +29,7 @@ class WaitingReplies:
     def __init__(self) -> None:
         self._lanes: dict[tuple[str, str], _Lane] = {}
         self._lane_of: dict[int, tuple[str, str]] = {}
-        self._doors_of: dict[str, set[str]] = {}
+        self._channels_of: dict[str, set[str]] = {}
         self._due: dict[str, list[tuple[float, int]]] = {}
 
     def add(self, reply: OutboundMessage, size: int, *, until: float = 0.0) -> None:
@@ -37,7 +37,7 @@ class WaitingReplies:
         name = (reply.session, reply.route.channel)
         lane = self._lanes.setdefault(name, _Lane())
         self._lane_of[reply.number] = name
-        self._doors_of.setdefault(reply.session, set()).add(reply.route.channel)
+        self._channels_of.setdefault(reply.session, set()).add(reply.route.channel)
         lane.replies[reply.number] = (reply, size)
         if len(lane.replies) > 1 and reply.number < _second_last_number(lane):
             lane.replies = dict(sorted(lane.replies.items()))
@@ -50,8 +50,8 @@ class WaitingReplies:
         """What may be sent now, the one that waits longest first; not again before `lease_s`
         ends."""
         found: dict[int, OutboundMessage] = {}
-        for door in channels:
-            due = self._due.get(door, [])
+        for channel in channels:
+            due = self._due.get(channel, [])
             while due and due[0][0] <= now and len(found) < limit:
                 until, number = heapq.heappop(due)
                 name = self._lane_of.get(number)
@@ -95,17 +95,19 @@ class WaitingReplies:
         found = lane.replies.pop(number)
         if not lane.replies:
             del self._lanes[name]
-            self._doors_of[name[0]].discard(name[1])
-            if not self._doors_of[name[0]]:
-                del self._doors_of[name[0]]
+            self._channels_of[name[0]].discard(name[1])
+            if not self._channels_of[name[0]]:
+                del self._channels_of[name[0]]
         elif first:
             self._set_lane_due(name, 0.0)
         return found
 
     def replies_in_session(self, session: str) -> list[OutboundMessage]:
         """Replies of a session."""
-        doors = self._doors_of.get(session, ())
-        return [one for door in doors for one, _ in self._lanes[session, door].replies.values()]
+        channels = self._channels_of.get(session, ())
+        return [
+            one for channel in channels for one, _ in self._lanes[session, channel].replies.values()
+        ]
 
     def all_replies(self) -> Iterator[tuple[OutboundMessage, float]]:
         """All that waits, lane by lane, and until when; what is lent now is not after a crash."""

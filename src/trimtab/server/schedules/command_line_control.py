@@ -61,13 +61,13 @@ async def open_schedule_admin(location: str) -> AsyncGenerator[ScheduleAdmin]:
         if error.name not in ("procrastinate", "psycopg", "psycopg_pool"):
             raise
         raise StoreUnavailable(FLEET_PACKAGES_HINT) from error
-    mail = await PostgresMessageQueue.connect(location)
+    queue = await PostgresMessageQueue.connect(location)
     try:
         yield _DatabaseScheduleAdmin(
-            PostgresScheduleStore(mail.borrow_connection, mail.post_in_transaction)
+            PostgresScheduleStore(queue.borrow_connection, queue.post_in_transaction)
         )
     finally:
-        await mail.close()
+        await queue.close()
 
 
 class _DatabaseScheduleAdmin:
@@ -108,16 +108,16 @@ class _FileScheduleAdmin:
     async def _execute_here(self, command: ScheduleControlRequest) -> bool:
         """Nobody serves: what is posted waits until somebody does."""
         store = FileStore(self._root)
-        mail: FileMessageQueue | None = None
+        queue: FileMessageQueue | None = None
         schedules: FileScheduleStore | None = None
         try:
-            mail = await FileMessageQueue.open(store)
+            queue = await FileMessageQueue.open(store)
             schedules = await FileScheduleStore.open(
-                self._root, post=mail.post, find_key=store.find_key
+                self._root, post=queue.post, find_key=store.find_key
             )
             return await execute_schedule_command(schedules, command)
         finally:
-            for held in (schedules, mail, store):
+            for held in (schedules, queue, store):
                 if held is not None:
                     await held.close()
 

@@ -3,7 +3,7 @@
 What is removed leaves the log at once: it is written anew, also after a crash in between.
 
 A due run is posted first and noted then. Whoever is ended in between posts it again, under the same
-key, which the mail or the session's log knows: it is one run.
+key, which the queue or the session's log knows: it is one run.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from trimtab.server.schedules.state import (
 
 T = TypeVar("T")
 PostMessage = Callable[[InboundMessage], Awaitable[bool]]
-"""Keeps a letter durably: `AgentService.post`."""
+"""Keeps a message durably: `AgentService.post`."""
 FindMessageKey = Callable[[str, str], Awaitable[int | None]]
 """Whether a session's log has a key: `Store.find_key`."""
 
@@ -226,7 +226,7 @@ class FileScheduleStore:
         return was is not None
 
     async def _post_once(self, inbound: InboundMessage) -> None:
-        # After a crash it may have been posted, answered and taken out of the mail.
+        # After a crash it may have been posted, answered and taken out of the queue.
         if await self._find_key(inbound.session, inbound.key) is None:
             await self._post(inbound)
 

@@ -1,6 +1,6 @@
 """Schedules in PostgreSQL: any worker may run what is due, and one does.
 
-A due schedule is claimed, its letters posted and its next time set in one transaction: whoever is
+A due schedule is claimed, its messages posted and its next time set in one transaction: whoever is
 ended in between has done nothing.
 """
 
@@ -37,9 +37,9 @@ from trimtab.server.schedules.schedule import (
 from trimtab.stores.postgres.queries import parse_named_queries
 
 BorrowConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
-"""A connection of the mail's pool, out of a transaction: `ConnectionPool.borrow`."""
+"""A connection of the queue's pool, out of a transaction: `ConnectionPool.borrow`."""
 PostInTransaction = Callable[[InboundMessage, AsyncConnection], Awaitable[bool]]
-"""Keeps a letter, and the turn that is due by it, within the transaction of a connection."""
+"""Keeps a message, and the turn that is due by it, within the transaction of a connection."""
 ScheduleRow = tuple[Any, ...]
 
 SCHEDULE_QUERIES = parse_named_queries(
@@ -48,7 +48,7 @@ SCHEDULE_QUERIES = parse_named_queries(
 
 
 class PostgresScheduleStore:
-    """On connections that are lent, and letters that are posted through them."""
+    """On connections that are lent, and messages that are posted through them."""
 
     def __init__(self, borrow_connection: BorrowConnection, post: PostInTransaction) -> None:
         self._borrow_connection = borrow_connection

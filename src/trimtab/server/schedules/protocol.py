@@ -1,4 +1,4 @@
-"""What keeps schedules, whatever it is made of: each due run becomes a letter, once."""
+"""What keeps schedules, whatever it is made of: each due run becomes a message, once."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class ScheduleStore(Protocol):
     ) -> Schedule | None:
         """Run the one of these agents that has been due longest; None where none is due.
 
-        Its letters and its next time are kept together. Raises `ScheduleNotPosted`.
+        Its messages and its next time are kept together. Raises `ScheduleNotPosted`.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The clock as a door: what is due becomes a letter, as if somebody had said it."""
+"""The clock as a channel: what is due becomes a message, as if somebody had said it."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from trimtab.log.event import Event, Fork
 from trimtab.recall.search_ranking import (
     get_searchable_text,
     rank_scored_positions,
-    score_query_words,
-    split_index_words,
+    score_text,
 )
 from trimtab.stores.base import PositionSpan, SessionListEntry
 from trimtab.stores.files.disk import folder_name_to_session
@@ -60,7 +59,7 @@ class LogSearch:
         for seq, line in view.read_lines(self.next, view.last.seq):
             if _may_contain_word(line, plain):
                 text = get_searchable_text(event_from_line(view, seq, line))
-                scored.append((score_query_words(self.words, split_index_words(text)), seq))
+                scored.append((score_text(self.words, text), seq))
             size, upto = size + len(line), seq
             if size >= READ_CHUNK_BYTES:
                 break

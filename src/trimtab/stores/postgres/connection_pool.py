@@ -12,6 +12,8 @@ from psycopg import AsyncConnection, AsyncCursor, AsyncRawCursor, Error
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
+from trimtab.stores.pool_usage import PoolUsage
+from trimtab.stores.postgres.connection_name import add_connection_name
 from trimtab.stores.postgres.error_translation import describe_database, translate_psycopg_error
 from trimtab.stores.postgres.migrations import check_schema_version
 
@@ -50,10 +52,12 @@ class ConnectionPool:
 
     @classmethod
     async def open(
-        cls, conninfo: str, *, min_size: int, max_size: int, wait: float
+        cls, conninfo: str, *, min_size: int, max_size: int, wait: float, purpose: str = "sessions"
     ) -> ConnectionPool:
-        """Look at the database with one connection, which says best what is wrong; then open."""
+        """Look at the database with one connection, which says best what is wrong; then open.
+        `purpose` is what the database calls its connections."""
         place = describe_database(conninfo)
+        conninfo = add_connection_name(conninfo, purpose)
         pool: PsycopgPool = AsyncConnectionPool(
             conninfo,
             kwargs=CONNECTION_OPTIONS,
@@ -99,6 +103,16 @@ class ConnectionPool:
         while self._ready:
             await self._pool.putconn(self._ready.pop()[0])
         await self._pool.close()
+
+    def usage(self) -> PoolUsage:
+        """How many connections are lent, may be, and are waited for."""
+        told = self._pool.get_stats()
+        idle = told.get("pool_available", 0) + len(self._ready)
+        return PoolUsage(
+            in_use=max(0, told.get("pool_size", 0) - idle),
+            max_size=self._pool.max_size,
+            waiting=self._waiting,
+        )
 
     async def acquire(self) -> AsyncConnection:
         """A connection that has not said that it is gone."""

@@ -16,6 +16,7 @@ from importlib.resources import files
 from psycopg import AsyncConnection, AsyncRawCursor, Error, errors
 
 from trimtab.errors import DatabaseNotMigrated, DatabaseSchemaTooNew
+from trimtab.stores.postgres.connection_name import add_connection_name
 from trimtab.stores.postgres.error_translation import (
     MIGRATE_HINT,
     describe_database,
@@ -72,7 +73,9 @@ async def open_migration_connection(conninfo: str) -> AsyncGenerator[AsyncConnec
     place = describe_database(conninfo)
     try:
         async with await AsyncConnection.connect(
-            conninfo, autocommit=True, cursor_factory=AsyncRawCursor
+            add_connection_name(conninfo, "migrate"),
+            autocommit=True,
+            cursor_factory=AsyncRawCursor,
         ) as connection:
             yield connection
     except Error as error:

@@ -25,11 +25,11 @@ from trimtab.log.event import Event
 from trimtab.recall.search_ranking import (
     get_searchable_text,
     rank_scored_positions,
-    score_query_words,
-    split_index_words,
+    score_text,
     split_query_words,
 )
 from trimtab.stores.base import WHOLE_LOG, PositionSpan, SessionListEntry
+from trimtab.stores.pool_usage import PoolUsage
 from trimtab.stores.postgres.append import (
     build_append_statement,
     find_append_refusal,
@@ -80,6 +80,10 @@ class PostgresStore:
         return cls(
             await ConnectionPool.open(conninfo, min_size=min_size, max_size=max_size, wait=wait)
         )
+
+    def pool_usage(self) -> PoolUsage:
+        """Its connections at this moment."""
+        return self._connections.usage()
 
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None
@@ -163,7 +167,7 @@ class PostgresStore:
             QUERIES["search"], [key, build_word_and_prefix_tsqueries(key, wanted), limit, indexed]
         )
         tail = [
-            (score_query_words(wanted, split_index_words(get_searchable_text(event))), event.seq)
+            (score_text(wanted, get_searchable_text(event)), event.seq)
             async for event in read_events(self._fetch, key, ((indexed + 1, None),))
         ]
         return rank_scored_positions([*((hits, seq) for seq, hits in found), *tail], limit)

@@ -6,7 +6,7 @@ The simulator behind HTTP: three APIs, and endpoints to control it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -127,6 +127,11 @@ DIALECT_BY_PATH = {
     "/v1/chat/completions": "openai_chat",
     "/v1/responses": "openai_responses",
 }
+DIALECT_BY_COUNT_PATH = {
+    "/v1/messages/count_tokens": "anthropic",
+    "/v1/responses/input_tokens": "openai_responses",
+}
+"""Where a provider says how many tokens a request has. Chat Completions has no such place."""
 
 
 class _SimulatedHttpResponse(Response):
@@ -170,31 +175,27 @@ async def _send_body(send: Send, body: bytes, *, more: bool) -> None:
 
 
 def _endpoint(
-    simulator: ProviderSimulator, dialect: str
+    handle: Callable[[str, Mapping[str, str], bytes], SimulatedResponse], dialect: str
 ) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
-        raw = await request.body()
-        return _SimulatedHttpResponse(simulator.handle_request(dialect, request.headers, raw))
+        return _SimulatedHttpResponse(handle(dialect, request.headers, await request.body()))
 
     return endpoint
 
 
 def build_provider_app(simulator: ProviderSimulator) -> Starlette:
     """An ASGI application around a simulator."""
-
-    async def count(request: Request) -> Response:
-        return _SimulatedHttpResponse(
-            simulator.handle_count_request(request.headers, await request.body())
-        )
-
     apis = [
-        Route(path, _endpoint(simulator, dialect), methods=["POST"])
-        for path, dialect in DIALECT_BY_PATH.items()
+        Route(path, _endpoint(handle, dialect), methods=["POST"])
+        for handle, paths in (
+            (simulator.handle_request, DIALECT_BY_PATH),
+            (simulator.handle_count_request, DIALECT_BY_COUNT_PATH),
+        )
+        for path, dialect in paths.items()
     ]
 
     def handle_cloud(cloud: Cloud) -> Response:
         return _SimulatedHttpResponse(simulator.handle_cloud_request(cloud))
 
-    counted = Route("/v1/messages/count_tokens", count, methods=["POST"])
     clouds = build_cloud_routes(handle_cloud)
-    return Starlette(routes=[*apis, counted, *clouds, *build_control_routes(simulator)])
+    return Starlette(routes=[*apis, *clouds, *build_control_routes(simulator)])

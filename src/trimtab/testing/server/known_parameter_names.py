@@ -13,7 +13,10 @@ ANTHROPIC_PARAMETERS = _names(
     output_config output_format inference_geo speed diagnostics user_profile_id
     workspace_id"""
 )
-ANTHROPIC_COUNT_PARAMETERS = ANTHROPIC_PARAMETERS - {"max_tokens", "stream"}
+ANTHROPIC_COUNT_PARAMETERS = _names(
+    """model messages system tools tool_choice thinking cache_control compaction context_management
+    mcp_servers output_config output_format speed user_profile_id workspace_id"""
+)
 CHAT_PARAMETERS = _names(
     """model messages tools tool_choice parallel_tool_calls functions function_call max_tokens
     max_completion_tokens stream stream_options temperature top_p top_logprobs logprobs n stop seed
@@ -27,6 +30,10 @@ RESPONSES_PARAMETERS = _names(
     include store previous_response_id conversation background metadata user safety_identifier
     service_tier prompt prompt_cache_key prompt_cache_options prompt_cache_retention
     context_management access_programs image moderation"""
+)
+RESPONSES_COUNT_PARAMETERS = _names(
+    """model input instructions tools tool_choice parallel_tool_calls personality reasoning text
+    truncation previous_response_id conversation"""
 )
 ANTHROPIC_BLOCK_TYPES = _names(
     """text image document tool_use tool_result thinking redacted_thinking search_result

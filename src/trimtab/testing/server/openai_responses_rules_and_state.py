@@ -9,7 +9,10 @@ from trimtab.catalog import ModelInfo
 from trimtab.dialects import get_dialect
 from trimtab.testing.pair_check import find_pairing_error
 from trimtab.testing.request_counter import list_array_objects
-from trimtab.testing.server.known_parameter_names import RESPONSES_PARAMETERS
+from trimtab.testing.server.known_parameter_names import (
+    RESPONSES_COUNT_PARAMETERS,
+    RESPONSES_PARAMETERS,
+)
 from trimtab.testing.server.openai_rules import (
     check_cache_breakpoints,
     check_json_object_list,
@@ -36,9 +39,12 @@ class StoredResponses:
         self.items: dict[str, JsonObject] = {}
         self.reasoning: dict[str, str] = {}
 
-    def expand_request(self, request: JsonObject) -> dict[str, Any]:
+    def expand_request(
+        self, request: JsonObject, *, for_token_count: bool = False
+    ) -> dict[str, Any]:
         """The request with all that came before it, as far as it refers to it."""
-        reject_unknown_parameters(request, RESPONSES_PARAMETERS)
+        known = RESPONSES_COUNT_PARAMETERS if for_token_count else RESPONSES_PARAMETERS
+        reject_unknown_parameters(request, known)
         given = request.get("input", [])
         if not isinstance(given, str):
             check_json_object_list({"input": given}, "input")

@@ -43,6 +43,9 @@ class ProviderSimulatorOptions:
     """Whether thinking that this server has not signed is refused."""
     thinks: bool = True
     """Whether replies begin with thinking where the request or the model asks for it."""
+    max_body_bytes: int | None = None
+    """Bytes of a request that are taken; None for what each provider takes, such as 32,000,000 for
+    Anthropic."""
     keeps: bool = True
     """Whether request bodies are kept."""
     seed: str = ""

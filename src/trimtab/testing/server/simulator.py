@@ -21,6 +21,7 @@ from trimtab.testing.server import (
     openai_responses_rules_and_state,
     openai_rules,
 )
+from trimtab.testing.server.cache_diagnosis import CacheDiagnoses
 from trimtab.testing.server.clouds.base import Cloud
 from trimtab.testing.server.options import ProviderSimulatorOptions
 from trimtab.testing.server.prompt_cache import ServerPromptCache
@@ -34,10 +35,22 @@ from trimtab.testing.server.responses import (
 )
 from trimtab.testing.server.script import ScriptStep, SimulatorScript, find_newest_user_text
 from trimtab.testing.server.script_step_replies import MeasuredReply, generate_reply
+from trimtab.testing.server.server_side_editing import (
+    EditedRequest,
+    edit_anthropic_request,
+    edit_responses_request,
+)
 from trimtab.testing.wire_formats import get_wire_format
 
-MAX_BODY_BYTES = 32_000_000
-"""Bytes of a body that are taken."""
+MAX_BODY_BYTES = {
+    "anthropic": 32_000_000,
+    "bedrock": 20_000_000,
+    "bedrock_converse": 20_000_000,
+    "vertex": 30_000_000,
+}
+"""By API or cloud: bytes of a body that are taken."""
+MAX_OTHER_BODY_BYTES = 512_000_000
+"""The same for all others: OpenAI names this limit, and has a lower one for pictures."""
 STEP_HEADER = "x-simulate"
 """A request's own step, as JSON."""
 
@@ -64,11 +77,12 @@ class _AcceptedRequest:
     """Its input."""
     output_limit: int
     """Tokens that the reply may take."""
+    edited: EditedRequest
+    """With the provider's own edits made."""
 
     @property
     def requested_output(self) -> int:
-        names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
-        return next((self.request[name] for name in names if name in self.request), 0)
+        return _requested_output(self.request)
 
 
 class ProviderSimulator:
@@ -86,6 +100,7 @@ class ProviderSimulator:
         self._counters: dict[str, RequestCounter] = {}
         self._ids = SeededIds(self._options.seed or secrets.token_hex(3))
         self._kept = openai_responses_rules_and_state.StoredResponses()
+        self._diagnoses = CacheDiagnoses()
         self.script = SimulatorScript()
         """What the model does next."""
         self.records = RequestLog()
@@ -121,6 +136,7 @@ class ProviderSimulator:
         self.cache.clear()
         self.script = SimulatorScript()
         self._kept = openai_responses_rules_and_state.StoredResponses()
+        self._diagnoses = CacheDiagnoses()
 
     def handle_request(
         self, dialect: str, headers: Mapping[str, str], raw_body: bytes
@@ -153,19 +169,29 @@ class ProviderSimulator:
             self.records.finish_record(record)
 
     def handle_count_request(
-        self, headers: Mapping[str, str], raw_body: bytes
+        self, dialect: str, headers: Mapping[str, str], raw_body: bytes
     ) -> SimulatedResponse:
-        """Anthropic's own count of a request; it is not recorded."""
+        """The provider's own count of a request; it is not recorded."""
+        own = anthropic_rules if dialect == "anthropic" else openai_rules
         try:
-            anthropic_rules.check_api_key(headers, self._options)
-            request = _parse_body(raw_body, "anthropic")
-            anthropic_rules.validate_anthropic_request(request, self._options, for_token_count=True)
+            own.check_api_key(headers, self._options)
+            request = whole = self._parse_body(raw_body, dialect)
+            if dialect == "anthropic":
+                anthropic_rules.validate_anthropic_request(
+                    request, self._options, for_token_count=True
+                )
+            else:
+                whole = self._kept.expand_request(request, for_token_count=True)
+                openai_responses_rules_and_state.validate_responses_request(
+                    request, whole, self._kept, self._options
+                )
         except ProviderRefusal as refusal:
             return SimulatedResponse(status=refusal.status, body=refusal.body)
         counter = self._counter(request["model"])
-        return SimulatedResponse(
-            body={"input_tokens": counter.total_tokens(counter.split_blocks(request, "anthropic"))}
-        )
+        counted = {"input_tokens": counter.total_tokens(counter.split_blocks(whole, dialect))}
+        if dialect != "anthropic":
+            counted = {"object": "response.input_tokens", **counted}
+        return SimulatedResponse(body=counted)
 
     def _accept(
         self,
@@ -178,10 +204,11 @@ class ProviderSimulator:
         own = anthropic_rules if dialect == "anthropic" else openai_rules
         if cloud is None:
             record.key = key = own.check_api_key(headers, self._options)
-            request = whole = _parse_body(raw_body, dialect)
+            request = whole = self._parse_body(raw_body, dialect)
         else:
             record.key = key = cloud.check_credentials(self._options)
-            request = whole = cloud.unwrap_request(_parse_body(raw_body, dialect))
+            body = self._parse_body(raw_body, dialect, cloud.name)
+            request = whole = cloud.unwrap_request(body)
         match dialect:
             case "anthropic":
                 anthropic_rules.validate_anthropic_request(request, self._options)
@@ -194,7 +221,13 @@ class ProviderSimulator:
                 )
         entry = self._options.resolve_model_info(request["model"], dialect)
         counter = self._counter(request["model"])
-        pieces = counter.split_blocks(whole, dialect)
+        edited = EditedRequest(request=whole)
+        if dialect == "anthropic":
+            edited = edit_anthropic_request(whole, headers, counter)
+        elif dialect == "openai_responses":
+            most = min(entry.input_limit, entry.context_window - _requested_output(request))
+            edited = edit_responses_request(whole, counter, input_limit=most)
+        pieces = counter.split_blocks(edited.request, dialect)
         record.tokens = tokens = counter.total_tokens(pieces)
         match dialect:
             case "anthropic":
@@ -221,7 +254,23 @@ class ProviderSimulator:
             model_info=entry,
             input_tokens=tokens,
             output_limit=room,
+            edited=edited,
         )
+
+    def _parse_body(self, raw_body: bytes, dialect: str, cloud_name: str = "") -> dict[str, Any]:
+        own = MAX_BODY_BYTES.get(cloud_name or dialect, MAX_OTHER_BODY_BYTES)
+        build = build_anthropic_error_body if dialect == "anthropic" else build_openai_error_body
+        if len(raw_body) > (self._options.max_body_bytes or own):
+            body = build(413, "Request exceeds the maximum size")
+            raise ProviderRefusal(413, body, cause="overflow")
+        try:
+            request = json.loads(raw_body)
+        except ValueError:
+            request = None
+        if isinstance(request, dict):
+            return cast("dict[str, Any]", request)
+        body = build(400, "We could not parse the JSON body of your request.")
+        raise ProviderRefusal(400, body)
 
     def _counter(self, model: str) -> RequestCounter:
         if model not in self._counters:
@@ -246,6 +295,7 @@ class ProviderSimulator:
         )
         if accepted.dialect == "openai_responses":
             self._kept.store_reply(accepted.full_request, reply)
+        self._diagnoses.add_to_reply(accepted.dialect, reply, accepted.request, accepted.blocks)
         record.reply = reply
         events = None
         if accepted.request.get("stream"):
@@ -298,6 +348,8 @@ class ProviderSimulator:
             encrypts_reasoning="reasoning.encrypted_content"
             in (accepted.request.get("include") or ()),
             request=accepted.request,
+            applied_edits=accepted.edited.applied_edits,
+            compacted_tokens=accepted.edited.compacted_tokens,
         )
 
     def _build_fault(
@@ -357,8 +409,8 @@ class ProviderSimulator:
         self, dialect: str, raw_body: bytes, refusal: ProviderRefusal
     ) -> SimulatedResponse:
         """Responses tells a stream that its input is too long inside of the stream."""
-        if refusal.cause == "overflow" and dialect == "openai_responses":
-            request = _parse_body(raw_body, dialect)
+        if refusal.cause == "overflow" and refusal.status != 413 and dialect == "openai_responses":
+            request = self._parse_body(raw_body, dialect)
             if request.get("stream"):
                 frame = ReplyMetadata(
                     model=request["model"], ids=self._ids, usage=Usage(input=0), request=request
@@ -369,6 +421,11 @@ class ProviderSimulator:
                     events=_end_with_error(islice(events, 2), dialect, reply, refusal.body)
                 )
         return SimulatedResponse(status=refusal.status, body=refusal.body)
+
+
+def _requested_output(request: Mapping[str, Any]) -> int:
+    names = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+    return next((request[name] for name in names if name in request), 0)
 
 
 def _end_with_error(
@@ -414,18 +471,3 @@ def _choose_cut_stop(accepted: _AcceptedRequest) -> str:
             return "length"
         case _:
             return "max_output_tokens"
-
-
-def _parse_body(raw_body: bytes, dialect: str) -> dict[str, Any]:
-    if len(raw_body) > MAX_BODY_BYTES:
-        body = build_anthropic_error_body(413, "Request exceeds the maximum size")
-        raise ProviderRefusal(413, body, cause="overflow")
-    try:
-        request = json.loads(raw_body)
-    except ValueError:
-        request = None
-    if isinstance(request, dict):
-        return cast("dict[str, Any]", request)
-    message = "We could not parse the JSON body of your request."
-    made = build_anthropic_error_body if dialect == "anthropic" else build_openai_error_body
-    raise ProviderRefusal(400, made(400, message))

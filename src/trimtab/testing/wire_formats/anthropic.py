@@ -15,12 +15,14 @@ _JsonObject = Mapping[str, Any]
 
 def build_reply_body(scripted_reply: ScriptedReply, metadata: ReplyMetadata) -> dict[str, Any]:
     content: list[dict[str, Any]] = []
+    if metadata.compacted_tokens:
+        content.append({"type": "compaction", "content": "What was said so far, told briefly."})
     if scripted_reply.thinking is not None:
         content.append(_thinking(scripted_reply, metadata))
     if scripted_reply.text:
         content.append({"type": "text", "text": scripted_reply.text})
     content += [_call(call, metadata) for call in scripted_reply.calls]
-    return {
+    body: dict[str, Any] = {
         "id": metadata.ids("msg_"),
         "type": "message",
         "role": "assistant",
@@ -30,6 +32,9 @@ def build_reply_body(scripted_reply: ScriptedReply, metadata: ReplyMetadata) -> 
         "stop_sequence": None,
         "usage": _usage(metadata),
     }
+    if metadata.applied_edits is not None:
+        body["context_management"] = {"applied_edits": list(metadata.applied_edits)}
+    return body
 
 
 def _thinking(scripted_reply: ScriptedReply, metadata: ReplyMetadata) -> dict[str, Any]:
@@ -54,7 +59,7 @@ def _call(call: ScriptedCall, metadata: ReplyMetadata) -> dict[str, Any]:
 def _usage(metadata: ReplyMetadata) -> dict[str, Any]:
     """Anthropic's `input_tokens` leaves what was read from and written to the cache out."""
     usage = metadata.usage
-    return {
+    figures: dict[str, Any] = {
         "input_tokens": usage.input - usage.cache_read - usage.cache_write,
         "cache_creation_input_tokens": usage.cache_write,
         "cache_read_input_tokens": usage.cache_read,
@@ -65,20 +70,39 @@ def _usage(metadata: ReplyMetadata) -> dict[str, Any]:
         "output_tokens": usage.output,
         "service_tier": "standard",
     }
+    if metadata.compacted_tokens:
+        # What the compaction itself took is in no figure above.
+        made = {"input_tokens": metadata.compacted_tokens, "output_tokens": 12}
+        empty = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+        own = {key: figures[key] for key in figures if key != "service_tier"}
+        figures["iterations"] = [
+            {"type": "compaction", **made, **empty},
+            {"type": "message", **own},
+        ]
+    return figures
 
 
 def stream_reply_events(body: _JsonObject, request: _JsonObject) -> Iterator[dict[str, Any]]:
     del request
     start: dict[str, Any] = {**body, "content": [], "stop_reason": None}
     start["usage"] = {**body["usage"], "output_tokens": min(1, body["usage"]["output_tokens"])}
+    start["usage"].pop("iterations", None)
+    start.pop("context_management", None)
     yield {"type": "message_start", "message": start}
     for index, block in enumerate(body["content"]):
         yield from _block(index, block)
         if index == 0:
             yield {"type": "ping"}
     ending = {"stop_reason": body["stop_reason"], "stop_sequence": body["stop_sequence"]}
-    usage = {key: value for key, value in body["usage"].items() if key.endswith("_tokens")}
-    yield {"type": "message_delta", "delta": ending, "usage": usage}
+    usage = {
+        key: value
+        for key, value in body["usage"].items()
+        if key.endswith("_tokens") or key == "iterations"
+    }
+    end: dict[str, Any] = {"type": "message_delta", "delta": ending, "usage": usage}
+    if "context_management" in body:
+        end["context_management"] = body["context_management"]
+    yield end
     yield {"type": "message_stop"}
 
 
@@ -106,5 +130,8 @@ def _deltas(block: _JsonObject) -> tuple[_JsonObject, list[dict[str, Any]]]:
             texts = ["", *split_for_streaming(dump_tool_arguments(block["input"]))]
             deltas = [{"type": "input_json_delta", "partial_json": text} for text in texts]
             return {**block, "input": {}}, deltas
+        case "compaction":
+            delta = {"type": "compaction_delta", "content": block["content"]}
+            return {**block, "content": None}, [delta]
         case _:
             return block, []

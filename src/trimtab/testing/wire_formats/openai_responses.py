@@ -50,6 +50,9 @@ def _output(
     scripted_reply: ScriptedReply, metadata: ReplyMetadata, status: str
 ) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
+    if metadata.compacted_tokens:
+        sealed = {"type": "compaction", "id": metadata.ids("cmp_")}
+        items.append({**sealed, "encrypted_content": f"gAAAA{sign_thinking(sealed['id'], '')}"})
     if scripted_reply.thinking is not None:
         item: dict[str, Any] = {"type": "reasoning", "id": metadata.ids("rs_"), "summary": []}
         if metadata.encrypts_reasoning:
@@ -108,7 +111,7 @@ def _unnumbered_events(body: _JsonObject) -> Iterator[dict[str, Any]]:
             case "function_call":
                 yield from _function_call(item, place)
             case _:
-                bare = {key: item[key] for key in ("type", "id", "summary")}
+                bare = {key: item[key] for key in ("type", "id", "summary") if key in item}
                 yield {"type": "response.output_item.added", **place, "item": bare}
         yield {"type": "response.output_item.done", **place, "item": item}
     yield {"type": f"response.{body['status']}", "response": dict(body)}

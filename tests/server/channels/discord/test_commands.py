@@ -149,9 +149,7 @@ def test_reset_begins_anew_and_the_log_keeps_what_was_said():
     asyncio.run(run())
 
 
-def test_reset_leaves_behind_what_still_waits_and_says_so_where_it_cannot_yet(monkeypatch):
-    monkeypatch.setattr(chat_commands, "RUNNING_TURN_WAIT_S", 0.05)
-
+def test_reset_stops_what_runs_and_leaves_behind_what_still_waits():
     async def run() -> None:
         waiting = Waiting()
         async with at_home(ScriptedCall(name="wait"), echo, echo, tools=[waiting.tool]) as house:
@@ -160,13 +158,8 @@ def test_reset_leaves_behind_what_still_waits_and_says_so_where_it_cannot_yet(mo
             channel = discord.open_direct_channel(ann)
             await discord.post_user_message(channel, ann, "Begin.")
             await waiting.begun.wait()
-            assert await told(discord, channel, ann, "reset") == chat_commands.BUSY_TEXT
-            monkeypatch.setattr(chat_commands, "RUNNING_TURN_WAIT_S", 5.0)
             await discord.post_user_message(channel, ann, "And this.")
-            used = await discord.use_slash_command(channel, ann, "reset")
-            await until(lambda: used.acknowledged)
-            waiting.go_on.set()
-            assert "This is a new conversation" in await answered(used)
+            assert "This is a new conversation" in await told(discord, channel, ann, "reset")
             await house.served.turns.wait_until_idle()
             await discord.post_user_message(channel, ann, "New.")
             assert (await house.posted(channel))[-1] == "You said: New."
@@ -175,7 +168,7 @@ def test_reset_leaves_behind_what_still_waits_and_says_so_where_it_cannot_yet(mo
     asyncio.run(run())
 
 
-def test_stop_ends_the_turn_after_its_step():
+def test_stop_ends_the_turn_and_its_tool_at_once():
     async def run() -> None:
         waiting = Waiting()
         async with at_home(ScriptedCall(name="wait"), "Too late.", tools=[waiting.tool]) as house:
@@ -185,9 +178,9 @@ def test_stop_ends_the_turn_after_its_step():
             assert await told(discord, channel, ann, "stop") == chat_commands.NOT_RUNNING_TEXT
             await discord.post_user_message(channel, ann, "Begin.")
             await waiting.begun.wait()
-            assert await told(discord, channel, ann, "stop") == "I stop after this step."
-            waiting.go_on.set()
-            await house.served.turns.wait_until_idle()
+            assert await told(discord, channel, ann, "stop") == "I stop."
+            async with asyncio.timeout(1):
+                await house.served.turns.wait_until_idle()
             assert len(house.served.provider.requests) == 1
 
     asyncio.run(run())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ async def test_with_pause_the_turn_ends_after_its_step_and_goes_on_when_it_is_re
     async with house(provider=provider, tools=[LOOK], session={"on_disconnect": "pause"}) as served:
         await leave(served, provider)
         turning = served.service._running[SESSION].served_turn
-        await until(lambda: turning._stop_requested)
+        await until(lambda: turning._pause_requested)
         provider.go_on.set()
         await served.turns.wait_until_idle()
         assert len(provider.requests) == 1
@@ -92,7 +93,7 @@ async def test_a_client_whose_connection_broke_lets_the_paused_turn_go_on():
                 for connection in list(served.connections()):
                     connection.transport.abort()
                 broken = True
-                await until(lambda turning=turning: turning._stop_requested)
+                await until(lambda turning=turning: turning._pause_requested)
                 provider.go_on.set()
             pieces += event.data["text"] if event.kind == "message.delta" else ""
             kind = f"{event.kind} {event.data.get('reason')}"
@@ -106,7 +107,7 @@ async def test_a_reader_who_leaves_pauses_his_own_turn_and_nobody_elses():
     how = {"on_disconnect": "pause", "on_message": "queue"}
 
     async def wait(_: ToolInvocation) -> str:
-        await until(lambda: served.service._running[SESSION].served_turn._stop_requested)
+        await until(lambda: served.service._running[SESSION].served_turn._pause_requested)
         return "Stopped."
 
     tools = [LOOK, replace(LOOK, definition={**LOOK.definition, "name": "wait"}, run=wait)]
@@ -118,7 +119,7 @@ async def test_a_reader_who_leaves_pauses_his_own_turn_and_nobody_elses():
             pass
         looks = counted(served.service.queue, "pending")
         await until(lambda: len(looks) >= 2)
-        assert not served.service._running[SESSION].served_turn._stop_requested
+        assert not served.service._running[SESSION].served_turn._pause_requested
         provider.go_on.set()
         assert await first == "One."
         await served.turns.wait_until_idle()
@@ -170,7 +171,7 @@ async def test_a_turn_that_was_resumed_is_paused_again():
     async with house(provider=provider, tools=[LOOK]) as served:
         await leave(served, provider)
         turning = served.service._running[SESSION].served_turn
-        await until(lambda: turning._stop_requested)
+        await until(lambda: turning._pause_requested)
         provider.go_on.set()
         await served.turns.wait_until_idle()
         provider.reached.clear()
@@ -192,3 +193,27 @@ async def test_nobody_waits_to_pause_a_turn_that_was_given_up():
         await until(lambda: served.offer.background_tasks)
         await give_up(served.service.queue, SESSION)
         await until(lambda: not served.offer.background_tasks)
+
+
+async def test_a_turn_is_resumed_though_the_queue_has_yet_to_hear_that_it_was_stopped():
+    provider = Held(*SCRIPT, after=2)
+    async with house(provider=provider, tools=[LOOK]) as served:
+        queue, session = served.service.queue, served.session()
+        finish, reached, go_on = queue.finish_turn, asyncio.Event(), asyncio.Event()
+
+        async def slow_finish(*args: Any) -> None:
+            reached.set()
+            await go_on.wait()
+            await finish(*args)
+
+        queue.finish_turn = slow_finish  # pyright: ignore[reportAttributeAccessIssue]
+        await leave(served, provider)
+        await session.stop()
+        await reached.wait()
+        resumed = asyncio.create_task(session.resume())
+        await asyncio.sleep(0.1)
+        provider.go_on.set()
+        go_on.set()
+        assert await resumed
+        await served.turns.wait_until_idle()
+        assert [m.text async for m in session.history()][-1] == "It rains."

@@ -31,7 +31,7 @@ WITH_SESSION = [route for route in ROUTES if "{session}" in route[1]]
 SECRET = "the-heron-flies-at-midnight"  # noqa: S105 - what must not be seen
 THEIRS, NOBODYS = "theirs-0123456789", "nobody-0123456789"
 """Of the same length: so are the answers."""
-REFUSED = ProviderFailureDetails(kind="auth", message=SECRET)
+REFUSED = ProviderFailureDetails(kind="refused", message=SECRET)
 WHO = (
     {"key_name": "a", "tenant": "tenant-a"},
     {"key_name": "b", "tenant": "tenant-b"},
@@ -111,7 +111,7 @@ def test_a_session_of_another_tenant_is_answered_as_one_that_nobody_has(tmp_path
                 if told_of(method, path)["operationId"] in MADE:
                     continue
                 for accept in ("application/json", "text/event-stream", "text/plain"):
-                    headers = {"Accept": accept}
+                    headers = {"Accept": accept, "X-Request-ID": "same"}
                     foreign = await asked(http, method, path, THEIRS, headers=headers)
                     unknown = await asked(http, method, path, NOBODYS, headers=headers)
                     assert foreign.status_code == 404, (method, path)

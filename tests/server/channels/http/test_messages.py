@@ -17,7 +17,7 @@ from trimtab.testing import ScriptedCall
 pytestmark = pytest.mark.anyio
 
 SESSION = "default/helper/one"
-BROKEN = ProviderFailureDetails(kind="auth", message="no such key")
+BROKEN = ProviderFailureDetails(kind="refused", message="no such key")
 
 
 async def look(asked: ToolInvocation) -> str:
@@ -283,17 +283,18 @@ async def test_a_turn_that_was_given_up_is_told_however_many_sessions_are_called
         assert (await served.session().state()).failure_reason == f"broken: {SESSION}"
 
 
-async def test_a_turn_is_stopped_after_its_step_and_resumed():
+async def test_a_turn_that_was_stopped_before_a_reply_is_resumed():
     provider = Held(ScriptedCall(name="look", arguments={}), "Done.", after=2)
     async with house(provider=provider, tools=[LOOK]) as served:
         session = served.session()
         running = asyncio.create_task(_kinds(session))
         await provider.reached.wait()
         assert await session.stop()
-        provider.go_on.set()
-        kinds = await running
+        async with asyncio.timeout(1):
+            kinds = await running
         assert kinds[-1] == ("turn.finished", "stopped")
         assert not await session.stop()
+        provider.go_on.set()
         assert await session.resume()
         await served.turns.wait_until_idle()
         assert [m.text async for m in session.history()][-1] == "Done."
@@ -337,3 +338,21 @@ async def test_a_body_that_does_not_fit_is_refused_with_the_field(body, field, w
         assert why in told["errors"][0]["detail"]
         listed = await http.get("/v1/agents/helper/sessions")
         assert listed.json()["sessions"] == []
+
+
+async def test_a_reply_is_stopped_at_once_and_what_was_said_is_kept():
+    provider = Held("One two three four five six seven eight nine ten.", after=6)
+    async with house(provider=provider) as served:
+        session = served.session()
+        running = asyncio.create_task(_kinds(session))
+        await provider.reached.wait()
+        assert await session.stop()
+        async with asyncio.timeout(1):
+            kinds = await running
+        assert kinds[-1] == ("turn.finished", "stopped")
+        kept = [m.text async for m in session.history()][-1]
+        assert kept
+        assert kept != "Hi."
+        assert "One two three four five six seven eight nine ten.".startswith(kept)
+        await served.turns.wait_until_idle()
+        assert (await session.state()).waiting == 0

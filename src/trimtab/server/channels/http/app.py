@@ -19,6 +19,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from trimtab.http_api_response_types import encode_json_bytes
+from trimtab.observe.request_ids import REQUEST_ID_HEADER
 from trimtab.server.channels.http.api_keys import LOCAL_CALLER, ApiCaller
 from trimtab.server.channels.http.problems import HttpProblem
 from trimtab.server.channels.http.rate_limit import CallerRateLimiter
@@ -46,8 +47,10 @@ BODY_TIMEOUT_S = 30.0
 BEARER_PREFIX = "bearer "
 _CORS_OPTIONS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"],
-    "allow_headers": ["Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID"],
-    "expose_headers": ["Location", "Retry-After"],
+    "allow_headers": [
+        *("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", REQUEST_ID_HEADER)
+    ],
+    "expose_headers": ["Location", "Retry-After", REQUEST_ID_HEADER],
 }
 
 

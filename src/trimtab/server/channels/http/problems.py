@@ -11,6 +11,8 @@ from trimtab.errors import (
     SessionLockedByOtherProcess,
     SessionNotFound,
     StaleOwner,
+    StoreFull,
+    StoreNotWritable,
     StoreUnavailable,
 )
 from trimtab.policy.guard import CannotFit
@@ -169,6 +171,18 @@ def build_unavailable_problem(reason: str, retry_after_s: int = STORE_RETRY_AFTE
     return HttpProblem("service-unavailable", reason, headers={"Retry-After": str(retry_after_s)})
 
 
+def describe_store_trouble(error: Exception) -> str:
+    """Why the store does not work, by its kind alone: its own words name folders and hosts, and
+    are in the log."""
+    match error:
+        case StoreFull():
+            return "the store is full: no space is left to write"
+        case StoreNotWritable():
+            return "the store cannot be written to"
+        case _:
+            return "the store is unavailable"
+
+
 def convert_error_to_problem(error: Exception) -> HttpProblem | None:
     """What a known error of the parts below means to a caller; None for a mistake of ours."""
     match error:
@@ -185,7 +199,7 @@ def convert_error_to_problem(error: Exception) -> HttpProblem | None:
         case SessionLockedByOtherProcess() | PositionTaken() | StaleOwner():
             return HttpProblem("conflict", "another process writes to this session; try again")
         case StoreUnavailable():
-            return build_unavailable_problem("the store is unavailable")
+            return build_unavailable_problem(describe_store_trouble(error))
         case CannotFit():
             return HttpProblem("conflict", str(error))
         case _:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trimtab.http_api_response_types import MediaInfo, MessageInfo, ToolCallInfo, ToolResultInfo
+from trimtab.log.call_failure import STOPPED_CALL_KIND
 from trimtab.log.event import (
     CallOutcome,
     Edit,
@@ -80,6 +81,7 @@ class LogToStreamProjector:
         self._rejection: str | None = None
         self._was_edited_after_overflow = False
         self._has_final_answer = True
+        self._was_stopped = False
         self._newest_tool_calls: dict[tuple[int, int], ToolCall] = {}
 
     async def replay_up_to(self, position: int) -> None:
@@ -169,6 +171,9 @@ class LogToStreamProjector:
         if body.status == "error":
             self.open_call_position = 0
             error = body.error or {}
+            if error.get("kind") == STOPPED_CALL_KIND:
+                self._was_stopped = True
+                return None
             self._had_overflow = error.get("kind") == "overflow"
             if error.get("kind") == "rejected":
                 self._rejection = str(error.get("message", ""))
@@ -182,13 +187,15 @@ class LogToStreamProjector:
         match body.state:
             case "claimed":
                 self.open_call_position = 0
+                self._was_stopped = False
                 return ProjectedStreamEvent(kind="turn.started", data={"epoch": body.epoch})
             case "ended":
                 self.open_call_position = 0
                 if self._rejection is not None:
                     data = {"reason": "rejected", "detail": self._rejection, "epoch": body.epoch}
                     return ProjectedStreamEvent(kind="turn.finished", data=data)
-                reason = "done" if self._has_final_answer else "stopped"
+                done = self._has_final_answer and not self._was_stopped
+                reason = "done" if done else "stopped"
                 data = {"reason": reason, "epoch": body.epoch}
                 return ProjectedStreamEvent(kind="turn.finished", data=data)
             case "tool_started":

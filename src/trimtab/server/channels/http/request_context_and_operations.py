@@ -26,7 +26,7 @@ class HttpServerState:
     """What is offered over HTTP, and how."""
 
     service: AgentService
-    """Agents, sessions and mail."""
+    """Agents, sessions and queue."""
     serve_config: ServeSpec = field(default_factory=ServeSpec)
     """Limits."""
     key_file: ApiKeyFile | None = None
@@ -36,7 +36,7 @@ class HttpServerState:
     render_metrics: Callable[[], tuple[bytes, str]] | None = None
     """What `/metrics` answers, and its media type; None where nothing is measured."""
     channel_routes: Sequence[Any] = ()
-    """Starlette routes of doors, such as webhooks: they check for themselves who asks."""
+    """Starlette routes of channels, such as webhooks: they check for themselves who asks."""
     draining: bool = False
     """Whether the server is about to stop: nothing new is taken in, and followers are told."""
     closing: bool = False

@@ -12,6 +12,11 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from trimtab.http_api_response_types import encode_json_bytes
+from trimtab.observe.request_ids import (
+    REQUEST_ID_HEADER,
+    accept_or_create_request_id,
+    bind_request_id,
+)
 from trimtab.observe.server_metrics import count_http_request
 from trimtab.server.channels.http.problems import (
     PROBLEM_MEDIA_TYPE,
@@ -32,6 +37,10 @@ _ENCODED_SECURITY_HEADERS = [
     (name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()
 ]
 
+PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
+HTTP_SERVER_ERROR = 500
+"""The first status that says that the mistake is ours."""
+
 log = logging.getLogger("trimtab.http")
 
 
@@ -46,7 +55,19 @@ class RequestSafetyMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        headers = decode_request_headers(scope)
+        request_id = accept_or_create_request_id(headers.get(REQUEST_ID_HEADER.lower()))
+        with bind_request_id(request_id):
+            await self._serve_request(scope, receive, send, request_id)
+
+    async def _serve_request(
+        self, scope: Scope, receive: Receive, send: Send, request_id: str
+    ) -> None:
         begun, status, unread = time.monotonic(), 0, _has_body(scope)
+        own_headers = [
+            *_ENCODED_SECURITY_HEADERS,
+            (REQUEST_ID_HEADER.lower().encode(), request_id.encode()),
+        ]
 
         async def receiving() -> Message:
             nonlocal unread
@@ -58,7 +79,7 @@ class RequestSafetyMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *_ENCODED_SECURITY_HEADERS]}
+                message = {**message, "headers": [*message["headers"], *own_headers]}
             await send(message)
 
         try:
@@ -180,4 +201,14 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
     extra = {"event": "request", "status": status, "duration_ms": round(seconds * 1000, 1), **who}
     path = _route_pattern(scope)
     count_http_request(scope["method"], "" if path == "-" else path, status, seconds)
-    log.info("%s %s %s", scope["method"], path, status, extra=extra)
+    log.log(
+        _request_log_level(path, status), "%s %s %s", scope["method"], path, status, extra=extra
+    )
+
+
+def _request_log_level(path: str, status: int) -> int:
+    """Probes come every few seconds, and their failures are told by whoever probes."""
+    failed = status >= HTTP_SERVER_ERROR
+    if path in PROBE_PATHS:
+        return logging.INFO if failed else logging.DEBUG
+    return logging.WARNING if failed else logging.INFO

@@ -1,4 +1,4 @@
-"""Azure OpenAI: Chat Completions at the address of a deployment."""
+"""Azure OpenAI: Chat Completions at the address of a deployment, and the v1 API."""
 
 from __future__ import annotations
 
@@ -16,19 +16,27 @@ from trimtab.testing.server.responses import (
     make_openai_refusal,
 )
 
-_API_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?|v1|preview|latest")
+_DATED_VERSION = re.compile(r"\d{4}-\d{2}-\d{2}(?:-preview)?")
+_V1_VERSIONS = ("v1", "preview", "latest")
+_FIRST_RESPONSES_VERSION = "2025-03-01-preview"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AzureChat:
-    """One chat completion."""
+class AzureCall:
+    """One chat completion or response."""
 
     http: CloudRequest
     """The request."""
-    deployment: str
-    """The name of the deployment that is asked."""
-    name: str = "azure"
-    dialect: str = "openai_chat"
+    dialect: str
+    """`openai_chat` or `openai_responses`."""
+    deployment: str | None = None
+    """The name of the deployment, if the address tells it; else the body does."""
+    is_v1: bool = False
+    """Whether it is the v1 API, which needs no version."""
+
+    @property
+    def name(self) -> str:
+        return "azure" if self.dialect == "openai_chat" else "azure_responses"
 
     def check_credentials(self, options: ProviderSimulatorOptions) -> str:
         headers = self.http.headers
@@ -42,14 +50,21 @@ class AzureChat:
                 code="401",
                 cause="auth",
             )
-        versions = parse_qs(self.http.query).get("api-version", [])
-        if len(versions) != 1 or not _API_VERSION.fullmatch(versions[0]):
+        if not self._is_version_known():
             raise make_openai_refusal("Resource not found", 404, code="404")
         return key
 
+    def _is_version_known(self) -> bool:
+        versions = parse_qs(self.http.query).get("api-version", [])
+        if self.is_v1:
+            return not versions or (len(versions) == 1 and versions[0] in _V1_VERSIONS)
+        if len(versions) != 1 or not _DATED_VERSION.fullmatch(versions[0]):
+            return False
+        return self.dialect == "openai_chat" or versions[0] >= _FIRST_RESPONSES_VERSION
+
     def unwrap_request(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        # The address says which model it is, whatever the body does.
-        return {**body, "model": self.deployment}
+        # An address that names a deployment says which model it is, whatever the body does.
+        return {**body, **({"model": self.deployment} if self.deployment else {})}
 
     def wrap_response(self, response: SimulatedResponse) -> SimulatedResponse:
         if response.status not in (401, 404) or not isinstance(response.body, Mapping):

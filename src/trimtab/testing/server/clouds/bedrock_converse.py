@@ -45,9 +45,12 @@ _MODEL_ID = re.compile(
     r"(?:[a-z-]+\.)?[a-z0-9]+\.[\w.:-]+|arn:aws[\w-]*:bedrock:[a-z0-9-]*:\d*:[\w-]+/[\w.:-]+"
 )
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_CALL_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _IMAGE_FORMATS = ("png", "jpeg", "gif", "webp")
 _DOCUMENT_TYPES = {"pdf": "application/pdf", "txt": "text/plain"}
 _DOCUMENT_NAME = re.compile(r"[\w\-()\[\]]+(?: [\w\-()\[\]]+)*")
+MAX_CACHE_POINTS, MAX_DOCUMENTS = 4, 5
+_NOT_STREAMED_WITH_TOOLS = ("llama", "mistral")
 _MODEL_ERROR_PREFIX = "The model returned the following errors: "
 
 
@@ -74,9 +77,16 @@ class BedrockConverseCall:
         limits: _JsonObject = body.get("inferenceConfig") or {}
         _check_keys(limits, frozenset(_INFERENCE_KEYS), "inferenceConfig")
         messages = list_array_objects(body.get("messages"))
-        _check_cache_points(body, detect_model_family(self.model))
+        family, has_tools = detect_model_family(self.model), "toolConfig" in body
+        _check_cache_points(body, family)
         _check_roles(messages)
-        _check_pairs(messages, has_tools="toolConfig" in body)
+        _check_pairs(messages, has_tools=has_tools)
+        _check_documents(messages)
+        _check_family(messages, family, streams=self.streams, has_tools=has_tools)
+        more = dict(body.get("additionalModelRequestFields") or {})
+        if "deepseek." in self.model:
+            _check_no_thinking(messages)
+            more.pop("thinking", None)  # Claude's own, whose rules are not DeepSeek's
         made: dict[str, Any] = {"model": self.model}
         made["max_tokens"] = resolve_model_info(self.model).max_output
         made |= {
@@ -90,7 +100,7 @@ class BedrockConverseCall:
             made["system"] = system
         if "toolConfig" in body:
             made |= _read_tools(body["toolConfig"])
-        made |= body.get("additionalModelRequestFields") or {}
+        made |= more
         return {**made, **({"stream": True} if self.streams else {})}
 
     def wrap_response(self, response: SimulatedResponse) -> SimulatedResponse:
@@ -116,23 +126,90 @@ def _check_keys(value: _JsonObject, known: frozenset[str], where: str) -> None:
 def _check_cache_points(body: _JsonObject, family: str) -> None:
     config: _JsonObject = body.get("toolConfig") or {}
     places = {
-        "system": list_array_objects(body.get("system")),
-        "tools": list_array_objects(config.get("tools")),
-        "messages": [
-            block
-            for message in list_array_objects(body.get("messages"))
-            for block in list_array_objects(message.get("content"))
-        ],
+        "/system": list_array_objects(body.get("system")),
+        "/toolConfig/tools": list_array_objects(config.get("tools")),
     }
-    for place, blocks in places.items():
-        if any("cachePoint" in block for block in blocks) and (
-            family not in ("claude", "nova") or (family == "nova" and place == "tools")
-        ):
-            raise make_cloud_refusal(
-                "AccessDeniedException",
-                "You invoked an unsupported model or your request did not allow prompt caching. "
-                "See the documentation for more information.",
-                403,
+    for index, message in enumerate(list_array_objects(body.get("messages"))):
+        places[f"/messages/{index}/content"] = list_array_objects(message.get("content"))
+    points = [
+        (place, number, block["cachePoint"], blocks[number - 1] if number else {})
+        for place, blocks in places.items()
+        for number, block in enumerate(blocks)
+        if "cachePoint" in block
+    ]
+    if points and family not in ("claude", "nova"):
+        raise make_cloud_refusal(
+            "AccessDeniedException",
+            "You invoked an unsupported model or your request did not allow prompt caching. "
+            "See the documentation for more information.",
+            403,
+        )
+    if len(points) > MAX_CACHE_POINTS:
+        raise refuse_invalid(
+            f"A request takes at most {MAX_CACHE_POINTS} cache points, and {len(points)} were given"
+        )
+    for place, number, point, before in points if family == "nova" else ():
+        if place == "/toolConfig/tools" or "text" not in before:
+            raise refuse_invalid(
+                f"{_MODEL_ERROR_PREFIX}Malformed input request: #{place}/{number}: extraneous key "
+                "[cachePoint] is not permitted, please reformat your input and try again."
+            )
+        if point.get("ttl", "5m") != "5m":
+            raise refuse_invalid(
+                "Extended TTL prompt caching is only supported for Anthropic models"
+            )
+
+
+def _check_documents(messages: Sequence[_JsonObject]) -> None:
+    names: list[str] = []
+    for index, message in enumerate(messages):
+        blocks = list_array_objects(message.get("content"))
+        inner = [
+            part
+            for block in blocks
+            if "toolResult" in block
+            for part in list_array_objects(block["toolResult"].get("content"))
+        ]
+        names += [
+            block["document"].get("name") for block in (*blocks, *inner) if "document" in block
+        ]
+        if any("document" in block for block in blocks):
+            if message.get("role") != "user":
+                raise refuse_invalid("A document can only be in a message of the user.")
+            if not any("text" in block for block in blocks):
+                raise refuse_invalid(
+                    f"The content at messages.{index} has a document, and must have a text block "
+                    "besides."
+                )
+    if len(names) > MAX_DOCUMENTS:
+        raise refuse_invalid(f"You can't include more than {MAX_DOCUMENTS} documents in a request.")
+    if len(set(names)) < len(names):
+        raise refuse_invalid(
+            "Messages can't contain duplicate document names. Rename the document and retry your "
+            "request."
+        )
+
+
+def _check_family(
+    messages: Sequence[_JsonObject], family: str, *, streams: bool, has_tools: bool
+) -> None:
+    """What the models of some families do not take."""
+    blocks = [block for message in messages for block in list_array_objects(message.get("content"))]
+    if streams and has_tools and family in _NOT_STREAMED_WITH_TOOLS:
+        raise refuse_invalid("This model doesn't support tool use in streaming mode.")
+    for block in blocks:
+        if "status" in (block.get("toolResult") or {}) and family not in ("claude", "nova"):
+            raise refuse_invalid(
+                "This model doesn't support the status field. Remove status and try again."
+            )
+
+
+def _check_no_thinking(messages: Sequence[_JsonObject]) -> None:
+    for message in messages:
+        if any("reasoningContent" in block for block in list_array_objects(message.get("content"))):
+            raise refuse_invalid(
+                "User messages cannot contain reasoning content. Please remove the reasoning "
+                "content and try again."
             )
 
 
@@ -233,6 +310,7 @@ def _read_block(block: _JsonObject, where: str) -> dict[str, Any]:
                 value, frozenset({"toolUseId", "name", "input"}), f"messages.{where}.toolUse"
             )
             _check_tool_name(value["name"], where)
+            _check_call_id(value["toolUseId"], f"{where}.member.toolUse.toolUseId")
             return {
                 "type": "tool_use",
                 "id": value["toolUseId"],
@@ -242,6 +320,9 @@ def _read_block(block: _JsonObject, where: str) -> dict[str, Any]:
         case "toolResult":
             known = frozenset({"toolUseId", "content", "status"})
             _check_keys(value, known, f"messages.{where}.toolResult")
+            _check_call_id(value["toolUseId"], f"{where}.member.toolResult.toolUseId")
+            if not value["content"]:
+                raise refuse_invalid(f"The content of the toolResult at messages.{where} is empty")
             inner = [
                 _read_block(part, f"{where}.toolResult.content.{number}")
                 for number, part in enumerate(list_array_objects(value["content"]))
@@ -280,11 +361,9 @@ def _read_reasoning(value: _JsonObject) -> dict[str, Any]:
     if "redactedContent" in value:
         return {"type": "redacted_thinking", "data": value["redactedContent"]}
     thought = value["reasoningText"]
-    return {
-        "type": "thinking",
-        "thinking": thought["text"],
-        "signature": thought.get("signature", ""),
-    }
+    if not thought.get("signature"):
+        raise refuse_invalid(f"{_MODEL_ERROR_PREFIX}thinking.signature: Field required")
+    return {"type": "thinking", "thinking": thought["text"], "signature": thought["signature"]}
 
 
 def _check_tool_name(name: str, where: str) -> None:
@@ -292,6 +371,15 @@ def _check_tool_name(name: str, where: str) -> None:
         raise refuse_invalid(
             f"Value '{name}' at '{where}' failed to satisfy constraint: Member must satisfy "
             "regular expression pattern: [a-zA-Z0-9_-]+"
+        )
+
+
+def _check_call_id(call_id: str, where: str) -> None:
+    if not _CALL_ID.fullmatch(call_id):
+        raise refuse_invalid(
+            f"Value '{call_id}' at 'messages.{where}' failed to satisfy constraint: Member must "
+            "have length less than or equal to 64, and satisfy regular expression pattern: "
+            "[a-zA-Z0-9_.:-]+"
         )
 
 

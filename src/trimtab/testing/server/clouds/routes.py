@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from trimtab.testing.server.clouds.azure import AzureChat
+from trimtab.testing.server.clouds.azure import AzureCall
 from trimtab.testing.server.clouds.base import Cloud, CloudRequest
 from trimtab.testing.server.clouds.bedrock import BedrockInvoke
 from trimtab.testing.server.clouds.bedrock_converse import BedrockConverseCall
@@ -22,8 +22,15 @@ _VERTEX = "/v1/projects/{project}/locations/{region}/publishers/anthropic/models
 def build_cloud_routes(handle: Handle) -> list[Route]:
     """Routes of Bedrock, Vertex and Azure."""
     made: dict[str, MakeCloud] = {
-        "/openai/deployments/{name}/chat/completions": lambda http, request: AzureChat(
-            http=http, deployment=request.path_params["name"]
+        "/openai/deployments/{name}/chat/completions": lambda http, request: AzureCall(
+            http=http, dialect="openai_chat", deployment=request.path_params["name"]
+        ),
+        "/openai/responses": lambda http, _: AzureCall(http=http, dialect="openai_responses"),
+        "/openai/v1/responses": lambda http, _: AzureCall(
+            http=http, dialect="openai_responses", is_v1=True
+        ),
+        "/openai/v1/chat/completions": lambda http, _: AzureCall(
+            http=http, dialect="openai_chat", is_v1=True
         ),
     }
     for streams, path in ((False, "invoke"), (True, "invoke-with-response-stream")):

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
 
-from trimtab.errors import StoreError
+from trimtab.errors import StoreError, StoreUnavailable
 from trimtab.http_api_response_types import HealthStatus
-from trimtab.observe.server_metrics import set_dead_sessions, set_waiting_messages
-from trimtab.server.channels.http.problems import HttpProblem, build_unavailable_problem
+from trimtab.observe.server_metrics import (
+    mark_store_unreachable,
+    set_provider_circuits,
+    set_queue_state,
+    set_waiting_retries,
+)
+from trimtab.server.channels.http.problems import (
+    HttpProblem,
+    build_unavailable_problem,
+    describe_store_trouble,
+)
 from trimtab.server.channels.http.request_context_and_operations import (
     EndpointResponse,
     RequestContext,
 )
+from trimtab.server.service import AgentService
 
-STORE_TIMEOUT_S = 2.0
+STORE_TIMEOUT_S = 0.8
 """Seconds that the store has to answer."""
+METRICS_TIMEOUT_S = 0.5
+"""Seconds that the queue has to answer what is asked for metrics; without it they show no
+figure of it, and `trimtab_store_reachable` 0."""
 MAX_COUNTED_DEAD_LETTERS = 1_000
 """Sessions that were given up, as many as are counted."""
 
@@ -28,11 +44,9 @@ async def handle_readiness_check(request: RequestContext) -> EndpointResponse:
     if request.server_state.draining:
         raise build_unavailable_problem("the server is shutting down")
     try:
-        async with asyncio.timeout(STORE_TIMEOUT_S):
-            await request.service.store.sessions(limit=1)
-            await request.service.queue.depth("\x7f/")
-    except (StoreError, TimeoutError):
-        raise build_unavailable_problem("the store is unavailable") from None
+        await _within(STORE_TIMEOUT_S, _ask_store(request.service))
+    except StoreError as error:
+        raise build_unavailable_problem(describe_store_trouble(error)) from None
     return EndpointResponse(value=HealthStatus(status="ok"))
 
 
@@ -41,9 +55,38 @@ async def handle_read_metrics(request: RequestContext) -> EndpointResponse:
         raise HttpProblem(
             "not-found", "metrics are not available here: prometheus_client is not installed"
         )
-    set_waiting_messages(await request.service.queue.depth())
-    set_dead_sessions(
-        len(await request.service.queue.list_dead_letters(limit=MAX_COUNTED_DEAD_LETTERS))
-    )
+    service = request.service
+    set_provider_circuits(service.list_provider_circuits())
+    # Whatever is down, the rest is told: then most of all somebody looks at it.
+    try:
+        await _within(METRICS_TIMEOUT_S, _measure_queue(service))
+    except StoreError:
+        mark_store_unreachable()
     raw, media = request.server_state.render_metrics()
     return EndpointResponse(raw_body=raw, media_type=media)
+
+
+async def _ask_store(service: AgentService) -> None:
+    await service.queue.check_writable()
+    await service.store.sessions(limit=1)
+
+
+async def _measure_queue(service: AgentService) -> None:
+    waiting = await service.queue.depth()
+    dead = await service.queue.list_dead_letters(limit=MAX_COUNTED_DEAD_LETTERS)
+    oldest = await service.queue.oldest_waiting_at()
+    set_queue_state(waiting, len(dead), 0.0 if oldest is None else time.time() - oldest)
+    if service.count_waiting_retries is not None:
+        set_waiting_retries(await service.count_waiting_retries())
+
+
+async def _within(timeout_s: float, work: Coroutine[Any, Any, None]) -> None:
+    """Do it, or raise `StoreUnavailable`. A query that is cancelled may wait for its server, too,
+    so its end is not waited for."""
+    task = asyncio.ensure_future(work)
+    await asyncio.wait((task,), timeout=timeout_s)
+    if not task.done():
+        task.cancel()
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        raise StoreUnavailable(f"no answer within {timeout_s:g} s")
+    task.result()

@@ -115,7 +115,7 @@ async def handle_follow_session(request: RequestContext) -> EventStreamResponse:
 
 
 async def handle_stop_turn(request: RequestContext) -> EndpointResponse:
-    """Let the turn that runs end after this step."""
+    """Cut off the turn that runs."""
     return EndpointResponse(
         value=TurnControlResult(done=request.service.stop_turn(await request.require_session_id()))
     )
@@ -128,14 +128,15 @@ async def handle_resume_turn(request: RequestContext) -> EndpointResponse:
         raise build_unavailable_problem("the server is about to stop and begins nothing new")
     if await service.queue.revive(session):
         return EndpointResponse(value=TurnControlResult(done=True), status=202)
-    if not await service.queue.pending(session, limit=1):
-        async with service.open_session(session) as opened:
-            if (
-                not is_model_reply_due(opened.window)
-                and not opened.window.conversation.open_calls()
-            ):
-                return EndpointResponse(value=TurnControlResult(done=False), status=202)
+    # What it answers is in the queue until it has ended.
+    await service.wait_for_ending_turn(session)
+    waits = bool(await service.queue.pending(session, limit=1))
+    async with service.open_session(session) as opened:
+        window = opened.window
+        if is_model_reply_due(window) or window.conversation.open_calls():
             await _reopen_ended_turn(opened)
+        elif not waits:
+            return EndpointResponse(value=TurnControlResult(done=False), status=202)
     await request.server_state.schedule_turn(session)
     return EndpointResponse(value=TurnControlResult(done=True), status=202)
 
@@ -183,7 +184,7 @@ def _answer_stream(
 
     async def settled() -> bool:
         waiting = await request.service.queue.pending(session)
-        return all(letter.key != key for letter in waiting)
+        return all(queued.key != key for queued in waiting)
 
     async def gone() -> None:
         agent = request.service.agent_for(session)
@@ -227,7 +228,7 @@ async def _pause_abandoned_turn(request: RequestContext, session: str, key: str)
             own = said is not None and (
                 not rests or await _is_newest_user_message(service.store, session, said)
             )
-            if (own and service.stop_turn(session)) or rests:
+            if (own and service.pause_turn(session)) or rests:
                 return
             await asyncio.sleep(wait)
             wait = min(MAX_POLL_S, wait * 2)
@@ -236,7 +237,7 @@ async def _pause_abandoned_turn(request: RequestContext, session: str, key: str)
 async def _is_settled(queue: MessageQueue, session: str, key: str) -> bool:
     """Whether no turn will answer a message: one has, or it was given up."""
     waiting = await queue.pending(session)
-    if all(letter.key != key for letter in waiting):
+    if all(queued.key != key for queued in waiting):
         return True
     return await queue.dead_letter_reason(session) is not None
 

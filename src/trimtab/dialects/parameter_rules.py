@@ -1,0 +1,178 @@
+"""Request parameters in the form that each API wants: tool choice, format of the reply, stops.
+
+A caller sets them once, and changes models: what one API takes, another refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from trimtab.dialects.json_values import dict_or_none, dicts_in_list, list_or_none
+
+_OPENAI_CHOICES = ("none", "auto", "required")
+_OPENAI_FORMATS = ("text", "json_object", "json_schema")
+_CHAT_CHOICE_TYPES = ("function", "custom", "allowed_tools")
+_ANTHROPIC_CHOICE_TYPES = ("auto", "any", "tool", "none")
+_MAX_OPENAI_STOPS = 4
+_Wire = Mapping[str, Any]
+
+
+def find_chat_parameter_errors(request: _Wire) -> list[str]:
+    """What Chat Completions refuses of `tool_choice`, `response_format` and `stop`."""
+    found: list[str] = []
+    choice = request.get("tool_choice")
+    if choice is not None and not request.get("tools"):
+        found.append(
+            "Invalid value for 'tool_choice': 'tool_choice' is only allowed when 'tools' are "
+            "specified."
+        )
+    elif choice is not None:
+        found += _check_chat_choice(choice, _tool_names(request))
+    shape = request.get("response_format")
+    if shape is not None:
+        found += _check_openai_format(shape, "response_format", nested_key="json_schema")
+    stops = list_or_none(request.get("stop")) or []
+    if len(stops) > _MAX_OPENAI_STOPS:
+        found.append(
+            f"Invalid 'stop': array too long. Expected an array with maximum length "
+            f"{_MAX_OPENAI_STOPS}, but got an array with length {len(stops)} instead."
+        )
+    return found
+
+
+def _check_chat_choice(choice: Any, names: Collection[str]) -> list[str]:
+    wrong = _check_openai_choice_word(choice)
+    if wrong is not None:
+        return wrong
+    named = dict_or_none(choice) or {}
+    kind = named.get("type")
+    if kind not in _CHAT_CHOICE_TYPES:
+        return [_unsupported("tool_choice.type", kind, _CHAT_CHOICE_TYPES)]
+    if kind == "allowed_tools":
+        return []
+    body = dict_or_none(named.get(kind)) or {}
+    if not body.get("name"):
+        return [f"Missing required parameter: 'tool_choice.{kind}.name'."]
+    return _check_is_tool(body["name"], names)
+
+
+def find_responses_parameter_errors(request: _Wire) -> list[str]:
+    """What the Responses API refuses of `tool_choice` and `text`."""
+    found: list[str] = []
+    choice = request.get("tool_choice")
+    if choice is not None:
+        found += _check_responses_choice(choice, _tool_names(request))
+    text = request.get("text")
+    if text is not None and dict_or_none(text) is None:
+        found.append("Invalid type for 'text': expected an object.")
+    elif (shape := (dict_or_none(text) or {}).get("format")) is not None:
+        found += _check_openai_format(shape, "text.format", nested_key=None)
+    return found
+
+
+def _check_responses_choice(choice: Any, names: Collection[str]) -> list[str]:
+    wrong = _check_openai_choice_word(choice)
+    if wrong is not None:
+        return wrong
+    named = dict_or_none(choice) or {}
+    if not isinstance(named.get("type"), str):
+        return ["Missing required parameter: 'tool_choice.type'."]
+    if named["type"] not in ("function", "custom"):
+        return []  # the provider's own tools, of which new ones come
+    if named["type"] in named:
+        return [f"Unknown parameter: 'tool_choice.{named['type']}'."]
+    if not named.get("name"):
+        return ["Missing required parameter: 'tool_choice.name'."]
+    return _check_is_tool(named["name"], names)
+
+
+def _check_openai_choice_word(choice: Any) -> list[str] | None:
+    """What is wrong with a choice that is a word, or is neither a word nor an object."""
+    if isinstance(choice, str):
+        valid = choice in _OPENAI_CHOICES
+        return [] if valid else [_unsupported("tool_choice", choice, _OPENAI_CHOICES)]
+    if dict_or_none(choice) is None:
+        return ["Invalid type for 'tool_choice': expected a string or an object."]
+    return None
+
+
+def _check_is_tool(name: Any, names: Collection[str]) -> list[str]:
+    if name in names:
+        return []
+    return [f"Tool choice {name!r} not found in 'tools' parameter."]
+
+
+def _check_openai_format(shape: Any, location: str, *, nested_key: str | None) -> list[str]:
+    """`nested_key` is where Chat Completions has the schema; Responses have it beside the type."""
+    told = dict_or_none(shape)
+    if told is None:
+        return [f"Invalid type for '{location}': expected an object."]
+    kind = told.get("type")
+    if kind not in _OPENAI_FORMATS:
+        return [_unsupported(f"{location}.type", kind, _OPENAI_FORMATS)]
+    if kind != "json_schema":
+        return []
+    where = location if nested_key is None else f"{location}.{nested_key}"
+    schema = told if nested_key is None else dict_or_none(told.get(nested_key))
+    if schema is None:
+        return [f"Missing required parameter: '{where}'."]
+    needed = ("name", "schema") if nested_key is None else ("name",)
+    return [
+        f"Missing required parameter: '{where}.{key}'." for key in needed if not schema.get(key)
+    ]
+
+
+def _unsupported(location: str, value: Any, choices: Collection[str]) -> str:
+    known = ", ".join(map(repr, choices))
+    return f"Invalid value for '{location}': {value!r}. Supported values are: {known}."
+
+
+def find_anthropic_parameter_errors(request: _Wire) -> list[str]:
+    """What the Messages API refuses of `tool_choice`, `output_config`, `metadata` and stops."""
+    found: list[str] = []
+    choice = request.get("tool_choice")
+    if choice is not None:
+        found += _check_anthropic_choice(choice, request)
+    for name in ("metadata", "output_config", "thinking"):
+        if request.get(name) is not None and dict_or_none(request[name]) is None:
+            found.append(f"{name}: Input should be a valid dictionary")
+    shape = (dict_or_none(request.get("output_config")) or {}).get("format")
+    if shape is not None:
+        told = dict_or_none(shape) or {}
+        if told.get("type") != "json_schema":
+            found.append("output_config.format.type: Input should be 'json_schema'")
+        elif dict_or_none(told.get("schema")) is None:
+            found.append("output_config.format.schema: Field required")
+    stops = request.get("stop_sequences")
+    if stops is not None and list_or_none(stops) is None:
+        found.append("stop_sequences: Input should be a valid list")
+    return found
+
+
+def _check_anthropic_choice(choice: Any, request: _Wire) -> list[str]:
+    told = dict_or_none(choice)
+    if told is None:
+        return ["tool_choice: Input should be a valid dictionary, such as {'type': 'auto'}"]
+    kind = told.get("type")
+    if kind not in _ANTHROPIC_CHOICE_TYPES:
+        known = ", ".join(map(repr, _ANTHROPIC_CHOICE_TYPES))
+        tag = f"tool_choice: Input tag {kind!r} found using 'type' does not match any of the "
+        return [f"{tag}expected tags: {known}"]
+    if not request.get("tools"):
+        return ["tool_choice may only be specified while providing tools"]
+    if kind != "tool":
+        return []
+    if not told.get("name"):
+        return ["tool_choice.tool.name: Field required"]
+    if told["name"] in _tool_names(request):
+        return []
+    return [f"Tool {told['name']!r} not found in provided tools"]
+
+
+def _tool_names(request: _Wire) -> set[str]:
+    names: set[str] = set()
+    for tool in dicts_in_list(request.get("tools")):
+        body = dict_or_none(tool.get("function")) or dict_or_none(tool.get("custom")) or tool
+        names.add(str(body.get("name")))
+    return names

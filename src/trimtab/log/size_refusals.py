@@ -1,0 +1,65 @@
+"""What a provider says of a request that has too many bytes, pictures or pixels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+SizeRefusalCause = Literal["bytes", "pictures", "picture_bytes", "pixels"]
+BYTES_PER_MB = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeRefusal:
+    """What was too large, and the limit if one is named."""
+
+    cause: SizeRefusalCause
+    """`bytes` of the request, the number of `pictures`, `picture_bytes` of one of them, or its
+    `pixels`."""
+    limit: int | None = None
+    """In the unit of the cause; pixels are those of a side."""
+
+
+_PATTERNS: tuple[tuple[SizeRefusalCause, str], ...] = (
+    # Anthropic, then Alibaba, DeepSeek.
+    ("picture_bytes", r"image exceeds [\d.]+ ?MB maximum(?:: \d+ bytes > (?P<n>\d+) bytes)?"),
+    ("picture_bytes", r"max bytes per data-uri item ?: ?(?P<n>\d+)"),
+    ("picture_bytes", r"image file size exceeds limit (?P<mb>\d+) ?MB"),
+    # Anthropic.
+    ("pixels", r"image dimensions? exceeds? max allowed size[^:]{0,60}: (?P<n>\d+) pixels"),
+    ("pixels", r"\bimages?\b.{0,80}\bexceeds?\b.{0,60}?(?P<n>\d{3,6}) ?(?:px|pixels)"),
+    # Anthropic, vLLM and others, Fireworks, Alibaba.
+    ("pictures", r"too much media:.{0,80}> (?P<n>\d+)"),
+    ("pictures", r"\b(?:at most|maximum of|up to) (?P<n>\d+) image"),
+    ("pictures", r"number of images\b[^\d]{0,60}(?P<n>\d+)"),
+    ("pictures", r"max data-uri per request ?: ?(?P<n>\d+)"),
+    ("pictures", r"too many images|too much media"),
+    # OpenAI, then web servers and gateways.
+    ("bytes", r"total image size .{0,60}limit of (?P<mb>[\d.]+) ?MB"),
+    ("bytes", r"request too large \(max (?P<mb>[\d.]+) ?MB"),
+    (
+        "bytes",
+        (
+            r"request_?too_?large|request (?:size )?exceeds the maximum"
+            r"|(?:request|payload|entity|content|body) (?:is )?too large"
+            r"|(?:http|status|code:?) ?413\b|^\W*413\b"
+        ),
+    ),
+)
+
+
+def parse_size_refusal(provider_message: str) -> SizeRefusal | None:
+    """What a provider's words say of the size of a request; None where they are about other
+    things, such as its tokens."""
+    for cause, pattern in _PATTERNS:
+        found = re.search(pattern, provider_message, re.IGNORECASE | re.DOTALL)
+        if found is None:
+            continue
+        named = found.groupdict()
+        if named.get("n"):
+            return SizeRefusal(cause=cause, limit=int(named["n"]))
+        if named.get("mb"):
+            return SizeRefusal(cause=cause, limit=int(float(named["mb"]) * BYTES_PER_MB))
+        return SizeRefusal(cause=cause)
+    return None

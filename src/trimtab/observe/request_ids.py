@@ -1,0 +1,67 @@
+"""The id by which one request is found again: in its answer, in log lines and on spans.
+
+A caller may send its own as `X-Request-ID`. A message keeps the id of the request that brought it,
+so that the turn that answers it has it as well, in whichever process.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+REQUEST_ID_HEADER = "X-Request-ID"
+MAX_REQUEST_ID_LENGTH = 128
+_VALID_REQUEST_ID = re.compile(rf"[A-Za-z0-9._:/+=@-]{{1,{MAX_REQUEST_ID_LENGTH}}}")
+"""What UUIDs, ULIDs, trace ids and base64 are made of; nothing that could forge a log line."""
+
+_request_id: ContextVar[str] = ContextVar("trimtab_request_id", default="")
+
+
+def current_request_id() -> str:
+    """The id of the request that is being served; empty if there is none."""
+    return _request_id.get()
+
+
+def accept_or_create_request_id(given: str | None) -> str:
+    """The caller's id if it is a valid one, else a new one."""
+    if given is not None and _VALID_REQUEST_ID.fullmatch(given):
+        return given
+    return secrets.token_hex(16)
+
+
+@contextmanager
+def bind_request_id(request_id: str) -> Generator[None]:
+    """Let log lines and spans carry an id, for the length of a `with`."""
+    token = _request_id.set(request_id)
+    try:
+        yield
+    finally:
+        _request_id.reset(token)
+
+
+def set_request_id(request_id: str) -> None:
+    """Let all that this task does from now on carry an id; an empty one ends it."""
+    _request_id.set(request_id)
+
+
+class RequestIdLogFilter(logging.Filter):
+    """Adds `request_id`, `trace_id` and `span_id` to records, as far as there are any."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Add the fields, and let the record through."""
+        if (request_id := current_request_id()) and not hasattr(record, "request_id"):
+            record.request_id = request_id
+        # A program that traces has loaded it.
+        tracing: Any = sys.modules.get("opentelemetry.trace")
+        if tracing is not None:
+            span = tracing.get_current_span().get_span_context()
+            if span.is_valid:
+                record.trace_id = f"{span.trace_id:032x}"
+                record.span_id = f"{span.span_id:016x}"
+        return True

@@ -1,0 +1,14 @@
+"""The name of a connection in `pg_stat_activity`."""
+
+from __future__ import annotations
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import make_conninfo
+
+
+def add_connection_name(conninfo: str, purpose: str) -> str:
+    """The database under the name `trimtab PURPOSE`, unless the address or PGAPPNAME has one."""
+    try:
+        return make_conninfo(conninfo, fallback_application_name=f"trimtab {purpose}")
+    except ProgrammingError:
+        return conninfo  # whoever connects says what is wrong with it
