@@ -39,6 +39,7 @@ COMMANDS = (
     ("-m", "benchmarks.turn_footprint"),
     ("-m", "benchmarks.serve_load"),
     ("-m", "benchmarks.serve_chaos"),
+    ("-m", "benchmarks.outages"),
     ("-m", "benchmarks.serve_backlog"),
     ("-m", "benchmarks.http_fuzz"),
     ("-m", "benchmarks.sse_streams"),

@@ -145,10 +145,11 @@ def _build_messages(messages: Sequence[_JsonObject], family: str) -> list[dict[s
     for message in made:
         if _has_block(message, "document") and not _has_block(message, "text"):
             message["content"].append({"text": DOCUMENT_TEXT})
-    if made and made[-1]["role"] == "assistant" and "text" in made[-1]["content"][-1]:
+    if made and made[-1]["role"] == "assistant":
         # What followed may have been thinking. A reply to go on with does not end in a space.
-        last = made[-1]["content"][-1]
-        last["text"] = last["text"].rstrip()
+        said = [block for block in made[-1]["content"] if "cachePoint" not in block]
+        if "text" in said[-1]:
+            said[-1]["text"] = said[-1]["text"].rstrip()
     return made
 
 
