@@ -18,6 +18,7 @@ from trimtab.providers.protocol_and_failures import (
 )
 from trimtab.server import retries
 from trimtab.server.retries import APOLOGY_TEXT, MAX_TURN_RETRY_S, TurnRetries
+from trimtab.server.waiting_notice import WAITING_TEXT
 from trimtab.testing import ScriptedProvider
 
 HOUR = 3600.0
@@ -74,6 +75,40 @@ async def test_after_its_time_the_turn_is_given_up_with_an_apology(monkeypatch):
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("written_before", [False, True])
+async def test_those_who_wait_in_a_chat_are_told_once_that_the_provider_is_away(
+    monkeypatch, written_before
+):
+    monkeypatch.setattr(retries, "FIRST_TURN_RETRY_S", 0.01)
+    monkeypatch.setattr(retries, "WAITING_NOTICE_AFTER_S", 0.05)
+    script: list[Any] = [failure("network")] * 12 + ["Fine."]
+    house = served(*(["Hello."] if written_before else []), *script)
+    if written_before:
+        await house.say("Hi.", key="0")
+        await house.turns.wait_until_idle()
+    await house.say("One.", key="a")
+    await house.say("Two.", key="b")
+    await house.turns.wait_until_idle()
+    sent = [reply.text for reply in await house.sent()]
+    assert sent[-2:] == [WAITING_TEXT, "Fine."]
+    assert sent.count(WAITING_TEXT) == 1
+
+
+def test_a_notice_is_due_after_a_minute_and_not_for_hours():
+    now = [0.0]
+    attempts = TurnRetries(clock=lambda: now[0])
+    assert not attempts.is_waiting_notice_due
+    attempts.delay_after(ProviderError(failure("network")))
+    due: list[float] = []
+    for now[0] in range(0, int(3 * HOUR), 30):
+        if attempts.is_waiting_notice_due:
+            due.append(now[0])
+    assert due[0] == 60
+    assert due[-1] - due[0] >= MAX_TURN_RETRY_S, "an attempt falls into it"
+    assert due[-1] < 0.5 * HOUR
+
+
+@pytest.mark.anyio
 async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when_it_is_back(
     monkeypatch,
 ):
@@ -92,7 +127,7 @@ async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when
     for session in sessions:
         for text in ("one", "two"):
             await house.service.post(letter(text, key=text, session=session))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while await house.turns.count_waiting_retries() < len(sessions):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert one.breaker is not None
@@ -103,7 +138,7 @@ async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when
         await house.service.post(letter("three", key="three", session=session))
     await asyncio.sleep(0.2)
     assert await house.service.store.position(sessions[-1]) == written, "a look writes nothing"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         await house.turns.wait_until_idle()
     for session in sessions:
         said = [text for role, text in await house.texts(session) if role == "user"]

@@ -13,6 +13,7 @@ from trimtab.errors import StoreError
 from trimtab.server.retries import RETRY_FOR_S, TurnRetries, log_turn_retry
 from trimtab.server.served_turn import MAX_DEBOUNCE_PAUSES, TurnRunReport
 from trimtab.server.service import AgentNotServed, AgentService
+from trimtab.server.waiting_notice import send_waiting_notice
 
 log = logging.getLogger("trimtab.server")
 
@@ -192,6 +193,7 @@ class LocalTurnRunner:
                 return
         wait = wait or 0.0
         log_turn_retry(session, wait, error)
+        await send_waiting_notice(self._service, session, retries)
         if self._accepting:
             self._queue_after(session, wait)
 

@@ -31,6 +31,10 @@ MAX_TURN_RETRY_S = 300.0
 """Seconds that an attempt is put off at most: the session waits so long."""
 PAUSED_JITTER_S = 15.0
 """Seconds over which the sessions that wait for one provider spread their next look."""
+WAITING_NOTICE_AFTER_S = 60.0
+"""Seconds for which a provider has not answered before those who wait in a chat are told."""
+WAITING_NOTICE_PERIOD_S = 2 * MAX_TURN_RETRY_S
+"""Seconds from then on in which they are; at least one attempt falls into them."""
 WAITING_KINDS: frozenset[FailureKind] = frozenset({*TRANSIENT_KINDS, "auth"})
 """Failures of a provider that pass, or that an operator ends: a key that is not accepted."""
 
@@ -78,6 +82,14 @@ class TurnRetries:
         if self.attempts >= MAX_TURN_ATTEMPTS or unknown or is_permanent_failure(error):
             return None
         return _backoff_with_jitter(self.attempts)
+
+    @property
+    def is_waiting_notice_due(self) -> bool:
+        """Whether it is time to tell those who wait that the provider is away."""
+        if self.failing_since is None:
+            return False
+        waited = self._clock() - self.failing_since - WAITING_NOTICE_AFTER_S
+        return 0 <= waited < WAITING_NOTICE_PERIOD_S
 
     def _delay_for_provider(self, error: ProviderError, paused_s: float | None) -> float | None:
         now = self._clock()

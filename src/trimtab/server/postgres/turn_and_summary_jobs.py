@@ -21,6 +21,7 @@ from trimtab.server.retries import RETRY_FOR_S, TurnRetries, log_turn_retry
 from trimtab.server.served_turn import TurnRunReport
 from trimtab.server.service import AgentNotServed, AgentService
 from trimtab.server.tenant_agent_session_ids import parse_session_address
+from trimtab.server.waiting_notice import send_waiting_notice
 from trimtab.session import Session
 from trimtab.session.model_summaries import summarise_session_logging_errors
 
@@ -141,6 +142,7 @@ class TurnAndSummaryJobHandlers:
                     )
                     return
                 log_turn_retry(payload.session, wait, error)
+                await send_waiting_notice(self._service, payload.session, retries)
                 since = retries.failing_since or 0.0
                 again = replace(payload, tries=retries.attempts, failing_since=since)
                 await self._retry_until_database_is_back(
