@@ -110,14 +110,18 @@ class Noted(PostgresMessageQueue):
         self.taken.setdefault(inbound.session)
         return kept
 
-    async def pass_gate(self, session: str) -> None:
+    async def pending_after_open_posts(self, session: str, *, limit: int) -> list[InboundMessage]:
         self.started.setdefault(session)
-        await super().wait_for_open_posts(session)
+        return await super().pending_after_open_posts(session, limit=limit)
 
-    async def finish(
-        self, session: str, epoch: int, taken: Collection[int], replies: Sequence[OutboundMessage]
+    async def finish_turn(
+        self,
+        session: str,
+        epoch: int,
+        answered: Collection[int],
+        replies: Sequence[OutboundMessage],
     ) -> None:
-        await super().finish_turn(session, epoch, taken, replies)
+        await super().finish_turn(session, epoch, answered, replies)
         self.done.append((session, time.monotonic()))
         self.turns[session] += 1
         self._more.set()

@@ -13,6 +13,7 @@ from tests.pictures import png
 from tests.pictures import text as base64_of
 from tests.server.served_agents import PHONE, SESSION, Gated, letter, served, until
 from tests.session.turns.sessions import definition
+from tests.session.turns.test_appends import Recording
 from trimtab.log.event import TurnProgressRecord
 from trimtab.log.message import Media, Message, Text
 from trimtab.providers.protocol_and_failures import ProviderFailureDetails
@@ -257,6 +258,18 @@ async def test_a_message_that_was_taken_before_a_crash_is_answered_once():
     await again.turns.wait_until_idle()
     assert await again.texts() == [("user", "Hello."), ("assistant", "Hello to you.")]
     assert len(await again.sent()) == 1
+
+
+async def test_only_the_last_of_several_messages_is_added_with_the_claim():
+    store = Recording(MemoryStore())
+    house = served("Hello to you.", store=store, mail=MemoryQueue(store.inner))
+    for text in ("a", "b"):
+        await house.service.queue.post(letter(text, key=text))
+    await house.turns.wait_until_idle()
+    claims = [each for each in store.appends if "claimed" in each]
+    assert claims == [["user", "claimed"]]
+    assert [text for role, text in await house.texts() if role == "user"] == ["a", "b"]
+    assert store.appends[-1] == ["outcome", "assistant", "ended"]
 
 
 class Forgetful(MemoryQueue):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, NamedTuple, cast
 
 from trimtab.log.message import Message, message_from_json, message_to_json
@@ -428,10 +429,10 @@ def event_to_json(event: Event) -> dict[str, Any]:
         "at": event.at,
         "kind": _KIND_BY_CLASS[type(body)],
     }
-    for spec in fields(body):
-        value = getattr(body, spec.name)
-        if not _is_default(spec, value):
-            out[spec.name] = _encode_field(value)
+    for name, default in _list_fields(type(body)):
+        value = getattr(body, name)
+        if value != default:
+            out[name] = value if type(value) in _SCALARS else _encode_field(value)
     return out
 
 
@@ -464,10 +465,20 @@ def upgrade_event_json(event_json: JsonMapping) -> JsonMapping:
     return event_json
 
 
-def _is_default(spec: Field[Any], value: Any) -> bool:
-    if spec.default is not MISSING:
-        return value == spec.default
-    return spec.default_factory is not MISSING and value == spec.default_factory()
+_SCALARS = frozenset((str, int, float, bool))
+"""What JSON has as it is."""
+
+
+@cache
+def _list_fields(kind: type[Any]) -> tuple[tuple[str, Any], ...]:
+    """An event's fields, each with what it is if nothing is said; MISSING equals no value."""
+    return tuple(
+        (
+            spec.name,
+            spec.default if spec.default_factory is MISSING else spec.default_factory(),
+        )
+        for spec in fields(kind)
+    )
 
 
 def _encode_field(value: Any) -> Any:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from trimtab.agent.agent import Agent
 from trimtab.dialects.media_validation import replace_unsupported_media
 from trimtab.log.event import TurnProgressRecord
+from trimtab.log.message import Message
 from trimtab.observe.server_metrics import observe_answer_delays
 from trimtab.providers.protocol_and_failures import ProviderError
 from trimtab.server.queue.inbound_outbound import InboundMessage
@@ -57,6 +58,7 @@ class ServedTurn:
         self._session = session
         self._on_event = on_event
         self._messages: list[InboundMessage] = []
+        self._unplaced: InboundMessage | None = None
         self._first_position = 0
         self._notices: list[str] = []
         self._epoch = session.window.accounting.epoch
@@ -98,13 +100,20 @@ class ServedTurn:
         """
         if pending is None:
             pending = await self._queue.pending(self._session.id, limit=MAX_MESSAGES_PER_TURN)
-        await self._add_to_log(await self._debounce_messages(pending) if debounce else pending)
+        messages = await self._debounce_messages(pending) if debounce else pending
+        # The newest goes into the log in one step with the claim: an append less.
+        newest = messages[-1] if messages and self._is_new(messages[-1]) else None
+        await self._add_to_log(messages if newest is None else messages[:-1])
         # Before the claim, so that whoever claims from here on makes this turn a stale one.
         self._epoch = self._session.window.accounting.epoch
         ended = TurnFinished(reason="done", calls=0)
-        if await self._has_work():
+        if newest is not None:
+            self._messages.append(newest)
+            self._unplaced = newest
+        if newest is not None or await self._has_work():
             self._epoch += 1  # its own, if it fails before it has told
-            ended = await self._run_agent_turn()
+            ended = await self._run_agent_turn(newest)
+            await self._place_newest()  # if it ended before its first request
         if self._messages:
             numbers = [queued.number for queued in self._messages]
             replies = await build_turn_replies(
@@ -123,14 +132,25 @@ class ServedTurn:
             observe_answer_delays(self._agent.spec.name, [now - each.at for each in self._messages])
         return ended
 
-    async def _run_agent_turn(self) -> TurnFinished:
+    def _is_new(self, queued: InboundMessage) -> bool:
+        """Whether it is a message that a reply is due to, and not in the log as far as is known."""
+        known = self._session.window.base.seq_by_idempotency_key
+        return queued.message.role == "user" and queued.key not in known
+
+    async def _run_agent_turn(self, newest: InboundMessage | None) -> TurnFinished:
         """What the provider does not take is no matter for an operator: its sender is told, and
         the next message goes without it."""
         window = self._session.window
         self._rejected_before = bool(window.accounting.rejection.last_sent_seq)
+        message = None if newest is None else self._replace_media(newest)
         try:
             return await self._agent.run_turn(
                 self._session,
+                message,
+                key=None if newest is None else newest.key,
+                claim_with_message=True,
+                # What comes while the last reply is written has a turn of its own.
+                end_with_reply=True,
                 on_event=self._on_turn_event,
                 before_request=self._before_request,
                 stop=self._stop,
@@ -160,8 +180,8 @@ class ServedTurn:
 
     async def _before_request(self) -> bool:
         self._epoch = self._session.epoch or 0
-        # While tools ran time has passed. Before the first request all was taken a moment ago, and
-        # what comes while the last reply is written has a turn of its own.
+        await self._place_newest()
+        # While tools ran time has passed. Before the first request all was taken a moment ago.
         ran = bool(
             self._session.window.conversation.rounds
             and self._session.window.conversation.rounds[-1].calls
@@ -177,14 +197,29 @@ class ServedTurn:
     async def _add_to_log(self, messages: Sequence[InboundMessage]) -> None:
         """Put into the log what has come, each once."""
         for queued in messages:
-            # A message of an earlier release, or for another model, must not be in the way of all
-            # that follow it.
-            message = replace_unsupported_media(queued.message, self._session.media_support)
-            handle = await self._session.add(message, key=queued.key)
-            # Where all of it stood in the log already, the replies do as well.
-            at = int(handle.removeprefix("m"))
-            self._first_position = min(self._first_position or at, at)
+            handle = await self._session.add(self._replace_media(queued), key=queued.key)
+            self._note_position(int(handle.removeprefix("m")))
             self._messages.append(queued)
+
+    async def _place_newest(self) -> None:
+        """Learn where the message stands that was added with the claim."""
+        if (queued := self._unplaced) is None:
+            return
+        self._unplaced = None
+        window = self._session.window
+        at = window.base.seq_by_idempotency_key.get(queued.key)
+        if at is None:  # a checkpoint has let go of it
+            at = await self._session.store.find_key(self._session.id, queued.key)
+        self._note_position(window.seq if at is None else at)
+
+    def _note_position(self, at: int) -> None:
+        # Where all of it stood in the log already, the replies do as well.
+        self._first_position = min(self._first_position or at, at)
+
+    def _replace_media(self, queued: InboundMessage) -> Message:
+        """A message of an earlier release, or for another model, must not be in the way of all that
+        follow it."""
+        return replace_unsupported_media(queued.message, self._session.media_support)
 
     async def _has_work(self) -> bool:
         """Whether the model has something to say, or a tool to be run."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -146,18 +146,25 @@ class AgentService:
         return self.sessions.open_session(session)
 
     async def run_turn(
-        self, session: str, *, debounce: bool = True, progress: TurnRunReport | None = None
+        self,
+        session: str,
+        *,
+        debounce: bool = True,
+        progress: TurnRunReport | None = None,
+        pending: Sequence[InboundMessage] | None = None,
     ) -> TurnFinished:
         """Run one turn: what a runner does when one is due.
 
-        Without `gather` it does not wait for what people write in pieces: the runner has.
-        `attempt` says how far it came.
+        Without `debounce` it does not wait for what people write in pieces: the runner has.
+        `progress` says how far it came. `pending` is what waits, if the runner has asked.
         """
         agent = self.agent_for(session)
         if agent.breaker is not None:
             # Before anything is written: a session may look here for hours.
             agent.breaker.check()
-        waiting = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
+        waiting = pending
+        if waiting is None:
+            waiting = await self.queue.pending(session, limit=MAX_MESSAGES_PER_TURN)
         # Not bound for this call alone: the runner tells of its failures under the same id.
         set_request_id(waiting[-1].request_id if waiting else "")
         set_payer(None)

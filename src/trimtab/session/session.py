@@ -45,6 +45,7 @@ from trimtab.log.event import (
     Edit,
     Event,
     EventBody,
+    MessageAdded,
     PayloadErasure,
     Settings,
     SummaryAttempt,
@@ -215,6 +216,27 @@ class Session:
             if known.position > self.window.seq:
                 await self.refresh()  # somebody else added it: the next request must hold it
             return f"m{known.position}"
+
+    async def add_reply(
+        self, reply: WireObject, *, ends_turn: Callable[[MessageAdded], bool]
+    ) -> bool:
+        """Append a model's reply, and in the same append the turn's end, if it `ends_turn`; returns
+        whether it did.
+
+        That is asked before the window has the reply, and again if somebody else was faster.
+        """
+        ended = False
+
+        def follow(drafted: Sequence[Event]) -> Sequence[EventBody]:
+            nonlocal ended
+            added = [e.body for e in drafted if isinstance(e.body, MessageAdded)]
+            ended = bool(added) and ends_turn(added[-1])
+            return [self._build_turn_end()] if ended else []
+
+        await self._draft_and_store(lambda: self._context.add(reply), follow=follow)
+        if ended:
+            self.epoch = None
+        return ended
 
     async def request(self, *, stream: bool = False, volatile: str | None = None) -> dict[str, Any]:
         """Keyword arguments for the model's SDK; the call is in the store when it returns."""
@@ -487,11 +509,23 @@ class Session:
                     self._unsure = False
                     return await self.store.forks(self.id)
 
-    async def claim_turn(self) -> int:
-        """Begin a turn: whoever owned the last one can write no more."""
-        await self._draft_and_store(
-            lambda: self._context.append(self._build_claim()), check_epoch=False
-        )
+    async def claim_turn(self, message: Any = None, *, key: str | None = None) -> int:
+        """Begin a turn: whoever owned the last one can write no more.
+
+        A `message` is added before it in the same append, once under its `key`.
+        """
+
+        def draft() -> None:
+            if message is not None:
+                self._context.add(message, key=key)
+            self._context.append(self._build_claim())
+
+        try:
+            await self._draft_and_store(draft, check_epoch=False)
+        except DuplicateIdempotencyKey as known:
+            if known.position > self.window.seq:
+                await self.refresh()  # somebody else added it: the next request must hold it
+            return await self.claim_turn()
         self.epoch = self.window.accounting.epoch
         return self.epoch
 
@@ -519,8 +553,11 @@ class Session:
 
     async def end_turn(self) -> None:
         """End the turn."""
-        await self._append_body(TurnProgressRecord(state="ended", epoch=self.epoch or 0))
+        await self._append_body(self._build_turn_end())
         self.epoch = None
+
+    def _build_turn_end(self) -> TurnProgressRecord:
+        return TurnProgressRecord(state="ended", epoch=self.epoch or 0)
 
     async def refresh(self) -> None:
         """Fold what others have written; raises NoSession where the log was deleted meanwhile, also
@@ -542,13 +579,24 @@ class Session:
     async def _append_body(self, body: EventBody) -> None:
         await self._draft_and_store(lambda: self._context.append(body))
 
-    async def _draft_and_store(self, draft: Callable[[], T], *, check_epoch: bool = True) -> T:
-        """Draft, store, fold; again from the start where somebody else was faster."""
+    async def _draft_and_store(
+        self,
+        draft: Callable[[], T],
+        *,
+        check_epoch: bool = True,
+        follow: Callable[[Sequence[Event]], Sequence[EventBody]] | None = None,
+    ) -> T:
+        """Draft, store, fold; again from the start where somebody else was faster.
+
+        `follow` is shown the draft and says what is appended in one step with it.
+        """
         async with self._lock:
             while True:
                 await self._catch_up_if_unsure(check_epoch=check_epoch)
                 with self._context.drafting() as events:
                     result = draft()
+                    for body in () if follow is None else follow([*events]):
+                        self._context.append(body)
                 try:
                     await self._store_and_fold(events, check_epoch=check_epoch)
                 except PositionTaken:

@@ -31,6 +31,8 @@ class TurnCallSettings:
     """Who hears what happens."""
     summariser: Summariser | None = None
     """Who is asked for a summary where a stand-in would be due; None for nobody."""
+    ends_turn: bool = False
+    """Whether a reply that calls no tool ends the turn in the same append."""
 
 
 async def summarise_then_build_request(

@@ -23,6 +23,8 @@ from typing import Any, Literal, cast
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.reply_recording import read_text_or_thinking_delta
+from trimtab.log.event import MessageAdded
+from trimtab.log.message import ToolCall
 from trimtab.providers.error_parser import parse_error_event
 from trimtab.providers.protocol_and_failures import STREAM_CUT_SHORT, Provider, ProviderError
 from trimtab.session.events import AssistantReplied, TextDelta, TurnEvent, TurnFinished
@@ -86,6 +88,8 @@ async def run_turn(
     before_request: BeforeRequest | None = None,
     schedule_summary: ScheduleSummary | None = None,
     stop: asyncio.Event | None = None,
+    claim_with_message: bool = False,
+    end_with_reply: bool | None = None,
 ) -> TurnFinished:
     """Let the model answer what was said, with its tools; the one caller of models.
 
@@ -95,23 +99,30 @@ async def run_turn(
     The `summariser` runs after the turn, in the background, and before a call only if there is no
     other way; with `schedule_summary` that function decides when. As soon as `stop` is set the
     reply that is being written is cut off, and its text so far is kept; tools that run are ended.
+
+    Two appends are saved by whoever knows that it may: `claim_with_message` adds `message` in one
+    append with the turn's claim, so a turn that runs already does not see it. `end_with_reply` ends
+    the turn in one append with a reply that calls no tool, and `before_request` is not awaited
+    after it; None does so if there is no `before_request`.
     """
     named = None if tools is None else {tool.name: tool for tool in tools}
     chosen = {tool.name: tool for tool in turn_tools}
-    if message is not None:
+    first = message if claim_with_message else None
+    if message is not None and first is None:
         await session.add(message, key=key, in_turn=False)
     async with (
         session.turn_lock,
         emit_turn_start_and_failure(session, on_event),
-        _hold_claimed_turn(session),
+        _hold_claimed_turn(session, first, key),
     ):
         await set_session_tools(session, named, chosen)
         if summariser is not None:
             await configure_policy_for_summariser(session, summariser)
         calls = rounds = cut_off_tools = 0
-        stopped = cut_off = False
+        stopped = cut_off = ended_with_reply = False
+        ends_turn = before_request is None if end_with_reply is None else end_with_reply
         interruption = TurnInterruption(stop)
-        while not cut_off:
+        while not cut_off and not ended_with_reply:
             rounds += (
                 1
                 if session.window.conversation.open_calls() or is_last_reply_paused(session.window)
@@ -131,9 +142,13 @@ async def run_turn(
                 break
             if not is_model_reply_due(session.window) or rounds >= max_tool_iterations:
                 break
-            how = TurnCallSettings(stream=stream, summariser=summariser, on_event=on_event)
+            how = TurnCallSettings(
+                stream=stream, summariser=summariser, on_event=on_event, ends_turn=ends_turn
+            )
             try:
-                await _request_reply(session, provider, how, volatile, interruption)
+                ended_with_reply = await _request_reply(
+                    session, provider, how, volatile, interruption
+                )
             except TurnStopped:
                 cut_off = True
             calls += 1
@@ -159,9 +174,11 @@ def _find_end_reason(
 
 
 @asynccontextmanager
-async def _hold_claimed_turn(session: Session) -> AsyncGenerator[None]:
+async def _hold_claimed_turn(
+    session: Session, message: Any, key: str | None
+) -> AsyncGenerator[None]:
     """A turn of our own, which is ended in the log unless it fails: then it can be gone on with."""
-    epoch = await session.claim_turn()
+    epoch = await session.claim_turn(message, key=key)
     try:
         try:
             yield
@@ -171,7 +188,8 @@ async def _hold_claimed_turn(session: Session) -> AsyncGenerator[None]:
                 raise
             await session.end_turn()
             raise
-        await session.end_turn()
+        if session.epoch is not None:
+            await session.end_turn()
     finally:
         # What is said after a turn that failed is no part of it: no successor need be feared.
         if session.epoch == epoch:
@@ -202,6 +220,16 @@ def is_model_reply_due(window: Window) -> bool:
     )
 
 
+def _is_last(window: Window, reply: MessageAdded) -> bool:
+    """Whether nothing is due after a reply that the window does not have yet."""
+    return (
+        not reply.paused
+        and not any(isinstance(part, ToolCall) for part in reply.message.parts)
+        and not is_last_reply_paused(window)
+        and not _user_wrote_since_call(window)
+    )
+
+
 def is_last_reply_paused(window: Window) -> bool:
     """Whether the last reply is one that its provider goes on with when it is sent back."""
     return bool(window.conversation.rounds) and window.conversation.rounds[-1].paused
@@ -209,12 +237,16 @@ def is_last_reply_paused(window: Window) -> bool:
 
 def user_wrote_during_reply(window: Window) -> bool:
     """Whether the newest user message came while the model was writing its last reply."""
-    user, call = window.newest_user_entry, window.last_call
     replied = (
         bool(window.conversation.rounds)
         and window.conversation.rounds[-1].entries[-1].message.role == "assistant"
     )
-    return replied and user is not None and call is not None and user.seq > call.body.position
+    return replied and _user_wrote_since_call(window)
+
+
+def _user_wrote_since_call(window: Window) -> bool:
+    user, call = window.newest_user_entry, window.last_call
+    return user is not None and call is not None and user.seq > call.body.position
 
 
 async def _request_reply(
@@ -223,8 +255,9 @@ async def _request_reply(
     call_options: TurnCallSettings,
     volatile: str | None,
     interruption: TurnInterruption,
-) -> None:
+) -> bool:
     """One reply of the model, recorded; what fails on the way is recovered from, if it can be.
+    Returns whether the turn was ended with it.
 
     Raises `TurnStopped` if the turn was stopped; what the model had said until then is recorded.
     """
@@ -235,6 +268,11 @@ async def _request_reply(
         volatile = (
             f"{volatile}\n\n{WROTE_DURING_REPLY_NOTE}" if volatile else WROTE_DURING_REPLY_NOTE
         )
+    may_end = call_options.ends_turn
+
+    def ends_turn(added: MessageAdded) -> bool:
+        return may_end and _is_last(session.window, added)
+
     while True:
         call_options = replace(call_options, stream=not recovery.unstreamed)
         request = await interruption.run(
@@ -256,13 +294,13 @@ async def _request_reply(
             raise
         clock.stop()
         if reply is not None and failure is None:
-            await session.add(reply)
+            ended = await session.add_reply(reply, ends_turn=ends_turn)
             tell(clock.build_finished_event())
             entry = session.window.conversation.rounds[-1].entries[0]
             tell(
                 AssistantReplied(message=entry.message, usage=session.window.accounting.last_usage)
             )
-            return
+            return ended
         assert failure is not None  # noqa: S101 - there is one or the other
         tell(clock.build_finished_event(failure.kind))
         await recovery.recover_from(session, failure)

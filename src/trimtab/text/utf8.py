@@ -8,6 +8,8 @@ from typing import Any, cast
 
 def replace_lone_surrogates(text: str) -> str:
     """The text with a replacement character for each half of a pair that stands alone."""
+    if text.isascii():
+        return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 

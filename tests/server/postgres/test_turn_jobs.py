@@ -10,21 +10,21 @@ from psycopg import AsyncConnection, AsyncRawCursor
 
 from tests.server.postgres.workers import asked, member, until
 from tests.server.queues import letter
+from trimtab.errors import StaleOwner
 from trimtab.log.event import SummaryAttempt, TurnProgressRecord
 from trimtab.providers import circuit_breaker
 from trimtab.providers.circuit_breaker import CircuitBreakers, with_circuit_breaker
 from trimtab.providers.protocol_and_failures import ProviderFailureDetails
 from trimtab.server import retries
-from trimtab.server.postgres.message_queue_and_job_queries import POST_BY_PARTITION, SERVER_QUERIES
-from trimtab.server.postgres.procrastinate_jobs import JobPayload, add_job_queue_options
+from trimtab.server.postgres.procrastinate_jobs import (
+    JobPayload,
+    RunningJob,
+    add_job_queue_options,
+    current_job,
+)
 from trimtab.server.postgres.worker_pool import NoLostWakeupEvent, WorkerPoolTimings
-from trimtab.server.queue.postgres_rows import compute_session_lock_key, encode_inbound_body
 from trimtab.server.retries import APOLOGY_TEXT, MAX_TURN_ATTEMPTS
 from trimtab.session.summariser import Summariser
-from trimtab.stores.postgres.session_keys_and_text_escaping import (
-    compute_event_partition,
-    compute_session_uuid,
-)
 from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -230,17 +230,81 @@ async def test_a_letter_that_relies_on_a_queued_job_is_seen_by_it(conninfo, tmp_
         ) as posting,
     ):
         await idle.say("first")
-        late = letter("late")
-        await posting.execute(SERVER_QUERIES["share_gate"], [compute_session_lock_key(ONE)])
-        values = [ONE, "late", encode_inbound_body(late), compute_session_uuid(ONE)]
-        cursor = await posting.execute(POST_BY_PARTITION[compute_event_partition(ONE)], values)
-        assert await cursor.fetchone() == (True, True)
+        assert await idle.mail.post_in_transaction(letter("late"), posting)
+        cursor = await posting.execute("SELECT count(*) FROM procrastinate_jobs")
+        assert await cursor.fetchone() == (1,)
         async with member(conninfo, tmp_path, name="two") as two:
             await until(lambda: waits(conninfo))
             assert asked(tmp_path) == []
             await posting.commit()
             await two.quiet()
             assert await two.texts() == ["first", "words of late", "I am two."]
+
+
+async def running(idle):
+    """The session's job, as a worker has it."""
+    manager = idle.mail.job_queue.app.job_manager
+    worker = await manager.register_worker()
+    job = await manager.fetch_job(queues=["turns"], worker_id=worker)
+    task = asyncio.current_task()
+    return RunningJob(id=job.id, worker_id=worker, task=task)
+
+
+async def test_a_job_ends_in_one_step_with_its_turn(conninfo, tmp_path):
+    async with member(conninfo, tmp_path, run=False) as idle:
+        await idle.say("hello")
+        job = await running(idle)
+        current_job.set(job)
+        [waiting] = await idle.mail.pending(ONE)
+        await idle.mail.finish_turn(ONE, 0, [waiting.number], [])
+        assert (job.ended, job.over) == (True, True)
+        assert await jobs(idle) == []
+
+
+async def test_a_job_outlives_a_turn_that_leaves_something_behind(conninfo, tmp_path):
+    async with member(conninfo, tmp_path, run=False) as idle:
+        await idle.say("hello")
+        await idle.say("more")
+        job = await running(idle)
+        current_job.set(job)
+        first, _ = await idle.mail.pending(ONE)
+        await idle.mail.finish_turn(ONE, 0, [first.number], [])
+        assert (job.ended, job.over) == (False, False)
+        assert [each.status for each in await jobs(idle)] == ["doing"]
+
+
+async def test_a_turn_that_is_stale_ends_no_job(conninfo, tmp_path):
+    async with member(conninfo, tmp_path, run=False) as idle:
+        await idle.say("hello")
+        job = await running(idle)
+        current_job.set(job)
+        async with idle.service.open_session(ONE) as session:
+            await session.claim_turn()
+        [waiting] = await idle.mail.pending(ONE)
+        with pytest.raises(StaleOwner):
+            await idle.mail.finish_turn(ONE, 0, [waiting.number], [])
+        assert (job.ended, job.over) == (False, False)
+        assert [each.status for each in await jobs(idle)] == ["doing"]
+
+
+async def test_a_turn_ends_no_job_of_another_session(conninfo, tmp_path):
+    async with member(conninfo, tmp_path, run=False) as idle:
+        await idle.say("hello")
+        job = await running(idle)
+        current_job.set(job)
+        await idle.mail.finish_turn("default/helper/two", 0, [], [])
+        assert not job.ended
+        assert [each.status for each in await jobs(idle)] == ["doing"]
+
+
+async def test_a_job_that_is_queued_already_does_not_undo_the_transaction(conninfo, tmp_path):
+    async with member(conninfo, tmp_path, run=False) as idle:
+        await idle.say("hello")
+        async with idle.mail.borrow_connection() as connection, connection.transaction():
+            assert not await idle.mail.job_queue.defer_job(connection, JobPayload(session=ONE))
+            assert await idle.mail.post_in_transaction(letter("more"), connection)
+        assert len(await jobs(idle)) == 1
+        assert await idle.mail.depth() == 2
 
 
 async def waits(conninfo):

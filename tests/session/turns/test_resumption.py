@@ -97,7 +97,8 @@ PLACES = {
     "after the tool is started": ("after", is_start, 2, 0, UNKNOWN_OUTCOME_TEXT),
     "before the result is recorded": ("before", is_result, 2, 1, UNKNOWN_OUTCOME_TEXT),
     "after the result is recorded": ("after", is_result, 2, 1, "done"),
-    "before the end is recorded": ("before", is_end, 2, 1, "done"),
+    # The end is recorded with the last reply.
+    "before the end is recorded": ("before", is_end, 3, 1, "done"),
     "after the end is recorded": ("after", is_end, 2, 1, "done"),
 }
 

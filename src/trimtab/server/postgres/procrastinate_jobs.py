@@ -11,17 +11,23 @@ refused by the turn's epoch.
 
 from __future__ import annotations
 
+import asyncio
+import json
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from procrastinate import App, PsycopgConnector
-from procrastinate.exceptions import AlreadyEnqueued, ConnectorException
 from procrastinate.jobs import Job
-from psycopg import AsyncConnection, AsyncCursor, AsyncRawCursor, Error
+from psycopg import AsyncConnection, Error, OperationalError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.types.numeric import Float8
+from psycopg_pool import AsyncConnectionPool
 
 from trimtab.errors import DatabaseNotMigrated
+from trimtab.server.postgres.message_queue_and_job_queries import SERVER_QUERIES
 from trimtab.stores.postgres.connection_name import add_connection_name
+from trimtab.stores.postgres.connection_pool import has_unread_message
 from trimtab.stores.postgres.error_translation import (
     MIGRATE_HINT,
     describe_database,
@@ -73,6 +79,10 @@ class JobPayload:
         name = escape_for_text_column(self.session)
         return name if self.kind == TURN_QUEUE else f"summary {name}"
 
+    def to_columns(self) -> list[str]:
+        """Its queue, its task, its lock and its arguments, as they are stored."""
+        return [self.kind, TASK_NAMES[self.kind], self.lock, json.dumps(self.to_json())]
+
     def to_json(self) -> dict[str, Any]:
         told = {
             "tries": self.tries,
@@ -82,6 +92,26 @@ class JobPayload:
         }
         given = {name: count for name, count in told.items() if count}
         return {"session": escape_for_text_column(self.session), **given}
+
+
+@dataclass(slots=True, kw_only=True)
+class RunningJob:
+    """A job that runs in this process."""
+
+    id: int
+    """Its number."""
+    worker_id: int
+    """Whose it is."""
+    task: asyncio.Task[Any]
+    """What can be broken off."""
+    over: bool = False
+    """Whether it was, or has done all but tell the queue."""
+    ended: bool = False
+    """Whether the queue knows that it has ended: the turn's own end has told it."""
+
+
+current_job: ContextVar[RunningJob | None] = ContextVar("current_job", default=None)
+"""The job that the running code is part of."""
 
 
 def parse_job_payload(job: Job) -> JobPayload | None:
@@ -115,6 +145,8 @@ class ProcrastinateJobQueue:
             max_size=max_size,
             timeout=wait,
             name="trimtab: queue",
+            configure=_commit_each_statement,
+            pool_factory=_create_pool,
         )
         app = App(connector=connector)
         try:
@@ -133,35 +165,30 @@ class ProcrastinateJobQueue:
     async def defer_job(
         self, connection: AsyncConnection, payload: JobPayload, *, delay_s: float = 0.0
     ) -> bool:
-        """Queue a job within the caller's transaction; False where one is queued already.
-
-        That one is refused within a savepoint: else the whole transaction would be undone.
-        """
-        task = self.app.configure_task(
-            TASK_NAMES[payload.kind],
-            queue=payload.kind,
-            lock=payload.lock,
-            queueing_lock=payload.lock,
-            connection=connection,
-            schedule_in={"milliseconds": round(delay_s * 1000)} if delay_s else None,
-        )
-        try:
-            async with connection.transaction():
-                # Procrastinate writes its parameters as psycopg's own cursors have them.
-                connection.cursor_factory = AsyncCursor
-                try:
-                    await task.defer_async(**payload.to_json())
-                finally:
-                    connection.cursor_factory = AsyncRawCursor
-        except AlreadyEnqueued:
-            return False
-        except ConnectorException as error:
-            raise (error.__cause__ if isinstance(error.__cause__, Error) else error) from error
-        return True
+        """Queue a job within the caller's transaction; False where one is queued already."""
+        values = [*payload.to_columns(), Float8(delay_s)]
+        return bool((await connection.execute(SERVER_QUERIES["queue_job"], values)).rowcount)
 
     async def close(self) -> None:
         """Give the connections back."""
         await self.app.close_async()
+
+
+async def _commit_each_statement(connection: AsyncConnection) -> None:
+    """Procrastinate has one statement a transaction: BEGIN and COMMIT are two round trips more."""
+    await connection.set_autocommit(True)
+
+
+def _create_pool(**options: Any) -> AsyncConnectionPool[AsyncConnection]:
+    """A pool that looks whether its server has gone, where Procrastinate's asks it each time."""
+    options["check"] = _check_alive
+    return AsyncConnectionPool(**options)
+
+
+async def _check_alive(connection: AsyncConnection) -> None:
+    if has_unread_message(connection):
+        await connection.close()  # else the pool would take it back, and lend it again
+        raise OperationalError("the server has closed the connection")
 
 
 def add_job_queue_options(conninfo: str) -> str:

@@ -10,28 +10,45 @@ SELECT pg_advisory_xact_lock_shared($1);
 SELECT pg_advisory_xact_lock($1);
 
 -- A letter whose key waits, or is in the log because it was answered, is not kept again. Says
--- whether it was kept, and whether a job is queued that will see it. `:events` is the session's own
+-- whether it was kept. Its turn's job is queued with it, unless one is queued that will see it. One
+-- statement: the share of the gate comes first, for all else hangs on it, and a conflict is found in
+-- what stands in the table by then, not in an earlier snapshot. `:events` is the session's own
 -- partition.
 -- name: post
-WITH kept AS (
+WITH gate AS MATERIALIZED (
+    SELECT pg_advisory_xact_lock_shared($5)
+),
+kept AS (
     INSERT INTO trimtab.inbox (session, key, body)
-    SELECT $1, $2, $3
+    SELECT $1, $2, $3 FROM gate
     WHERE NOT EXISTS (SELECT FROM :events WHERE session = $4 AND key = $2)
     ON CONFLICT (session, key) DO NOTHING
     RETURNING number
 ),
 awake AS (
     DELETE FROM trimtab.dead WHERE session = $1 AND EXISTS (SELECT FROM kept)
+),
+due AS (
+    INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args)
+    SELECT $6, $7, $8, $8, $9::jsonb FROM kept
+    ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING
 )
-SELECT EXISTS (SELECT FROM kept), EXISTS (
-    SELECT FROM procrastinate_jobs WHERE queueing_lock = $1 AND status = 'todo');
+SELECT EXISTS (SELECT FROM kept);
+
+-- As Procrastinate queues a job, but for one that is queued already: that is left as it is, where
+-- its own function would raise an error and take the transaction with it.
+-- name: queue_job
+INSERT INTO procrastinate_jobs (queue_name, task_name, lock, queueing_lock, args, scheduled_at)
+SELECT $1, $2, $3, $3, $4::jsonb, CASE WHEN $5 > 0 THEN now() + make_interval(secs => $5) END
+ON CONFLICT (queueing_lock) WHERE status = 'todo' DO NOTHING;
 
 -- name: pending
 SELECT number, body FROM trimtab.inbox
 WHERE session = $1 AND number > $2 ORDER BY number LIMIT $3;
 
 -- The session's row is shared until the end: a claim, which changes it, comes before or after. Of a
--- session that is gone nothing is said any more.
+-- session that is gone nothing is said any more. The turn's job ends with it, unless there is more
+-- that the turn has not taken: says which of the two.
 -- name: finish
 WITH standing AS (
     SELECT epoch FROM trimtab.sessions WHERE id = $1 FOR SHARE
@@ -54,8 +71,15 @@ kept AS (
     WHERE standing.epoch <= $2
     ORDER BY new.place
     ON CONFLICT (key) DO NOTHING
+),
+ended AS (
+    DELETE FROM procrastinate_jobs USING newest
+    WHERE newest.epoch <= $2 AND id = $8 AND status = 'doing' AND lock = $3
+        AND NOT EXISTS (
+            SELECT FROM trimtab.inbox WHERE session = $3 AND number <> ALL ($4::int8[]))
+    RETURNING id
 )
-SELECT epoch FROM newest;
+SELECT epoch, EXISTS (SELECT FROM ended) FROM newest;
 
 -- name: waiting
 SELECT session FROM trimtab.inbox

@@ -18,7 +18,7 @@ from trimtab.server.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
 from trimtab.server.postgres.tenant_slots import TenantSlots
 from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.retries import RETRY_FOR_S, TurnRetries, log_turn_retry
-from trimtab.server.served_turn import TurnRunReport
+from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN, TurnRunReport
 from trimtab.server.service import AgentNotServed, AgentService
 from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.server.waiting_notice import send_waiting_notice
@@ -57,7 +57,9 @@ class TurnAndSummaryJobHandlers:
         """Answer what waits in a session."""
         attempt = TurnRunReport()
         try:
-            await self._queue.wait_for_open_posts(payload.session)
+            pending = await self._queue.pending_after_open_posts(
+                payload.session, limit=MAX_MESSAGES_PER_TURN
+            )
             address = parse_session_address(payload.session)
             async with self._slots.hold_slot(
                 address.tenant if address else payload.session
@@ -68,7 +70,9 @@ class TurnAndSummaryJobHandlers:
                     )
                     return
                 fresh = not payload.was_put_off
-                await self._service.run_turn(payload.session, debounce=fresh, progress=attempt)
+                await self._service.run_turn(
+                    payload.session, debounce=fresh, progress=attempt, pending=pending
+                )
             if attempt.full and await self._queue.pending(payload.session, limit=1):
                 # More than one turn takes: behind all others who wait. Whatever came while it ran
                 # has a job of its own.

@@ -33,6 +33,8 @@ from trimtab.server.postgres.procrastinate_jobs import (
     TURN_QUEUE,
     JobKind,
     JobPayload,
+    RunningJob,
+    current_job,
     parse_job_payload,
 )
 from trimtab.server.postgres.tenant_slots import TenantSlots
@@ -98,7 +100,7 @@ class WorkerPool:
         )
         service.count_waiting_retries = queue.count_waiting_retries
         self._workers: dict[JobKind, Worker] = {}
-        self._running: dict[int, _RunningJob] = {}
+        self._running: dict[int, RunningJob] = {}
         self._unknown_jobs: set[int] = set()
         self._last_heartbeat = 0.0
         self._heartbeats_since: float | None = None
@@ -191,7 +193,8 @@ class WorkerPool:
         """Know which jobs run here, and look for the next as soon as one has ended."""
         number, own, task = context.job.id or 0, worker.worker_id or 0, asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
-        running = self._running[number] = _RunningJob(worker_id=own, task=task)
+        running = self._running[number] = RunningJob(id=number, worker_id=own, task=task)
+        current_job.set(running)
         task.add_done_callback(partial(self._on_job_done, number, worker))
         try:
             return await run_job()
@@ -308,18 +311,6 @@ class WorkerPool:
             await dead_letter_with_apology(self._queue, due.session, why)
 
 
-@dataclass(slots=True, kw_only=True)
-class _RunningJob:
-    """A job that runs here."""
-
-    worker_id: int
-    """Whose it is."""
-    task: asyncio.Task[Any]
-    """What can be broken off."""
-    over: bool = False
-    """Whether it was, or has done all but tell the queue."""
-
-
 def _loop_time() -> float:
     return asyncio.get_running_loop().time()
 
@@ -364,3 +355,9 @@ class WakeableWorker(Worker):
     def wake(self) -> None:
         """There may be a job: one that waited behind a lock, for example."""
         self._new_job_event.set()
+
+    async def _persist_job_status(self, *arguments: Any, **options: Any) -> None:
+        """Tell the queue that a job has ended, unless its turn's end has told it already."""
+        job = current_job.get()
+        if job is None or not job.ended:
+            await super()._persist_job_status(*arguments, **options)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import Self
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
 
 from psycopg import AsyncConnection
 from psycopg.types.numeric import Float8, Int4, Int8
@@ -14,7 +15,9 @@ from trimtab.server.postgres.message_queue_and_job_queries import POST_BY_PARTIT
 from trimtab.server.postgres.procrastinate_jobs import (
     JobPayload,
     ProcrastinateJobQueue,
+    RunningJob,
     add_job_queue_options,
+    current_job,
 )
 from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage
 from trimtab.server.queue.postgres_erasure import PostgresErasableQueue
@@ -74,31 +77,24 @@ class PostgresMessageQueue:
         return cls(connections, queue)
 
     async def post(self, inbound: InboundMessage) -> bool:
-        async with self.borrow_connection() as connection, connection.transaction():
+        async with self.borrow_connection() as connection:
             return await self.post_in_transaction(inbound, connection)
 
     async def post_in_transaction(
         self, inbound: InboundMessage, connection: AsyncConnection
     ) -> bool:
         """Post in the caller's transaction, on a connection from `borrow_connection`."""
-        name, part = (
-            escape_for_text_column(inbound.session),
-            compute_event_partition(inbound.session),
-        )
         values = [
-            name,
+            escape_for_text_column(inbound.session),
             escape_for_text_column(inbound.key),
             encode_inbound_body(inbound),
             compute_session_uuid(inbound.session),
+            Int8(compute_session_lock_key(inbound.session)),
+            *JobPayload(session=inbound.session).to_columns(),
         ]
-        await connection.execute(
-            SERVER_QUERIES["share_gate"], [Int8(compute_session_lock_key(inbound.session))]
-        )
-        row = await (await connection.execute(POST_BY_PARTITION[part], values)).fetchone()
-        kept, queued = row or (False, False)
-        if kept and not queued:
-            await self.job_queue.defer_job(connection, JobPayload(session=inbound.session))
-        return kept
+        query = POST_BY_PARTITION[compute_event_partition(inbound.session)]
+        row = await (await connection.execute(query, values)).fetchone()
+        return row is not None and row[0]
 
     def borrow_connection(self) -> BorrowedConnection:
         """A connection that sees the queue, for the length of an `async with`."""
@@ -116,16 +112,21 @@ class PostgresMessageQueue:
         answered: Collection[int],
         replies: Sequence[OutboundMessage],
     ) -> None:
-        values = [
+        values: list[Any] = [
             compute_session_uuid(session),
             Int8(epoch),
             escape_for_text_column(session),
             [*map(Int8, answered)],
         ]
-        rows = await self._fetch(SERVER_QUERIES["finish"], [*values, *build_reply_arrays(replies)])
-        newest: int = rows[0][0]
-        if newest > epoch:
-            raise StaleOwner(session, epoch, newest)
+        job = current_job.get()
+        number = None if job is None else Int8(job.id)
+        values += [*build_reply_arrays(replies), number]
+        with _ending(job):
+            newest, ended = (await self._fetch(SERVER_QUERIES["finish"], values))[0]
+            if newest > epoch:
+                raise StaleOwner(session, epoch, newest)
+            if job is not None:
+                job.ended = ended
         if replies:
             self.on_replies()
 
@@ -253,9 +254,13 @@ class PostgresMessageQueue:
         await self.job_queue.close()
         await self._connections.close()
 
-    async def wait_for_open_posts(self, session: str) -> None:
-        """Wait for all who post to this session and took a job for queued that has begun."""
+    async def pending_after_open_posts(self, session: str, *, limit: int) -> list[InboundMessage]:
+        """What waits, once all have ended who post to this session and took a job for queued that
+        has begun."""
+        # Two statements, for the second must see what was committed before the first ended. In one
+        # round trip, by psycopg's pipeline mode, they take twice the CPU.
         await self._fetch(SERVER_QUERIES["pass_gate"], [Int8(compute_session_lock_key(session))])
+        return await self.pending(session, limit=limit)
 
     async def defer_job(self, payload: JobPayload, *, delay_s: float = 0.0) -> bool:
         """Queue a job; False where one is queued already."""
@@ -312,3 +317,19 @@ class PostgresMessageQueue:
     async def _execute_named(self, query_name: str, *values: object) -> int:
         async with self._connections.borrow() as connection:
             return (await connection.execute(SERVER_QUERIES[query_name], values)).rowcount
+
+
+@contextmanager
+def _ending(job: RunningJob | None) -> Generator[None]:
+    """Whoever looks for jobs that were taken over leaves this one alone: it may be gone from the
+    queue a moment before its own process has heard."""
+    if job is None:
+        yield
+        return
+    before, job.over = job.over, True
+    try:
+        yield
+    except BaseException:
+        job.over = before
+        raise
+    job.over = before or job.ended

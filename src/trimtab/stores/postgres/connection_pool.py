@@ -123,7 +123,7 @@ class ConnectionPool:
                     return connection
             else:
                 connection = await self._from_pool()
-            if not _has_unread_message(connection):
+            if not has_unread_message(connection):
                 return connection
             await connection.close()
             await self._pool.putconn(connection)
@@ -189,7 +189,7 @@ async def _configure_connection(connection: AsyncConnection) -> None:
     await connection.execute("SET plan_cache_mode = force_generic_plan")
 
 
-def _has_unread_message(connection: AsyncConnection) -> bool:
+def has_unread_message(connection: AsyncConnection) -> bool:
     """True where the server spoke without being asked: as a rule to say that it is gone."""
     if connection.closed:
         return True
