@@ -149,6 +149,31 @@ class RequestChangedError(TrimtabError, ValueError):
     """A past request, rendered again, is not what its call recorded."""
 
 
+class CostCeilingReached(TrimtabError, RuntimeError):
+    """A model call was not made: it might have cost more than may be spent."""
+
+    def __init__(
+        self, ceiling: str, *, ceiling_usd: float, counted_usd: float, price_usd: float
+    ) -> None:
+        self.ceiling = ceiling
+        """Which one: `session`, `tenant_per_day` or `day`."""
+        self.ceiling_usd = ceiling_usd
+        """US dollars that may be spent."""
+        self.counted_usd = counted_usd
+        """US dollars that are spent, or reserved by calls that are being made."""
+        self.price_usd = price_usd
+        """The most that the call may cost, in US dollars."""
+        super().__init__(
+            f"the cost ceiling {ceiling} is ${ceiling_usd:,.2f}: ${counted_usd:,.4f} are spent or "
+            f"reserved, and the call may cost up to ${price_usd:,.4f}"
+        )
+
+
+class CostCeilingUncheckable(TrimtabError, ValueError):
+    """A cost ceiling is set that cannot be kept: the price of a model is not known, or no call fits
+    under it."""
+
+
 class MissingApiKeyError(TrimtabError, LookupError):
     """No key is known for the server that a model would be asked from."""
 

@@ -227,7 +227,7 @@ agent.yaml has 2 problems:
         LEAST + "colour: red\n",
         snapshot(
             "agent.yaml, line 3, column 1: colour is not known here; the top knows name, "
-            "model, system, session, tools, serve, telegram, discord, schedules"
+            "model, system, session, cost, tools, serve, telegram, discord, schedules"
         ),
     ),
     "a number in quotes": (
@@ -395,6 +395,30 @@ agent.yaml has 2 problems:
             "exist beside the agent's file; create it, or write the prompt itself, in a "
             "line of several words or after `system: |`"
         ),
+    ),
+    "a cost ceiling for a model without a price": (
+        "model:\n  name: homemade-1\ncost:\n  max_per_day: 5\n",
+        snapshot(
+            "agent.yaml, line 3, column 1: cost: the price of homemade-1 is not known, so no "
+            "cost ceiling can be kept; set `input_price` and `output_price` in "
+            "`model.model_info`, in US dollars for a million tokens"
+        ),
+    ),
+    "a cost ceiling of nothing, and one in quotes": (
+        LEAST + "cost:\n  max_per_day: 0\n  max_per_session: '2'\n",
+        snapshot("""\
+agent.yaml has 2 problems:
+  line 4, column 16: cost.max_per_day is 0; it must be a number more than 0
+  line 5, column 20: cost.max_per_session is "2"; it must be a number more than 0; write 2\
+"""),
+    ),
+    "a sandbox that is not known": (
+        TOOLS + "  shell: {kind: shell, sandbox: always, sandbox_network: 'no'}\n",
+        snapshot("""\
+agent.yaml has 2 problems:
+  line 4, column 33: tools.shell.sandbox is "always"; choose one of auto, required, off
+  line 4, column 58: tools.shell.sandbox_network is "no"; it must be true or false\
+"""),
     ),
     "three problems": (
         (

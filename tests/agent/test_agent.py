@@ -7,10 +7,12 @@ import pytest
 
 from tests.agent.config_files import folder
 from tests.session.turns.sessions import Hand
-from trimtab.agent.agent import open_agent
+from trimtab.agent.agent import build_cost_ceilings, open_agent
 from trimtab.agent.config.loader import load_agent_spec
 from trimtab.catalog import find_makers_cheap_model
+from trimtab.errors import CostCeilingUncheckable
 from trimtab.log.event import Edit, Settings
+from trimtab.stores.spending import CostCeilings
 from trimtab.testing import ScriptedCall, ScriptedProvider
 
 __all__ = ["folder"]
@@ -202,3 +204,49 @@ async def test_where_the_file_wants_it_the_cheap_model_summarises_results_and_no
         await running.run_turn(session, {"role": "user", "content": "Count."})
         edits = [e.body async for e in running.store.events("a") if isinstance(e.body, Edit)]
     assert [edit.why.endswith("summarised by claude-haiku-5-5") for edit in edits] == [True]
+
+
+COST = "cost: {max_per_session: 2, max_per_tenant_per_day: 20.5, max_per_day: 100}\n"
+
+
+async def test_the_files_ceilings_hold_for_a_turn_and_are_kept_beside_the_sessions(folder):
+    async with agent(FILE + "cost: {max_per_day: 0.02}\n") as running:
+        running.provider = ScriptedProvider("anthropic", ["Hello."])
+        session = await running.open_session("a")
+        long = "word " * 5_000
+        ended = await running.run_turn(session, {"role": "user", "content": long})
+        assert (ended.reason, ended.cost_ceiling) == ("cost_ceiling", "day")
+        assert running.provider.requests == []
+        assert (Path("sessions") / ".spending" / "spending.sqlite3").exists()
+
+
+async def test_without_a_ceiling_nothing_is_kept(folder):
+    async with agent() as running:
+        assert running.spending_ledger is None
+
+
+async def test_ceilings_are_whole_millionths_of_a_dollar(folder):
+    async with agent(FILE + COST) as running:
+        ceilings = build_cost_ceilings(running.spec.cost)
+    assert ceilings == CostCeilings(session=2_000_000, tenant_per_day=20_500_000, day=100_000_000)
+
+
+async def test_another_model_whose_price_is_unknown_is_refused_under_a_ceiling(folder):
+    async with agent(FILE + COST) as running:
+        session = await running.open_session("a")
+        with pytest.raises(CostCeilingUncheckable, match="price of claude-homemade-1"):
+            await running.switch_model(session, "claude-homemade-1")
+        assert running.spec.model.name == "claude-sonnet-4-6"
+
+
+async def test_a_ceiling_needs_the_price_of_whoever_writes_summaries(folder):
+    by = "session: {policy: rolling, summary: {model: claude-homemade-1}}\n"
+    with pytest.raises(CostCeilingUncheckable, match="price of claude-homemade-1"):
+        async with agent(FILE + COST + by):
+            pass
+
+
+async def test_a_ceiling_below_one_reply_is_refused(folder):
+    with pytest.raises(CostCeilingUncheckable, match="no call would ever be made"):
+        async with agent(FILE + "cost: {max_per_session: 0.01}\n"):
+            pass

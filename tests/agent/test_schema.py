@@ -20,6 +20,7 @@ __all__ = ["folder"]
 WRONG = {**WRONG_FILES, **WRONG_TOOLS}
 CHECK = jsonschema.Draft202012Validator(build_editor_schema())
 READING_ALONE = {
+    "a cost ceiling for a model without a price",
     "a pattern that is none",
     "more kept than the window holds",
     "a summary before the trim",

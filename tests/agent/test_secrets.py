@@ -106,6 +106,23 @@ def test_programs_cannot_open_the_memory_and_those_of_root_cannot_get_the_right_
             assert held & (1 << 17 | 1 << 19) == 0, name
 
 
+@linux
+@pytest.mark.process
+def test_a_shell_finds_no_key_in_the_environment_of_the_process_that_started_it():
+    seen = ran(
+        "from trimtab.agent.environment import withhold_secrets_from_tools\n"
+        "withhold_secrets_from_tools()\n"
+        "import asyncio, os, pathlib\n"
+        "from trimtab.agent.tools.process import run_process\n"
+        "line = 'xargs -0 < /proc/$PPID/environ'\n"
+        "done = asyncio.run(run_process(('bash', '-c', line), cwd=pathlib.Path('.'), timeout=10,\n"
+        "    env={'PATH': os.environ['PATH']}, max_output_bytes=100_000))\n"
+        "print([done.output])"
+    )
+    assert "PATH=" in seen[0]
+    assert "ANTHROPIC_API_KEY" not in seen[0]
+
+
 @pytest.mark.parametrize(
     "name",
     [

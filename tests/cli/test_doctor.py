@@ -18,6 +18,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.running import TRIMTAB, environ, trimtab
+from trimtab.agent.config.loader import load_agent_spec
+from trimtab.agent.tools import sandbox as sandboxing
 from trimtab.cli.app import app
 from trimtab.cli.doctor import model_checks as asking
 from trimtab.cli.doctor import tool_and_secret_checks as reaching
@@ -85,6 +87,47 @@ def test_as_a_process_it_says_a_line_for_each_and_the_next_command(tmp_path, sim
     assert (done.code, done.err, blank) == (0, "", "")
     assert all(line.startswith("✓ ") for line in lines)
     assert last == "All is well. Next: trimtab chat"
+
+
+def test_it_says_what_shells_and_commands_run_in(agent, tmp_path, monkeypatch):
+    tools = """\
+tools:
+  one: {kind: shell}
+  two: {kind: shell, sandbox: auto}
+  three: {kind: shell, sandbox: auto, sandbox_network: true}
+"""
+    monkeypatch.setattr(sandboxing, "BUBBLEWRAP_PROGRAM", "no-such-program")
+    sandboxing.find_bubblewrap.cache_clear()
+    checks = agent(tools)
+    assert checks["sandbox"]["state"] == "warn"
+    assert checks["sandbox"]["text"].startswith("none for two and three: bubblewrap is not instal")
+    made = sandboxing.Bubblewrap(program="/bin/true", version="0.8.0")
+    monkeypatch.setattr(tooling, "find_bubblewrap", lambda _: made)
+    found = [
+        (finding.state, finding.text)
+        for finding in tooling.check_sandboxes(
+            load_agent_spec(tmp_path / "agent.yaml", {}), {"PATH": "/bin"}
+        )
+    ]
+    sandboxing.find_bubblewrap.cache_clear()
+    assert found == [
+        ("skip", "off for one, see `sandbox` in docs/tools.md"),
+        ("ok", "bubblewrap 0.8.0, network off: two"),
+        ("ok", "bubblewrap 0.8.0, network on: three"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cost", "told"),
+    [
+        ("max_per_day: 20", "max_per_day $20.00, checked before each call"),
+        ("max_per_session: 0.01", "cost.max_per_session is $0.01, and one reply of up to"),
+    ],
+)
+def test_a_cost_ceiling_is_told_or_why_it_cannot_be_kept(agent, cost, told):
+    checks = agent(f"cost: {{{cost}}}\n")
+    assert checks["cost"]["text"].startswith(told)
+    assert checks["cost"]["state"] == ("ok" if "20" in cost else "bad")
 
 
 def test_a_missing_file_is_said_with_the_command_that_writes_one(tmp_path):

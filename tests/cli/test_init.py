@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from trimtab.agent.config.loader import list_config_warnings, load_agent_spec
+from trimtab.agent.tools.permissions.rules import build_permission_rules, decide_permission
 from trimtab.cli.app import app
 from trimtab.cli.doctor.tool_and_secret_checks import (
     explain_misleading_allow_pattern,
@@ -63,6 +64,24 @@ def test_every_pattern_that_it_writes_is_one_that_the_doctor_would_write(tmp_pat
         each for each in spec.tools["shell"].allow if explain_misleading_allow_pattern(each)
     ] == []
     assert list_shell_tool_warnings(spec, tmp_path) == {"shell": []}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'git difftool -y -x "touch PWNED; echo" --no-index /etc/hostname /etc/passwd',
+        "git diff --no-index --output=PWNED /dev/null /etc/hostname",
+        "git diff --ext-diff",
+        "git -c diff.external=./x diff",
+        "cat x > PWNED",
+    ],
+)
+def test_the_patterns_that_it_writes_let_nothing_be_run_or_written_unasked(tmp_path, line):
+    init(".", "--shell")
+    shell = load_agent_spec(tmp_path / "agent.yaml", {}).tools["shell"]
+    rules = build_permission_rules(shell)
+    assert decide_permission(rules, "git diff --stat").permission == "allow"
+    assert decide_permission(rules, line).permission == "ask"
 
 
 def test_a_shell_that_does_not_reach_the_file_is_said():

@@ -1,6 +1,7 @@
 """What doors, queues and deliveries tell of themselves, counted where it happens."""
 
 import asyncio
+import logging
 import math
 import time
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.observe.exported import samples
-from tests.server.served_agents import SESSION, agent, letter, served, until
+from tests.server.served_agents import SESSION, agent, letter, served, until, with_ceilings
 from tests.session.summarised_chats import GOOD, talk, writer
 from trimtab.errors import StoreUnavailable
 from trimtab.log.event import Usage
@@ -52,6 +53,20 @@ async def test_letters_are_counted_by_tenant_and_by_what_became_of_them(counted)
         for outcome in ("accepted", "duplicate", "rejected")
     }
     assert told == {"accepted": 1, "duplicate": 2, "rejected": 1}
+
+
+async def test_a_cost_ceiling_that_is_reached_is_counted_and_logged_and_no_call_is(counted, caplog):
+    bot = served()
+    with_ceilings(bot.service, max_per_day=0.01)
+    with caplog.at_level(logging.WARNING, "trimtab.spending"):
+        await bot.say("Hello.", key="1")
+        await bot.turns.wait_until_idle()
+    (record,) = [each for each in caplog.records if each.name == "trimtab.spending"]
+    assert (record.ceiling, record.tenant, record.session) == ("day", "default", SESSION)
+    assert counted("trimtab_cost_ceiling_refusals_total", agent="helper", ceiling="day") == 1
+    assert counted("trimtab_turns_total", agent="helper", outcome="cost_ceiling") == 1
+    assert counted("trimtab_turns_running", agent="helper") == 0
+    assert counted("trimtab_model_calls_total") == 0
 
 
 async def test_a_served_turn_is_paid_for_by_its_own_agent_whoever_has_started_it(counted):

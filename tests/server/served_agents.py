@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trimtab.agent.agent import Agent
-from trimtab.agent.config.spec import AgentSpec
+from trimtab.agent.config.spec import AgentSpec, CostSpec
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Text, make_text_message
 from trimtab.server.events.bus import LocalEventBus
@@ -19,6 +20,7 @@ from trimtab.server.queue.protocol import MessageQueue
 from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool
 from trimtab.stores.base import Store
+from trimtab.stores.spending import find_spending_ledger
 from trimtab.testing import MemoryStore, ScriptedProvider
 from trimtab.testing.memory_queue import MemoryQueue
 
@@ -87,6 +89,15 @@ def served(
     if isinstance(mail, MemoryQueue | FileMessageQueue):
         mail.on_posted = turns.request_turn
     return Served(service=service, turns=turns, provider=provider)
+
+
+def with_ceilings(service: Any, clock: Any = None, **cost: float) -> None:
+    """Give the agent of a service ceilings."""
+    agent = service.agents["helper"]
+    model = agent.spec.model.model_copy(update={"max_output_tokens": 4_000})
+    agent.spec = agent.spec.model_copy(update={"cost": CostSpec(**cost), "model": model})
+    agent.spending_ledger = find_spending_ledger(service.store)
+    agent.clock = clock or time.time
 
 
 class Gated:

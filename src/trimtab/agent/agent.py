@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 from trimtab.agent.config.loader import load_system_prompt, locate_agent_store
-from trimtab.agent.config.spec import AgentSpec, ModelSpec
+from trimtab.agent.config.spec import AgentSpec, CostSpec, ModelSpec
 from trimtab.agent.environment import ENVIRON
 from trimtab.agent.tools.permissions.rules import ApprovalCallback, decline_unattended
+from trimtab.agent.tools.sandbox import build_tool_setting
 from trimtab.agent.tools.tools_from_config import open_tools
 from trimtab.catalog import (
     ModelInfoValues,
@@ -20,7 +22,10 @@ from trimtab.catalog import (
     parse_model_info,
     resolve_model_info,
 )
+from trimtab.context import Context
 from trimtab.dialects.media_validation import AcceptedMedia, find_accepted_media
+from trimtab.errors import CostCeilingUncheckable
+from trimtab.log.event import Usage
 from trimtab.observe import instrument_if_watched
 from trimtab.policy.config import parse_policy_config
 from trimtab.providers.circuit_breaker import (
@@ -35,11 +40,20 @@ from trimtab.redaction import Redact, redactor
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
 from trimtab.session.model_summaries import relative_input_price
+from trimtab.session.spending import (
+    DEFAULT_TENANT_NAME,
+    MICROS_PER_DOLLAR,
+    SpendingAccount,
+    charge_calls_to,
+    explain_unknown_price,
+)
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import Tool
 from trimtab.session.turn import ScheduleSummary, run_turn
 from trimtab.stores.base import Store
 from trimtab.stores.factory import open_store
+from trimtab.stores.spending import CostCeilings, SpendingLedger, find_spending_ledger
+from trimtab.tokens.usage_cost_usd import compute_cost_usd
 
 _MODEL_DEPENDENT_OPTIONS = (
     "model",
@@ -80,6 +94,10 @@ class Agent:
     """Hears when whoever answers is asked again."""
     breakers: CircuitBreakers | None = None
     """Leave a provider alone that fails again and again; None calls it whatever happens."""
+    spending_ledger: SpendingLedger | None = None
+    """Where it is kept what was spent; None where the file sets no ceiling."""
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch, by which a day begins for the ceilings."""
     configured_model: ModelSpec = field(init=False)
     """The model block as it stands in the file, whoever answers now."""
     _retired_providers: list[Provider] = field(init=False, default_factory=list[Provider])
@@ -117,7 +135,26 @@ class Agent:
         turn_options["on_event"] = instrument_if_watched(
             turn_options.get("on_event"), agent=self.spec.name
         )
-        return await run_turn(session, self.provider, self.tools, message=message, **turn_options)
+        with self.charge_calls(session):
+            return await run_turn(
+                session, self.provider, self.tools, message=message, **turn_options
+            )
+
+    def charge_calls(self, session: Session) -> AbstractContextManager[None]:
+        """Let all model calls within count towards the ceilings of this agent and this session,
+        unless they are part of another agent's turn."""
+        account = None
+        if self.spending_ledger is not None:
+            account = SpendingAccount(
+                ledger=self.spending_ledger,
+                ceilings=build_cost_ceilings(self.spec.cost),
+                session=session,
+                agent=self.spec.name,
+                tenant=_find_tenant(session.id, self.spec.name),
+                expires_after_s=self.spec.model.timeout,
+                clock=self.clock,
+            )
+        return charge_calls_to(account)
 
     async def switch_model(self, session: Session, model: str) -> None:
         """Go on with another model; what does not fit its window is hidden before the next call."""
@@ -126,6 +163,7 @@ class Agent:
         provider = _build_provider(chosen, self.environ, self.on_retry_wait, self.breakers)
         summariser = _build_summariser(spec, provider.dialect, self.environ, self.breakers)
         options = build_context_options(spec, self.system, provider.dialect)
+        check_cost_ceilings(spec, options)
         await session.configure(**{name: options[name] for name in _MODEL_DEPENDENT_OPTIONS})
         await self.provider.close()
         if self.summariser is not None:
@@ -161,11 +199,15 @@ async def open_agent(
         provider = _build_provider(spec.model, environ, on_retry_wait, breakers)
         held.push_async_callback(provider.close)
         summariser = _build_summariser(spec, provider.dialect, environ, breakers)
+        options = build_context_options(spec, system, provider.dialect)
+        check_cost_ceilings(spec, options)
         if store is None:
             store = await open_store(locate_agent_store(spec, folder))
             held.push_async_callback(store.close)
         tools = await held.enter_async_context(
-            open_tools(spec.tools, folder, approve=approve, environ=environ)
+            open_tools(
+                spec.tools, build_tool_setting(spec, folder, approve=approve, environ=environ)
+            )
         )
         agent = Agent(
             spec=spec,
@@ -177,6 +219,7 @@ async def open_agent(
             summariser=summariser,
             on_retry_wait=on_retry_wait,
             breakers=breakers,
+            spending_ledger=find_spending_ledger(store) if spec.cost.ceilings else None,
         )
         # By then it may be another one's: closing the first twice does no harm.
         held.push_async_callback(agent.close)
@@ -202,6 +245,43 @@ def build_context_options(spec: AgentSpec, system_prompt: str, dialect: str) -> 
         "params": model.params,
         "model_info": _model_info_overrides(model),
     }
+
+
+def build_cost_ceilings(cost: CostSpec) -> CostCeilings:
+    """The ceilings of the file in millionths of a US dollar."""
+    amounts = (cost.max_per_session, cost.max_per_tenant_per_day, cost.max_per_day)
+    session, tenant_per_day, day = (
+        None if dollars is None else int(dollars * MICROS_PER_DOLLAR) for dollars in amounts
+    )
+    return CostCeilings(session=session, tenant_per_day=tenant_per_day, day=day)
+
+
+def check_cost_ceilings(spec: AgentSpec, options: dict[str, Any]) -> None:
+    """Raise `CostCeilingUncheckable` if the file sets a ceiling that cannot be kept: a model has no
+    known price, or one reply alone may cost more. `options` are the context's."""
+    if not spec.cost.ceilings:
+        return
+    summaries = _find_summary_model(spec, options["dialect"])
+    asked = [spec.model, *([] if summaries is None else [summaries])]
+    infos = [resolve_model_info(each.name, parse_model_info(each.model_info)) for each in asked]
+    for model, info in zip(asked, infos, strict=True):
+        if info.input_price is None or info.output_price is None:
+            raise CostCeilingUncheckable(f"cost: {explain_unknown_price(model.name)}")
+    name, lowest = min(spec.cost.ceilings.items(), key=lambda each: each[1])
+    tokens = Context(**options).budget().max_output
+    reply = compute_cost_usd(Usage(input=0, output=tokens), infos[0].to_json(), at=time.time())
+    if reply is not None and reply > lowest:
+        raise CostCeilingUncheckable(
+            f"cost.{name} is ${lowest:g}, and one reply of up to {tokens:,} tokens may cost "
+            f"${reply:.4f}, so no call would ever be made; raise it, or lower "
+            "model.max_output_tokens"
+        )
+
+
+def _find_tenant(session_id: str, agent: str) -> str:
+    """The tenant of a served session, whose id is `tenant/agent/name`."""
+    tenant, _, rest = session_id.partition("/")
+    return tenant if rest.startswith(f"{agent}/") else DEFAULT_TENANT_NAME
 
 
 def build_redactor(spec: AgentSpec) -> Redact | None:
@@ -266,21 +346,25 @@ def _build_summariser(
     environ: Mapping[str, str],
     breakers: CircuitBreakers | None = None,
 ) -> Summariser | None:
-    name = find_summary_writing_model(spec)
-    results = name is None and parse_policy_config(build_policy_settings(spec)).summarises_results
-    if results:
-        name = spec.session.summary.model or _choose_cheap_model(spec.model)
-    if name is None:
+    asked = _find_summary_model(spec, dialect)
+    if asked is None:
         return None
-    asked = _with_other_model(spec.model, name, dialect)
     return Summariser(
         provider=_build_provider(asked, environ, breakers=breakers),
-        model=name,
+        model=asked.name,
         context_window=asked.context_window,
         model_info=cast("ModelInfoValues", parse_model_info(asked.model_info)),
-        only_results=results,
+        only_results=find_summary_writing_model(spec) is None,
         prompt=spec.session.summary.prompt,
     )
+
+
+def _find_summary_model(spec: AgentSpec, dialect: str) -> ModelSpec | None:
+    """The model that is asked for summaries, or about single results; None where none is."""
+    name = find_summary_writing_model(spec)
+    if name is None and parse_policy_config(build_policy_settings(spec)).summarises_results:
+        name = spec.session.summary.model or _choose_cheap_model(spec.model)
+    return None if name is None else _with_other_model(spec.model, name, dialect)
 
 
 def _with_other_model(configured: ModelSpec, model: str, dialect: str) -> ModelSpec:

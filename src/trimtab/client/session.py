@@ -89,8 +89,11 @@ class RemoteSession:
             async for event in events:
                 if event.kind == "turn.failed":
                     raise RemoteTurnFailed(event.data["reason"])
-                if event.kind == "turn.finished" and event.data["reason"] == "rejected":
-                    raise RemoteTurnFailed(f"rejected: {event.data['detail']}")
+                if event.kind == "turn.finished" and event.data["reason"] in (
+                    "rejected",
+                    "cost_ceiling",
+                ):
+                    raise RemoteTurnFailed(f"{event.data['reason']}: {event.data['detail']}")
                 if event.kind == "message" and event.data["role"] == "assistant":
                     text = event.data["text"]
         return text

@@ -23,6 +23,16 @@ STOPPED_CALL_KIND = "stopped"
 """The `kind` of the outcome of a call that a person cut off."""
 
 
+OVER_CEILING_KIND = "cost_ceiling"
+"""The `kind` of the outcome of a call that was not made because of a cost ceiling."""
+
+
+def build_over_ceiling_outcome(call_seq: int, ceiling: str) -> CallOutcome:
+    """The record of a call that was not made; `ceiling` says which one it might have exceeded."""
+    error = {"kind": OVER_CEILING_KIND, "ceiling": ceiling}
+    return CallOutcome(call=call_seq, status="error", error=error)
+
+
 def build_stopped_outcome(call_seq: int) -> CallOutcome:
     """The record of a call that a person cut off; nothing is learnt from it."""
     return CallOutcome(call=call_seq, status="error", error={"kind": STOPPED_CALL_KIND})

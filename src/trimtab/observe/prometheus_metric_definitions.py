@@ -66,6 +66,13 @@ agent_cost = _counter(
     *("agent", "tenant"),
 )
 
+cost_ceiling_refusals = _counter(
+    "cost_ceiling_refusals",
+    "Turns that ended because a call might have exceeded a cost ceiling: session, tenant_per_day "
+    "or day.",
+    *("agent", "ceiling"),
+)
+
 prompt_tokens = _histogram(
     "prompt_tokens", "Prompt size of calls, estimated.", _TOKEN_BUCKETS, "model"
 )

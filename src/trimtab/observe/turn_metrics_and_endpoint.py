@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextvars import Token
 from time import perf_counter
 
+from trimtab.log.call_failure import OVER_CEILING_KIND
 from trimtab.log.event import Usage
 from trimtab.observe import prometheus_metric_definitions
 from trimtab.observe.cost_payer import PayerLabels, current_payer, reset_payer, set_payer
@@ -99,7 +100,7 @@ class TurnMetrics:
             case TurnStarted():
                 self._count_turn_start(event)
             case TurnFinished():
-                self._count_turn_end(event.reason)
+                self._count_turn_finished(event)
             case TurnFailed():
                 self._count_turn_failure(event)
             case _:
@@ -132,6 +133,8 @@ class TurnMetrics:
 
     def _count_call_end(self, call: ModelCallFinished) -> None:
         self._called = None
+        if call.outcome == OVER_CEILING_KIND:
+            return  # it was never made
         self._failed = call.outcome
         prometheus_metric_definitions.model_calls.labels(self._model, call.outcome).inc()
         prometheus_metric_definitions.model_call_duration.labels(self._model).observe(call.seconds)
@@ -167,6 +170,12 @@ class TurnMetrics:
         if end.reason == "stale":  # a store that is away is counted where it is met
             prometheus_metric_definitions.store_errors.labels(end.error).inc()
         self._count_turn_end(end.reason)
+
+    def _count_turn_finished(self, end: TurnFinished) -> None:
+        self._count_turn_end(end.reason)
+        if end.cost_ceiling is not None:
+            refusals = prometheus_metric_definitions.cost_ceiling_refusals
+            refusals.labels(self._agent, end.cost_ceiling).inc()
 
     def _count_turn_end(self, outcome: str) -> None:
         if self._began is None:

@@ -11,6 +11,7 @@ from trimtab.policy.hiding_after_provider_error import OVERFLOW_REASON
 from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab.session import Session
 from trimtab.session.events import COMPACTED_NOTICE, TurnFinished
+from trimtab.session.spending import describe_reached_ceiling
 
 STEP_LIMIT_TEXT = (
     "I stopped here: this took more steps than one turn may have. Write to me to go on."
@@ -62,6 +63,9 @@ async def build_turn_replies(
     told = [(0, f"notice/m{first_position}/{n}", text) for n, text in enumerate(heard)]
     if finished.reason == "iterations":
         said.append((0, f"limit/m{session.window.seq}", STEP_LIMIT_TEXT))
+    if finished.cost_ceiling is not None:
+        text = describe_reached_ceiling(finished.cost_ceiling)
+        said.append((0, f"cost/m{session.window.seq}", text))
     return [
         OutboundMessage(
             session=session.id, seq=seq, text=text, route=routes[-1], key=f"{session.id}/{key}"

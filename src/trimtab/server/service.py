@@ -34,6 +34,7 @@ from trimtab.server.session_cache import MAX_OPEN_SESSIONS, SessionCache
 from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.session import Session
 from trimtab.session.events import TurnFinished
+from trimtab.session.spending import clear_spending_account
 from trimtab.stores.base import Store
 
 log = logging.getLogger("trimtab.server")
@@ -168,6 +169,7 @@ class AgentService:
         # Not bound for this call alone: the runner tells of its failures under the same id.
         set_request_id(waiting[-1].request_id if waiting else "")
         set_payer(None)
+        clear_spending_account()
         if not waiting and not await self.store.position(session):
             return TurnFinished(reason="done", calls=0)  # deleted, and not to be begun anew by this
         async with self.open_session(session) as opened:

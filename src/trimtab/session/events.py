@@ -166,14 +166,17 @@ class SummaryFinished:
 class TurnFinished:
     """The turn is over."""
 
-    reason: Literal["done", "iterations", "stopped", "rejected"]
+    reason: Literal["done", "iterations", "stopped", "rejected", "cost_ceiling"]
     """`iterations` where the model went on calling tools for longer than it may, `stopped` where
     it was to end before the model had said its last word, `rejected` where its provider did not
-    take what was said: that is raised, and only who serves a session ends a turn with it."""
+    take what was said: that is raised, and only who serves a session ends a turn with it.
+    `cost_ceiling` where the next call might have cost more than may be spent."""
     calls: int
     """Model calls made in this turn."""
     cut_off_tools: int = 0
     """Tool calls that were cut off, or not begun, because the turn was stopped."""
+    cost_ceiling: str | None = None
+    """The ceiling that was reached: `session`, `tenant_per_day` or `day`; else None."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +244,9 @@ def turn_event_to_json(event: TurnEvent) -> dict[str, Any]:
                 **sizes,
             }
         case TurnFinished():
-            return {"type": "turn.finished", "reason": event.reason, "calls": event.calls}
+            ended = {"type": "turn.finished", "reason": event.reason, "calls": event.calls}
+            reached = {"ceiling": event.cost_ceiling} if event.cost_ceiling is not None else {}
+            return {**ended, **reached}
         case TurnFailed():
             return {"type": "turn.failed", "reason": event.reason, "error": event.error}
         case TurnStarted() | ContextEdited() | ModelCallStarted() | ModelCallFinished():

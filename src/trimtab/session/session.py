@@ -38,7 +38,11 @@ from trimtab.errors import (
     StaleOwner,
     StoreError,
 )
-from trimtab.log.call_failure import build_error_outcome, build_stopped_outcome
+from trimtab.log.call_failure import (
+    build_error_outcome,
+    build_over_ceiling_outcome,
+    build_stopped_outcome,
+)
 from trimtab.log.edits import parse_handle
 from trimtab.log.erase import ErasurePlanner, make_event_eraser
 from trimtab.log.event import (
@@ -297,6 +301,16 @@ class Session:
             call = self.window.accounting.open_call_seq
             if call is not None:
                 self._context.append(build_stopped_outcome(call))
+
+        await self._draft_and_store(record)
+
+    async def record_call_over_ceiling(self, ceiling: str) -> None:
+        """Record that the call that waits for its reply is not made: it may cost too much."""
+
+        def record() -> None:
+            call = self.window.accounting.open_call_seq
+            if call is not None:
+                self._context.append(build_over_ceiling_outcome(call, ceiling))
 
         await self._draft_and_store(record)
 

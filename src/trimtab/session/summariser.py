@@ -17,6 +17,7 @@ from trimtab.dialects import DialectName, get_dialect
 from trimtab.log.event import SummaryAttempt, Usage, add_usage
 from trimtab.log.message import Message, make_text_message
 from trimtab.providers.protocol_and_failures import Provider, ProviderError
+from trimtab.session.spending import CallCharge
 from trimtab.summaries.format import (
     DEFAULT_LIST_TOKENS,
     MAX_SECTIONS_TOKENS,
@@ -336,10 +337,14 @@ async def _ask_model(job: _SummaryJob, text: str) -> str:
     context, provider = _create_job_context(job), job.summariser.provider
     context.add(make_text_message("user", text))
     request = _remove_cache_marks(context.request())
-    job.calls += 1
-    async with aclosing(cast("Any", provider.send(request))) as events:
+    async with (
+        CallCharge(context.window) as charge,
+        aclosing(cast("Any", provider.send(request))) as events,
+    ):
+        job.calls += 1
         async for body in events:
             reply = get_dialect(provider.dialect).parse_reply(body)
+            charge.record_usage(reply.usage)
             if reply.usage is not None:
                 known = job.usage
                 job.usage = reply.usage if known is None else add_usage(known, reply.usage)

@@ -23,6 +23,7 @@ from typing import Any, Literal, cast
 from trimtab.dialects import get_dialect
 from trimtab.dialects.base import WireObject
 from trimtab.dialects.reply_recording import read_text_or_thinking_delta
+from trimtab.errors import CostCeilingReached
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import ToolCall
 from trimtab.providers.error_parser import parse_error_event
@@ -34,6 +35,7 @@ from trimtab.session.model_summaries import (
     summarise_session_logging_errors,
 )
 from trimtab.session.session import Session
+from trimtab.session.spending import CallCharge
 from trimtab.session.summarise_before_request import TurnCallSettings, summarise_then_build_request
 from trimtab.session.summariser import Summariser
 from trimtab.session.tools import (
@@ -99,6 +101,7 @@ async def run_turn(
     The `summariser` runs after the turn, in the background, and before a call only if there is no
     other way; with `schedule_summary` that function decides when. As soon as `stop` is set the
     reply that is being written is cut off, and its text so far is kept; tools that run are ended.
+    A call that might exceed a cost ceiling is not made, and the turn ends with `cost_ceiling`.
 
     Two appends are saved by whoever knows that it may: `claim_with_message` adds `message` in one
     append with the turn's claim, so a turn that runs already does not see it. `end_with_reply` ends
@@ -120,6 +123,7 @@ async def run_turn(
             await configure_policy_for_summariser(session, summariser)
         calls = rounds = cut_off_tools = 0
         stopped = cut_off = ended_with_reply = False
+        ceiling: str | None = None
         ends_turn = before_request is None if end_with_reply is None else end_with_reply
         interruption = TurnInterruption(stop)
         while not cut_off and not ended_with_reply:
@@ -151,10 +155,16 @@ async def run_turn(
                 )
             except TurnStopped:
                 cut_off = True
+            except CostCeilingReached as reached:
+                ceiling = reached.ceiling
+                break
             calls += 1
     ended = TurnFinished(
-        reason=_find_end_reason(session.window, stopped=stopped, cut_off=cut_off),
+        reason="cost_ceiling"
+        if ceiling is not None
+        else _find_end_reason(session.window, stopped=stopped, cut_off=cut_off),
         calls=calls,
+        cost_ceiling=ceiling,
         cut_off_tools=cut_off_tools,
     )
     on_event(ended)
@@ -281,12 +291,18 @@ async def _request_reply(
         clock = ModelCallMeter(session)
         partial: list[str] = []
         try:
-            reply = await interruption.run(
-                _send_request(provider, request, tell, recovery, partial)
-            )
+            async with CallCharge(session.window, streamed=call_options.stream) as charge:
+                reply = await interruption.run(
+                    _send_request(provider, request, tell, recovery, partial=partial, charge=charge)
+                )
             failure = recovery.find_failure(session, reply)
         except ProviderError as error:
             reply, failure = None, error.failure
+        except CostCeilingReached as reached:
+            clock.stop()
+            await session.record_call_over_ceiling(reached.ceiling)
+            tell(clock.build_finished_event("cost_ceiling"))
+            raise
         except TurnStopped:
             clock.stop()
             await record_partial_reply(session, "".join(partial), tell)
@@ -314,26 +330,35 @@ async def _send_request(
     request: Mapping[str, Any],
     on_event: OnEvent,
     recovery: ModelCallRecovery,
+    *,
     partial: list[str],
+    charge: CallCharge,
 ) -> WireObject:
     """The whole reply, its pieces told as they come; those of its text are added to `partial`."""
-    gathering = get_dialect(provider.dialect).create_reply_accumulator()
+    dialect = get_dialect(provider.dialect)
+    gathering = dialect.create_reply_accumulator()
     recovery.reply_started = False
+    reply: WireObject | None = None
     async with _closing_stream(provider.send(request)) as events:
         async for event in events:
             if not request.get("stream"):
-                return event
+                reply = event
+                break
             if (failure := parse_error_event(event)) is not None:
                 raise ProviderError(failure)
             recovery.reply_started = True
             gathering.feed(event)
-            if (piece := read_text_or_thinking_delta(event)) is not None:
+            piece = read_text_or_thinking_delta(event)
+            charge.count_received(event if piece is None else piece[1])
+            if piece is not None:
                 on_event(TextDelta(kind=piece[0], text=piece[1]))
                 if piece[0] == "text":
                     partial.append(piece[1])
-    reply = gathering.reply_body()
+    reply = gathering.reply_body() if reply is None else reply
     if reply is None:
         raise ProviderError(STREAM_CUT_SHORT)
+    if charge.is_charged:
+        charge.record_usage(dialect.parse_reply(reply).usage)
     return reply
 
 

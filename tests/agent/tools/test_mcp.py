@@ -285,12 +285,15 @@ def test_without_the_package_the_way_to_get_it_is_said():
     code = (
         "import sys, asyncio, pathlib; sys.modules['mcp_types'] = None\n"
         "from trimtab.agent.tools.tools_from_config import open_tools\n"
-        "from trimtab.agent.tools.permissions.rules import decline_unattended\n"
+        "from trimtab.agent.tools.permissions.rules import PermissionGate, decline_unattended\n"
+        "from trimtab.agent.tools.tool_setting import ToolSetting\n"
         "from trimtab.agent.config.spec import McpToolSpec\n"
         "async def main():\n"
         "    tools = {'ws': McpToolSpec(kind='mcp', command=('cat',))}\n"
-        "    async with open_tools(tools, pathlib.Path('.'), approve=decline_unattended,\n"
-        "                          environ={}): pass\n"
+        "    gate = PermissionGate(approve=decline_unattended)\n"
+        "    folder = pathlib.Path('.')\n"
+        "    setting = ToolSetting(folder=folder, gate=gate, environ={})\n"
+        "    async with open_tools(tools, setting): pass\n"
         "asyncio.run(main())\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -18,8 +18,10 @@ from trimtab.agent.config.spec import (
 from trimtab.agent.tools.permissions.rules import (
     ApprovalAnswer,
     ApprovalRequest,
+    PermissionGate,
     decline_unattended,
 )
+from trimtab.agent.tools.tool_setting import ToolSetting
 from trimtab.agent.tools.tools_from_config import open_tools
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
@@ -38,7 +40,8 @@ def block(kind: str, **own: Any) -> AnyToolSpec:
 
 def box(folder: Path, approve: Any = decline_unattended, environ: Any = os.environ, **tools: Any):
     """A toolbox of blocks."""
-    return open_tools(tools, folder, approve=approve, environ=environ)
+    gate = PermissionGate(approve=approve)
+    return open_tools(tools, ToolSetting(folder=folder, gate=gate, environ=environ))
 
 
 def invocation(tool: Tool | str, arguments: Mapping[str, Any]) -> ToolInvocation:

@@ -38,6 +38,7 @@ from trimtab.catalog import parse_model_info, resolve_model_info
 from trimtab.option_validation import RESERVED_PARAMS
 from trimtab.policy.config import SummaryConfig, ThresholdsPresetConfig
 from trimtab.redaction import REDACTION_PATTERNS
+from trimtab.session.spending import explain_unknown_price
 from trimtab.stores.factory import contains_database_password
 
 _SECRET_PATHS = (
@@ -197,12 +198,7 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
             yield _problem_at(
                 f"{format_config_path(path)} cannot stand here; {instead}", path, document
             )
-    try:
-        resolve_model_info(spec.model.name, parse_model_info(spec.model.model_info))
-    except (TypeError, ValueError) as error:
-        why = str(error)
-        told = f"model.{why}" if why.startswith("model_info ") else f"model.model_info: {why}"
-        yield _problem_at(told, ("model", "model_info"), document)
+    yield from _check_model_info_and_prices(spec, document)
     for name, kind, block in (
         ("summary", SummaryConfig, session.summary),
         ("thresholds", ThresholdsPresetConfig, session.thresholds),
@@ -231,6 +227,21 @@ def _check_related_settings(spec: AgentSpec, document: YamlDocument) -> Iterator
             yield _problem_at(f"tools.{name} {why}", ("tools", name), document)
     for path, why in check_channels_and_schedules(spec, document):
         yield _problem_at(f"{format_config_path(path)} {why}", path, document)
+
+
+def _check_model_info_and_prices(
+    spec: AgentSpec, document: YamlDocument
+) -> Iterator[ConfigProblem]:
+    try:
+        info = resolve_model_info(spec.model.name, parse_model_info(spec.model.model_info))
+    except (TypeError, ValueError) as error:
+        why = str(error)
+        told = f"model.{why}" if why.startswith("model_info ") else f"model.model_info: {why}"
+        yield _problem_at(told, ("model", "model_info"), document)
+    else:
+        if spec.cost.ceilings and (info.input_price is None or info.output_price is None):
+            why = explain_unknown_price(spec.model.name)
+            yield _problem_at(f"cost: {why}", ("cost",), document)
 
 
 def _check_system_prompt(

@@ -41,6 +41,9 @@ NonNegativeInt = Annotated[int, Field(ge=0, strict=True), BeforeValidator(parse_
 PositiveSeconds = Annotated[
     float, Field(gt=0, strict=True, allow_inf_nan=False), BeforeValidator(parse_env_text_as_scalar)
 ]
+PositiveDollars = Annotated[
+    float, Field(gt=0, strict=True, allow_inf_nan=False), BeforeValidator(parse_env_text_as_scalar)
+]
 StrictFlag = Annotated[bool, Field(strict=True), BeforeValidator(parse_env_text_as_scalar)]
 CommandArgv = Annotated[tuple[str, ...], Field(min_length=1)]
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_-]{0,47}$")]
@@ -363,6 +366,22 @@ class SessionSpec(ConfigBlock):
     """Where `thresholds` acts, and when the context bar is shown."""
 
 
+class CostSpec(ConfigBlock):
+    max_per_session: PositiveDollars | None = None
+    """US dollars that one session may cost; no limit if it is not set."""
+    max_per_tenant_per_day: PositiveDollars | None = None
+    """US dollars that one tenant may spend with this agent in a day of UTC; no limit if it is not
+    set."""
+    max_per_day: PositiveDollars | None = None
+    """US dollars that all tenants together may spend with this agent in a day of UTC; no limit if
+    it is not set."""
+
+    @property
+    def ceilings(self) -> dict[str, float]:
+        """Those that are set, by their names here."""
+        return self.model_dump(exclude_none=True)
+
+
 class CommonToolSpec(ConfigBlock):
     """What all tools have."""
 
@@ -390,6 +409,11 @@ class ProcessToolSpec(CommonToolSpec):
     env: tuple[str, ...] | dict[str, str] = ()
     """What it sees of the environment besides PATH, HOME, LANG and the like: names, or names with
     values. Secrets are not inherited unless they are named here."""
+    sandbox: Annotated[Literal["auto", "required", "off"], BeforeValidator(_off_for_false)] = "off"
+    """Whether it runs in a sandbox by bubblewrap, in which it can write to `cwd` alone: `auto` if
+    that works on this machine, `required` to refuse to start if it does not, or `off`."""
+    sandbox_network: StrictFlag = False
+    """Whether it reaches the network from its sandbox."""
 
 
 class ShellToolSpec(ProcessToolSpec):
@@ -465,6 +489,8 @@ class AgentSpec(ConfigBlock):
     which is anything with a space in it that does not end in `.md` or `.txt`."""
     session: SessionSpec = SessionSpec()
     """How it remembers."""
+    cost: CostSpec = CostSpec()
+    """What it may cost. A call that might cost more than is left is not made."""
     tools: dict[ToolName, AnyToolSpec] = Field(default_factory=dict[str, AnyToolSpec])
     """What it may do, by the name that the model uses."""
     serve: ServeSpec = ServeSpec()

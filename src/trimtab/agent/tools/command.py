@@ -14,12 +14,13 @@ from typing import Any, cast
 from trimtab.agent.config.spec import CommandToolSpec
 from trimtab.agent.environment import build_tool_environment
 from trimtab.agent.tools.permissions.rules import (
-    PermissionGate,
     build_permission_rules,
     format_arguments_for_patterns,
 )
 from trimtab.agent.tools.process import TERMINATION_GRACE_S, run_process
+from trimtab.agent.tools.sandbox import choose_sandbox
 from trimtab.agent.tools.shell import resolve_working_folder
+from trimtab.agent.tools.tool_setting import ToolSetting
 from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
@@ -85,22 +86,23 @@ def _shortened_repr(value: Any) -> str:
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
-def make_command_tool(
-    name: str, spec: CommandToolSpec, folder: Path, gate: PermissionGate, environ: Mapping[str, str]
-) -> Tool:
+def make_command_tool(name: str, spec: CommandToolSpec, setting: ToolSetting) -> Tool:
     """The tool as the model gets it."""
-    env = build_tool_environment(spec.env, environ)
-    cwd = resolve_working_folder(name, spec.cwd, folder)
+    env = build_tool_environment(spec.env, setting.environ)
+    cwd = resolve_working_folder(name, spec.cwd, setting.folder)
     _check_command_spec(name, spec)
     program = find_program(name, spec.command[0], cwd, env)
+    sandbox = choose_sandbox(name, spec, setting)
 
     async def run(asked: ToolInvocation) -> str:
+        argv = (program, *build_command_argv(spec, asked.arguments)[1:])
         ran = await run_process(
-            (program, *build_command_argv(spec, asked.arguments)[1:]),
+            argv if sandbox is None else sandbox.wrap(argv, cwd),
             cwd=cwd,
             env=env,
             timeout=spec.timeout,
             max_output_bytes=spec.max_output_bytes,
+            is_sandboxed=sandbox is not None,
         )
         return ran.to_tool_result()
 
@@ -121,7 +123,7 @@ def make_command_tool(
         run=run,
         on_interrupt=spec.on_interrupt,
         timeout=spec.timeout + 5 * TERMINATION_GRACE_S,
-        check_permission=gate.make_permission_check(build_permission_rules(spec), text_of),
+        check_permission=setting.gate.make_permission_check(build_permission_rules(spec), text_of),
     )
 
 

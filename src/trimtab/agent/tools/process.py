@@ -68,8 +68,10 @@ async def run_process(
     env: Mapping[str, str],
     timeout: float,  # noqa: ASYNC109 - what is printed until then is part of the result
     max_output_bytes: int,
+    is_sandboxed: bool = False,
 ) -> ProcessResult:
-    """Start it, read what it prints, and see to it that nothing of it is left."""
+    """Start it, read what it prints, and see to it that nothing of it is left. `is_sandboxed` says
+    that it has processes of its own, which end with it."""
     ours, its = os.pipe()
     loop = asyncio.get_running_loop()
     try:
@@ -91,7 +93,7 @@ async def run_process(
     process = Process(transport, protocol, loop)
     output = _OutputPipe(ours, max_output_bytes)
     try:
-        return await _watch_process(process, output, timeout)
+        return await _watch_process(process, output, timeout, is_sandboxed=is_sandboxed)
     except BaseException:
         # The call was cancelled; when that happens once more meanwhile, there is no grace.
         try:
@@ -109,7 +111,9 @@ async def run_process(
         transport.close()
 
 
-async def _watch_process(process: Process, output: _OutputPipe, timeout_s: float) -> ProcessResult:
+async def _watch_process(
+    process: Process, output: _OutputPipe, timeout_s: float, *, is_sandboxed: bool
+) -> ProcessResult:
     ended = asyncio.ensure_future(process.wait())
     try:
         await asyncio.wait(
@@ -127,7 +131,8 @@ async def _watch_process(process: Process, output: _OutputPipe, timeout_s: float
             )
             await terminate_process_group(process)
         await asyncio.wait((output.closed,), timeout=OUTPUT_LINGER_S)
-        left_behind = _signal_group(process, 0)
+        # A sandbox ends all that is in it. What is left of itself waits to be fetched by init.
+        left_behind = not is_sandboxed and _signal_group(process, 0)
         if left_behind:
             await terminate_process_group(process, grace_s=OUTPUT_LINGER_S)
         output.drain()

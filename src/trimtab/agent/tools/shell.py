@@ -9,8 +9,10 @@ from typing import Any
 
 from trimtab.agent.config.spec import ShellToolSpec
 from trimtab.agent.environment import build_tool_environment
-from trimtab.agent.tools.permissions.rules import PermissionGate, build_permission_rules
+from trimtab.agent.tools.permissions.rules import build_permission_rules
 from trimtab.agent.tools.process import TERMINATION_GRACE_S, run_process
+from trimtab.agent.tools.sandbox import choose_sandbox
+from trimtab.agent.tools.tool_setting import ToolSetting
 from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.session.tools import Tool, ToolError, ToolInvocation
 
@@ -22,24 +24,34 @@ SHELL_TOOL_DESCRIPTION = (
 )
 
 
-def make_shell_tool(
-    name: str, spec: ShellToolSpec, folder: Path, gate: PermissionGate, environ: Mapping[str, str]
-) -> Tool:
+SANDBOX_DESCRIPTION = (
+    " It runs in a sandbox: only this folder and /tmp can be written to, and what is in /tmp goes "
+    "with each command."
+)
+NO_NETWORK_DESCRIPTION = " There is no network."
+
+
+def make_shell_tool(name: str, spec: ShellToolSpec, setting: ToolSetting) -> Tool:
     """The tool as the model gets it."""
-    env = build_tool_environment(spec.env, environ)
+    env = build_tool_environment(spec.env, setting.environ)
     shell = shutil.which("bash", path=env.get("PATH")) or "/bin/sh"
-    cwd = resolve_working_folder(name, spec.cwd, folder)
+    cwd = resolve_working_folder(name, spec.cwd, setting.folder)
+    sandbox = choose_sandbox(name, spec, setting)
     described = spec.description or SHELL_TOOL_DESCRIPTION.format(
         shell=Path(shell).name, timeout=spec.timeout
     )
+    if sandbox is not None:
+        described += SANDBOX_DESCRIPTION + ("" if sandbox.network else NO_NETWORK_DESCRIPTION)
 
     async def run(asked: ToolInvocation) -> str:
+        argv = (shell, "-c", "--", require_shell_command(asked.arguments))
         ran = await run_process(
-            (shell, "-c", "--", require_shell_command(asked.arguments)),
+            argv if sandbox is None else sandbox.wrap(argv, cwd),
             cwd=cwd,
             env=env,
             timeout=spec.timeout,
             max_output_bytes=spec.max_output_bytes,
+            is_sandboxed=sandbox is not None,
         )
         return ran.to_tool_result()
 
@@ -57,7 +69,7 @@ def make_shell_tool(
         run=run,
         on_interrupt=spec.on_interrupt,
         timeout=spec.timeout + 5 * TERMINATION_GRACE_S,
-        check_permission=gate.make_permission_check(
+        check_permission=setting.gate.make_permission_check(
             build_permission_rules(spec), lambda asked: require_shell_command(asked.arguments)
         ),
     )

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 from trimtab.agent.config.spec import (
     AnyToolSpec,
@@ -17,26 +16,22 @@ from trimtab.agent.config.spec import (
 )
 from trimtab.agent.environment import select_variables_named_by_setting
 from trimtab.agent.tools.command import make_command_tool
-from trimtab.agent.tools.permissions.rules import ApprovalCallback, PermissionGate
 from trimtab.agent.tools.python_function import make_python_tool
 from trimtab.agent.tools.shell import make_shell_tool
+from trimtab.agent.tools.tool_setting import ToolSetting
 from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.session.tools import Tool
 
 
 @asynccontextmanager
 async def open_tools(
-    tool_specs: Mapping[str, AnyToolSpec],
-    folder: Path,
-    *,
-    approve: ApprovalCallback,
-    environ: Mapping[str, str],
+    tool_specs: Mapping[str, AnyToolSpec], setting: ToolSetting
 ) -> AsyncGenerator[list[Tool]]:
     """The tools, their servers started; what was started has ended afterwards.
 
-    Raises ToolUnusable for the first of them that cannot be offered.
+    Raises `UnusableToolError` for the first of them that cannot be offered.
     """
-    box = _ToolBuilder(folder, PermissionGate(approve=approve), environ)
+    box = _ToolBuilder(setting)
     async with box.held:
         # Servers start side by side: each may take seconds.
         made = await asyncio.gather(
@@ -52,23 +47,21 @@ async def open_tools(
 
 
 class _ToolBuilder:
-    def __init__(self, folder: Path, gate: PermissionGate, environ: Mapping[str, str]) -> None:
-        self.folder = folder
-        self.gate = gate
-        self.environ = environ
+    def __init__(self, setting: ToolSetting) -> None:
+        self.setting = setting
         self.held = AsyncExitStack()
         """What ends with the box."""
 
     async def build(self, name: str, spec: AnyToolSpec) -> list[Tool]:
         match spec:
             case ShellToolSpec():
-                return [make_shell_tool(name, spec, self.folder, self.gate, self.environ)]
+                return [make_shell_tool(name, spec, self.setting)]
             case CommandToolSpec():
-                return [make_command_tool(name, spec, self.folder, self.gate, self.environ)]
+                return [make_command_tool(name, spec, self.setting)]
             case PythonToolSpec():
                 # It runs in this process, and looks there for what the file lets it see.
-                os.environ.update(select_variables_named_by_setting(spec.env, self.environ))
-                return [make_python_tool(name, spec, self.folder, self.gate)]
+                os.environ.update(select_variables_named_by_setting(spec.env, self.setting.environ))
+                return [make_python_tool(name, spec, self.setting.folder, self.setting.gate)]
             case McpToolSpec():
                 return await self._build_mcp_tools(name, spec)
 
@@ -80,9 +73,9 @@ class _ToolBuilder:
             raise UnusableToolError(
                 name, f"{error.name} is not installed: pip install 'trimtab[mcp]'"
             ) from error
-        server = McpServer(name, spec, self.folder, self.environ)
+        server = McpServer(name, spec, self.setting.folder, self.setting.environ)
         self.held.push_async_callback(server.close)
-        return make_mcp_tools(server, spec, await server.list_tools(), self.gate)
+        return make_mcp_tools(server, spec, await server.list_tools(), self.setting.gate)
 
 
 def _refuse_duplicate_names(tools: list[Tool]) -> None:

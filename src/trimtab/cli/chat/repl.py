@@ -29,6 +29,7 @@ from trimtab.cli.chat.line_input import (
 )
 from trimtab.cli.chat.slash_commands import parse_slash_command, run_slash_command
 from trimtab.cli.chat.state import ChatState
+from trimtab.cli.chat.turn_errors import describe_chat_cost_ceiling
 from trimtab.cli.chat.turn_screen import TurnScreen
 from trimtab.cli.terminal_text_format import (
     escape_control_characters,
@@ -160,6 +161,10 @@ class ChatLoop:
                 f"Stopped after {format_count(most, 'round')} of tool calls (max_tool_iterations). "
                 "Enter lets it go on.",
                 "note",
+            )
+        elif outcome.ended is not None and outcome.ended.cost_ceiling is not None:
+            self._screen.print_message(
+                describe_chat_cost_ceiling(outcome.ended.cost_ceiling), "error"
             )
 
     async def _note_hidden(self, before: int, covered: int) -> None:

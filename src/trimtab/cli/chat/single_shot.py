@@ -11,6 +11,7 @@ from trimtab.agent.tools.permissions.rules import ApprovalAnswer, ApprovalCallba
 from trimtab.cli.chat.approval import ApprovalPrompt
 from trimtab.cli.chat.interruptible_turn import ChatSignalHandler, run_interruptible_turn
 from trimtab.cli.chat.state import ChatState
+from trimtab.cli.chat.turn_errors import describe_chat_cost_ceiling
 from trimtab.cli.chat.turn_screen import TurnScreen
 from trimtab.cli.store_command import print_exact_text
 from trimtab.cli.terminal_text_format import shorten_to_line
@@ -81,6 +82,9 @@ async def answer_once(
         told = f"Stopped after {most} rounds of tool calls"
         more = "set a larger `max_tool_iterations` under `session` in agent.yaml, or go on"
         screen.print_message(f"{told}; {more}.", "error")
+        return EXIT_FAILED
+    if outcome.ended is not None and outcome.ended.cost_ceiling is not None:
+        screen.print_message(describe_chat_cost_ceiling(outcome.ended.cost_ceiling), "error")
         return EXIT_FAILED
     return 0
 

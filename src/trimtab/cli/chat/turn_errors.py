@@ -33,6 +33,19 @@ class ModelEndpoint:
     """What to look at where nobody answers."""
 
 
+_CEILING_SETTINGS: Mapping[str, tuple[str, str]] = {
+    "session": ("max_per_session", "Raise it, or start another session."),
+    "tenant_per_day": ("max_per_tenant_per_day", "Raise it, or go on after midnight UTC."),
+    "day": ("max_per_day", "Raise it, or go on after midnight UTC."),
+}
+
+
+def describe_chat_cost_ceiling(ceiling: str) -> str:
+    """What is said to somebody who has the file at hand."""
+    setting, to_do = _CEILING_SETTINGS[ceiling]
+    return f"Not sent: it might cost more than cost.{setting} in agent.yaml leaves. {to_do}"
+
+
 def resolve_model_endpoint(model: ModelSpec, environ: Mapping[str, str] = ENVIRON) -> ModelEndpoint:
     """What is known of the one who is asked."""
     # Only where something went wrong is it needed.

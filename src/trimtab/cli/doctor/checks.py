@@ -17,7 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from trimtab.agent.agent import build_context_options
+from trimtab.agent.agent import (
+    build_context_options,
+    check_cost_ceilings,
+)
 from trimtab.agent.config.agent_file_reading_and_errors import AgentFileError
 from trimtab.agent.config.loader import (
     describe_keep_results_without_policy,
@@ -41,11 +44,20 @@ from trimtab.cli.doctor.model_checks import (
     check_provider,
     check_window,
 )
-from trimtab.cli.doctor.tool_and_secret_checks import check_secret_exposure, check_tools
+from trimtab.cli.doctor.tool_and_secret_checks import (
+    check_sandboxes,
+    check_secret_exposure,
+    check_tools,
+)
 from trimtab.cli.init.default_model_choice import guess_provider
 from trimtab.cli.installed_packages import find_package_versions
 from trimtab.context import Context
-from trimtab.errors import DatabaseNotMigrated, MissingApiKeyError, StoreError
+from trimtab.errors import (
+    CostCeilingUncheckable,
+    DatabaseNotMigrated,
+    MissingApiKeyError,
+    StoreError,
+)
 from trimtab.providers.factory import create_provider, find_provider_endpoint
 from trimtab.providers.protocol_and_failures import Provider
 from trimtab.stores.factory import is_database_address, open_store
@@ -176,9 +188,13 @@ async def run_agent_checks(
         yield finding
     for finding in check_model_in_catalog(spec.model):
         yield finding
+    if spec.cost.ceilings:
+        yield _check_cost_ceilings(spec, options)
     yield await check_store(store)
     tools = await check_tools(spec, folder, environ, dialect)
     for finding in tools.findings:
+        yield finding
+    for finding in check_sandboxes(spec, environ):
         yield finding
     if spec.tools:
         yield await check_secret_exposure(environ)
@@ -203,6 +219,15 @@ def _check_system_prompt(spec: AgentSpec, options: dict[str, Any]) -> Finding:
     return make_ok_finding(
         "system", f"{where}: {tokens:,} tokens, {tokens / report.limit:.1%} of the window"
     )
+
+
+def _check_cost_ceilings(spec: AgentSpec, options: dict[str, Any]) -> Finding:
+    try:
+        check_cost_ceilings(spec, options)
+    except CostCeilingUncheckable as error:
+        return make_failure_finding("cost", str(error).removeprefix("cost: "))
+    told = [f"{name} ${dollars:,.2f}" for name, dollars in spec.cost.ceilings.items()]
+    return make_ok_finding("cost", f"{', '.join(told)}, checked before each call")
 
 
 async def _check_provider_and_key(

@@ -8,6 +8,7 @@ Whether the keys of this process are within the reach of its tools.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import cast
 
 from trimtab.agent.config.loader import locate_agent_store
-from trimtab.agent.config.spec import AgentSpec, AnyToolSpec, ShellToolSpec
+from trimtab.agent.config.spec import AgentSpec, AnyToolSpec, ProcessToolSpec, ShellToolSpec
 from trimtab.agent.environment import list_withheld_variables
 from trimtab.agent.tools.permissions.possible_commands import may_run_other_commands
 from trimtab.agent.tools.permissions.read_only_check import find_read_only_program_words
@@ -24,6 +25,13 @@ from trimtab.agent.tools.permissions.read_only_programs import READ_ONLY_USAGES
 from trimtab.agent.tools.permissions.rules import decline_unattended
 from trimtab.agent.tools.permissions.shell_parser import strip_program_path
 from trimtab.agent.tools.permissions.shell_patterns import has_no_wildcards, parse_shell_pattern
+from trimtab.agent.tools.sandbox import (
+    Bubblewrap,
+    Sandbox,
+    build_tool_setting,
+    find_bubblewrap,
+)
+from trimtab.agent.tools.tool_setting import ToolSetting
 from trimtab.agent.tools.tools_from_config import open_tools
 from trimtab.agent.tools.unusable_tool_error import UnusableToolError
 from trimtab.cli.doctor.findings import (
@@ -57,6 +65,30 @@ def list_shell_tool_warnings(spec: AgentSpec, folder: Path) -> dict[str, list[Fi
         for name, tool in spec.tools.items()
         if isinstance(tool, ShellToolSpec)
     }
+
+
+def check_sandboxes(spec: AgentSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """In what the programs of shells and commands run."""
+    started = {n: tool for n, tool in spec.tools.items() if isinstance(tool, ProcessToolSpec)}
+    off = [name for name, tool in started.items() if tool.sandbox == "off"]
+    if off:
+        yield make_skipped_finding(
+            "sandbox", f"off for {join_names(off)}, see `sandbox` in docs/tools.md"
+        )
+    wanted = {name: tool for name, tool in started.items() if tool.sandbox != "off"}
+    if not wanted:
+        return
+    found = find_bubblewrap(environ.get("PATH") or os.defpath)
+    if not isinstance(found, Bubblewrap):
+        required = any(tool.sandbox == "required" for tool in wanted.values())
+        make = make_failure_finding if required else make_warning_finding
+        yield make("sandbox", f"none for {join_names([*wanted])}: {found}", "install bubblewrap")
+        return
+    for network in (False, True):
+        names = [name for name, tool in wanted.items() if tool.sandbox_network is network]
+        if names:
+            made = Sandbox(bubblewrap=found, network=network)
+            yield make_ok_finding("sandbox", f"{made.describe()}: {join_names(names)}")
 
 
 def _check_allow_patterns(name: str, tool: ShellToolSpec) -> Iterator[Finding]:
@@ -117,7 +149,7 @@ def _check_shell_folder(
     name: str, tool: ShellToolSpec, spec: AgentSpec, folder: Path
 ) -> Iterator[Finding]:
     """Callers with keys of their own should not read the keys and sessions of others."""
-    if spec.serve.keys is None:
+    if spec.serve.keys is None or tool.sandbox == "required":
         return
     store = locate_agent_store(spec, folder)
     where = (folder / Path(tool.cwd).expanduser()).resolve()
@@ -150,8 +182,9 @@ async def check_tools(
     spec: AgentSpec, folder: Path, environ: Mapping[str, str], dialect: str
 ) -> AllToolsCheckResult:
     """All tools, side by side: the slowest decides how long it takes."""
+    setting = build_tool_setting(spec, folder, approve=decline_unattended, environ=environ)
     done = await asyncio.gather(
-        *(_start_tool(name, tool, folder, environ) for name, tool in spec.tools.items())
+        *(_start_tool(name, tool, setting) for name, tool in spec.tools.items())
     )
     found, doubtful = AllToolsCheckResult(), list_shell_tool_warnings(spec, folder)
     for name, outcome in zip(spec.tools, done, strict=True):
@@ -176,14 +209,12 @@ def estimate_tool_definition_tokens(model: str, dialect: str, tools: Sequence[To
     return sum(one.tokens for one in sections if one.name.startswith("tool definition"))
 
 
-async def _start_tool(
-    name: str, tool: AnyToolSpec, folder: Path, environ: Mapping[str, str]
-) -> Finding | list[Tool]:
+async def _start_tool(name: str, tool: AnyToolSpec, setting: ToolSetting) -> Finding | list[Tool]:
     about = f"tools.{name}"
     try:
         async with (
             asyncio.timeout(TOOL_START_TIMEOUT_S),
-            open_tools({name: tool}, folder, approve=decline_unattended, environ=environ) as made,
+            open_tools({name: tool}, setting) as made,
         ):
             return list(made)
     except TimeoutError:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from trimtab.stores.postgres.queries import build_query_per_partition, parse_named_queries
+from trimtab.stores.named_queries import parse_named_queries
+from trimtab.stores.postgres.queries import build_query_per_partition
 
 SERVER_QUERIES = parse_named_queries(
     files("trimtab.server.postgres").joinpath("queries.sql").read_text(encoding="utf-8")

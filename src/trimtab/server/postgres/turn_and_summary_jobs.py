@@ -24,6 +24,7 @@ from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.server.waiting_notice import send_waiting_notice
 from trimtab.session import Session
 from trimtab.session.model_summaries import summarise_session_logging_errors
+from trimtab.session.spending import clear_spending_account
 
 DATABASE_RETRY_S = 1.0
 """Seconds before a turn is tried again that failed because the database was away."""
@@ -90,18 +91,20 @@ class TurnAndSummaryJobHandlers:
             agent = self._service.agent_for(payload.session)
             if agent.summariser is None or not await self._service.store.position(payload.session):
                 return  # deleted, and not to be begun anew by this
+            clear_spending_account()
             async with self._service.open_session(payload.session) as session:
-                await summarise_session_logging_errors(
-                    session,
-                    agent.summariser,
-                    instrument_if_watched(
-                        lambda happening: self._service.event_bus.publish(
-                            payload.session, happening
+                with agent.charge_calls(session):
+                    await summarise_session_logging_errors(
+                        session,
+                        agent.summariser,
+                        instrument_if_watched(
+                            lambda happening: self._service.event_bus.publish(
+                                payload.session, happening
+                            ),
+                            agent=agent.spec.name,
+                            session=payload.session,
                         ),
-                        agent=agent.spec.name,
-                        session=payload.session,
-                    ),
-                )
+                    )
         except (AgentNotServed, StoreUnavailable) as error:
             # The next turn wants it again.
             log.warning("summary of session %s failed: %s", payload.session, error)

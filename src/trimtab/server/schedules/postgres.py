@@ -34,7 +34,7 @@ from trimtab.server.schedules.schedule import (
     schedule_from_json,
     schedule_to_json,
 )
-from trimtab.stores.postgres.queries import parse_named_queries
+from trimtab.stores.named_queries import parse_named_queries
 
 BorrowConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 """A connection of the queue's pool, out of a transaction: `ConnectionPool.borrow`."""

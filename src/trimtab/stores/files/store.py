@@ -60,13 +60,16 @@ from trimtab.stores.files.log_reader import (
 from trimtab.stores.files.log_rewrite import SWEEP_MARKER_FILE
 from trimtab.stores.files.session_writer import FORKS_FOLDER, SessionWriter
 from trimtab.stores.files.snapshots import find_newest_snapshot
+from trimtab.stores.sqlite_spending import SqliteSpendingLedger
 from trimtab.window.checkpoint import Snapshot
 
 T = TypeVar("T")
 
 _DELETED_FOLDER = ".deleted"
 """Where sessions go to be removed; no session's folder begins with a dot."""
-_RESERVED_FOLDERS = (_DELETED_FOLDER, ".mail", ".schedules")
+SPENDING_FOLDER = ".spending"
+"""Where it is kept what model calls have cost."""
+_RESERVED_FOLDERS = (_DELETED_FOLDER, ".mail", ".schedules", SPENDING_FOLDER)
 """What may stand beside the sessions."""
 
 _logger = logging.getLogger(__name__)
@@ -91,6 +94,7 @@ class FileStore:
         self._fsync = fsync
         self._gates: WeakValueDictionary[str, _SessionGate] = WeakValueDictionary()
         self._writers: dict[str, tuple[_SessionGate, SessionWriter]] = {}
+        self._spending = SqliteSpendingLedger(self._root / SPENDING_FOLDER / "spending.sqlite3")
         self._closed = False
         """Whether the folder was looked at, and closed to others where that is ours to do."""
 
@@ -98,6 +102,10 @@ class FileStore:
     def root(self) -> Path:
         """The folder that all sessions are in."""
         return self._root
+
+    def spending_ledger(self) -> SqliteSpendingLedger:
+        """What model calls have cost."""
+        return self._spending
 
     async def latest_epoch(self, session: str) -> int:
         """The newest claimed turn's; 0 where none was."""
@@ -245,6 +253,7 @@ class FileStore:
     async def close(self) -> None:
         for session in list(self._writers):
             await self.release(session)
+        await asyncio.to_thread(self._spending.close)
 
     def _folder(self, session: str) -> Path:
         return self._root / session_to_folder_name(session)
@@ -311,6 +320,7 @@ class FileStore:
             if lock:
                 lock.release()
         self._release(session)
+        self._spending.forget_session(session)
 
     def _empty_deleted(self) -> None:
         """Remove what deletions have put aside, also those that a crash cut short."""

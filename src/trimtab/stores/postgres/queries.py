@@ -2,23 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from importlib.resources import files
+
+from trimtab.stores.named_queries import parse_named_queries
 
 EVENT_PARTITION_COUNT = 16
 """Of the table of events."""
-
-_QUERY_NAME_LINE = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-
-
-def parse_named_queries(sql: str) -> dict[str, bytes]:
-    """The queries of a file: each begins with a line `-- name: x` and ends at the next one's
-    comment. As bytes, which is how psycopg takes a query that is no literal."""
-    _, *pieces = _QUERY_NAME_LINE.split(sql)
-    return {
-        name: _strip_comments(query).encode()
-        for name, query in zip(pieces[::2], pieces[1::2], strict=True)
-    }
 
 
 def build_query_per_partition(query: bytes, owner_clause: bytes = b"") -> tuple[bytes, ...]:
@@ -40,11 +29,6 @@ def expand_values_placeholder(
         for _ in range(row_count)
     ]
     return query.replace(b":values", ", ".join(row).encode())
-
-
-def _strip_comments(query: str) -> str:
-    lines = (line.rstrip() for line in query.splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith("--")).rstrip(";")
 
 
 QUERIES = parse_named_queries(

@@ -48,6 +48,7 @@ from trimtab.stores.postgres.session_keys_and_text_escaping import (
 from trimtab.stores.postgres.session_keys_and_text_escaping import (
     unescape_from_text_column as name_of,
 )
+from trimtab.stores.postgres.spending import PostgresSpendingLedger
 from trimtab.window.checkpoint import Snapshot, snapshot_from_json, snapshot_to_json
 
 MAX_APPEND_ATTEMPTS = 5
@@ -84,6 +85,10 @@ class PostgresStore:
     def pool_usage(self) -> PoolUsage:
         """Its connections at this moment."""
         return self._connections.usage()
+
+    def spending_ledger(self) -> PostgresSpendingLedger:
+        """What model calls have cost."""
+        return PostgresSpendingLedger(self._connections)
 
     async def append(
         self, session: str, events: Sequence[Event], *, epoch: int | None = None

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from trimtab.http_api_response_types import MediaInfo, MessageInfo, ToolCallInfo, ToolResultInfo
-from trimtab.log.call_failure import STOPPED_CALL_KIND
+from trimtab.log.call_failure import OVER_CEILING_KIND, STOPPED_CALL_KIND
 from trimtab.log.event import (
     CallOutcome,
     Edit,
@@ -26,6 +26,7 @@ from trimtab.log.event import (
 )
 from trimtab.log.message import Media, Message, Text, ToolCall
 from trimtab.session.events import COMPACTED_NOTICE
+from trimtab.session.spending import describe_reached_ceiling
 from trimtab.session.tools import parse_call_position_from_key
 from trimtab.stores.base import Store
 
@@ -79,6 +80,7 @@ class LogToStreamProjector:
         none."""
         self._had_overflow = False
         self._rejection: str | None = None
+        self._cost_ceiling: str | None = None
         self._was_edited_after_overflow = False
         self._has_final_answer = True
         self._was_stopped = False
@@ -158,7 +160,7 @@ class LogToStreamProjector:
 
     def _project_call(self, event: Event) -> ProjectedStreamEvent | None:
         self.open_call_position = event.seq
-        self._rejection = None
+        self._rejection = self._cost_ceiling = None
         compacted = self._had_overflow and self._was_edited_after_overflow
         self._had_overflow = self._was_edited_after_overflow = False
         return (
@@ -174,6 +176,9 @@ class LogToStreamProjector:
             if error.get("kind") == STOPPED_CALL_KIND:
                 self._was_stopped = True
                 return None
+            if error.get("kind") == OVER_CEILING_KIND:
+                self._cost_ceiling = str(error.get("ceiling", ""))
+                return None
             self._had_overflow = error.get("kind") == "overflow"
             if error.get("kind") == "rejected":
                 self._rejection = str(error.get("message", ""))
@@ -188,11 +193,16 @@ class LogToStreamProjector:
             case "claimed":
                 self.open_call_position = 0
                 self._was_stopped = False
+                self._cost_ceiling = None
                 return ProjectedStreamEvent(kind="turn.started", data={"epoch": body.epoch})
             case "ended":
                 self.open_call_position = 0
                 if self._rejection is not None:
                     data = {"reason": "rejected", "detail": self._rejection, "epoch": body.epoch}
+                    return ProjectedStreamEvent(kind="turn.finished", data=data)
+                if self._cost_ceiling is not None:
+                    detail = describe_reached_ceiling(self._cost_ceiling)
+                    data = {"reason": "cost_ceiling", "detail": detail, "epoch": body.epoch}
                     return ProjectedStreamEvent(kind="turn.finished", data=data)
                 done = self._has_final_answer and not self._was_stopped
                 reason = "done" if done else "stopped"

@@ -1,0 +1,186 @@
+"""A sandbox for the programs of tools, by bubblewrap: it may write to its folder and no further.
+
+What runs in it sees the machine's files read-only, a `/tmp` and a `/run` of its own, only its own
+processes, and no network unless it is allowed. Session logs, API keys and the history of chats are
+not there. It is not a virtual machine: what other files hold can be read, the user's home included.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from trimtab.agent.config.loader import locate_agent_store
+from trimtab.agent.config.spec import AgentSpec, ProcessToolSpec, PythonToolSpec
+from trimtab.agent.tools.permissions.rules import ApprovalCallback, PermissionGate
+from trimtab.agent.tools.tool_setting import ToolSetting
+from trimtab.agent.tools.unusable_tool_error import UnusableToolError
+from trimtab.stores.factory import is_database_address
+
+log = logging.getLogger("trimtab.tools")
+
+BUBBLEWRAP_PROGRAM = "bwrap"
+PROBE_TIMEOUT_S = 10.0
+"""Seconds that the first program in a sandbox may take."""
+_PATHS_KEPT_OF_RUN = ("/run/current-system", "/run/wrappers")
+"""Where NixOS has its programs."""
+_NAME_RESOLUTION_PATHS = ("/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf")
+"""Where `/etc/resolv.conf` may point to."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bubblewrap:
+    """Bubblewrap as it works on this machine."""
+
+    program: str
+    """Where it is."""
+    version: str
+    """Such as `0.8.0`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sandbox:
+    """What the programs of one tool run in."""
+
+    bubblewrap: Bubblewrap
+    """What makes it."""
+    network: bool
+    """Whether they reach the network."""
+    hidden_paths: tuple[Path, ...] = ()
+    """Files and folders that are empty in there."""
+    read_only_paths: tuple[Path, ...] = ()
+    """Files that cannot be changed, even in the folder that can be written to."""
+
+    def wrap(self, argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
+        """The command line that runs a program in the sandbox, with its folder writable."""
+        kept = [("--ro-bind", str(path), str(path)) for path in self.read_only_paths]
+        changes = [*kept, *map(_hide_path, self.hidden_paths)]
+        return (
+            self.bubblewrap.program,
+            *build_sandbox_options(cwd, network=self.network),
+            *(option for options in changes for option in options),
+            *("--chdir", str(cwd), "--", *argv),
+        )
+
+    def describe(self) -> str:
+        """What it is, in a few words."""
+        return f"bubblewrap {self.bubblewrap.version}, network {'on' if self.network else 'off'}"
+
+
+def build_sandbox_options(cwd: Path, *, network: bool) -> tuple[str, ...]:
+    """The options of bubblewrap for programs that may write to one folder."""
+    kept = [*_PATHS_KEPT_OF_RUN, *(_NAME_RESOLUTION_PATHS if network else ())]
+    return (
+        *("--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"),
+        *("--tmpfs", "/tmp", "--setenv", "TMPDIR", "/tmp"),  # noqa: S108 - one of its own
+        # Sockets can be used on a read-only mount: those of Docker, PostgreSQL, D-Bus.
+        *("--tmpfs", "/run"),
+        *(part for path in kept for part in ("--ro-bind-try", path, path)),
+        *("--bind", str(cwd), str(cwd)),
+        *("--unshare-user-try", "--unshare-pid", "--unshare-ipc", "--unshare-uts"),
+        *(() if network else ("--unshare-net",)),
+        *("--cap-drop", "ALL", "--die-with-parent"),
+    )
+
+
+def _hide_path(path: Path) -> tuple[str, ...]:
+    """Nothing for what is not there: bubblewrap would make it, for all to see."""
+    if path.is_dir():
+        return ("--tmpfs", str(path))
+    return ("--ro-bind", "/dev/null", str(path)) if path.exists() else ()
+
+
+def build_tool_setting(
+    spec: AgentSpec, folder: Path, *, approve: ApprovalCallback, environ: Mapping[str, str]
+) -> ToolSetting:
+    """What the tools of an agent are made with."""
+    return ToolSetting(
+        folder=folder,
+        gate=PermissionGate(approve=approve),
+        environ=environ,
+        private_paths=list_private_paths(spec, folder, environ),
+        agent_files=list_agent_files(spec, folder),
+    )
+
+
+def list_private_paths(
+    spec: AgentSpec, folder: Path, environ: Mapping[str, str]
+) -> tuple[Path, ...]:
+    """What no tool needs to see: the logs of all sessions, the API keys, what was typed in
+    chats."""
+    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    found = [Path(state) / "trimtab"]
+    store = locate_agent_store(spec, folder)
+    if not is_database_address(store):
+        found.append(Path(store))
+    if spec.serve.keys is not None:
+        found.append(folder / Path(spec.serve.keys).expanduser())
+    return tuple(path.resolve() for path in found)
+
+
+def list_agent_files(spec: AgentSpec, folder: Path) -> tuple[Path, ...]:
+    """The files that the agent is made of: who changes them changes what it may do."""
+    functions = [tool.function for tool in spec.tools.values() if isinstance(tool, PythonToolSpec)]
+    named = ["agent.yaml", *(function.partition(":")[0] for function in functions)]
+    if spec.system is not None and len(spec.system.split()) == 1:
+        named.append(spec.system)
+    found = [folder / Path(name).expanduser() for name in named]
+    return tuple(path.resolve() for path in found if path.is_file())
+
+
+def choose_sandbox(name: str, spec: ProcessToolSpec, setting: ToolSetting) -> Sandbox | None:
+    """The sandbox of a tool; None where it has none. Raises `UnusableToolError` where it must have
+    one and cannot."""
+    if spec.sandbox == "off":
+        return None
+    found = find_bubblewrap(setting.environ.get("PATH") or os.defpath)
+    if isinstance(found, Bubblewrap):
+        return Sandbox(
+            bubblewrap=found,
+            network=spec.sandbox_network,
+            hidden_paths=setting.private_paths,
+            read_only_paths=setting.agent_files,
+        )
+    if spec.sandbox == "required":
+        raise UnusableToolError(name, f"it must run in a sandbox, and {found}")
+    log.warning("tools.%s runs without a sandbox: %s", name, found)
+    return None
+
+
+@cache
+def find_bubblewrap(search_path: str) -> Bubblewrap | str:
+    """Bubblewrap if it works here, which is tried once; else why it does not."""
+    if sys.platform != "linux":
+        return "bubblewrap is for Linux alone"
+    program = shutil.which(BUBBLEWRAP_PROGRAM, path=search_path)
+    if program is None:
+        return "bubblewrap is not installed (Debian, Fedora: the package bubblewrap)"
+    options = build_sandbox_options(Path("/"), network=False)
+    # The root is read-only, so no folder is made writable for this.
+    bind = options.index("--bind")
+    tried = (program, *options[:bind], *options[bind + 3 :], "--", "/bin/sh", "-c", "exit 0")
+    try:
+        told = subprocess.run(  # noqa: S603 - a program of this machine, with fixed arguments
+            (program, "--version"), capture_output=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+        done = subprocess.run(  # noqa: S603 - the same
+            tried, capture_output=True, timeout=PROBE_TIMEOUT_S, check=False, env={}
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{program} cannot be run: {error}"
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        return (
+            f"bubblewrap does not work here: {lines[-1] if lines else 'it says no reason'}; "
+            "the machine may forbid user namespaces"
+        )
+    version = re.search(r"\d[\d.]*", told.stdout.decode(errors="replace"))
+    return Bubblewrap(program=program, version=version[0] if version else "of an unknown version")

@@ -1,0 +1,232 @@
+"""Cost ceilings: before each model call it is looked whether the most that it may cost is left.
+
+Who pays is found in the context of the task: a turn of a sub-agent runs within a tool of its
+parent's turn, and so does whatever writes summaries in the background. A call is reserved at the
+bound of its input and all of the output that it asks for, and settled at what was reported.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from math import ceil
+from types import TracebackType
+from typing import Any
+
+from trimtab.errors import CostCeilingReached, CostCeilingUncheckable, StoreError
+from trimtab.log.event import Usage
+from trimtab.providers.protocol_and_failures import ProviderError
+from trimtab.session.session import Session
+from trimtab.stores.spending import CallReservation, CostCeilings, SpendingLedger
+from trimtab.tokens.usage_cost_usd import compute_cost_usd
+from trimtab.window.window import Window
+
+log = logging.getLogger("trimtab.spending")
+
+DEFAULT_TENANT_NAME = "default"
+"""Who pays for a session that belongs to no tenant."""
+MICROS_PER_DOLLAR = 1_000_000
+
+_CEILING_TEXTS: Mapping[str, str] = {
+    "session": (
+        "I stopped here: this conversation has used up what it may cost. Start a new one to go on."
+    ),
+    "tenant_per_day": (
+        "I stopped here: what may be spent on answers today is used up. Write to me again after "
+        "midnight UTC."
+    ),
+    "day": (
+        "I stopped here: what may be spent on answers today is used up. Write to me again after "
+        "midnight UTC."
+    ),
+}
+
+
+def describe_reached_ceiling(ceiling: str) -> str:
+    """What the user is told; amounts are for the operator."""
+    return _CEILING_TEXTS.get(ceiling, _CEILING_TEXTS["day"])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpendingAccount:
+    """Who pays for the calls of a turn."""
+
+    ledger: SpendingLedger
+    """Where it is kept what was spent."""
+    ceilings: CostCeilings
+    """What may be."""
+    session: Session
+    """The session whose turn it is, whoever makes the calls."""
+    agent: str
+    """The agent's name."""
+    tenant: str = DEFAULT_TENANT_NAME
+    """The session's tenant."""
+    expires_after_s: float = 600.0
+    """Seconds that a call may take; after that the session takes it for lost."""
+    clock: Callable[[], float] = field(default=time.time)
+    """Seconds since the epoch."""
+
+
+_account: ContextVar[SpendingAccount | None] = ContextVar("trimtab_spending_account", default=None)
+
+
+def clear_spending_account() -> None:
+    """Let nobody pay in this task: for whoever starts a turn that is no part of another."""
+    _account.set(None)
+
+
+@contextmanager
+def charge_calls_to(account: SpendingAccount | None) -> Generator[None]:
+    """Let an account pay for all calls within, unless an outer one does already."""
+    if account is None or _account.get() is not None:
+        yield
+        return
+    token = _account.set(account)
+    try:
+        yield
+    finally:
+        _account.reset(token)
+
+
+class CallCharge:
+    """The price of one call: reserved at the beginning of an `async with`, settled at its end.
+
+    Without an account it does nothing. `record_usage` says what the provider has reported. A call
+    that failed before anything of its reply came is free. Of a stream that broke off or was
+    stopped, the input is counted and a token for each byte that came. Any other call without
+    usage counts as reserved.
+    """
+
+    def __init__(self, window: Window, *, streamed: bool = False) -> None:
+        self._account = _account.get()
+        self._window = window
+        self._streamed = streamed
+        self._reservation: int | None = None
+        self._usage: Usage | None = None
+        self._received_bytes = 0
+        self._at = 0.0
+
+    async def __aenter__(self) -> CallCharge:
+        """Reserve the price. Raises `CostCeilingReached` and `CostCeilingUncheckable`."""
+        account = self._account
+        if account is None:
+            return self
+        self._at = account.clock()
+        call = CallReservation(
+            agent=account.agent,
+            tenant=account.tenant,
+            session=account.session.id,
+            micros=self._price_micros(),
+            session_log_micros=_count_session_log_micros(account.session.window),
+            now=self._at,
+            expires_after_s=account.expires_after_s,
+        )
+        try:
+            self._reservation = await account.ledger.reserve(call, account.ceilings)
+        except CostCeilingReached as reached:
+            _log_refusal(account, reached)
+            raise
+        return self
+
+    @property
+    def is_charged(self) -> bool:
+        """Whether somebody pays whose ceilings are looked at."""
+        return self._account is not None
+
+    def record_usage(self, usage: Usage | None) -> None:
+        """What the provider has reported; None for nothing."""
+        self._usage = usage
+
+    def count_received(self, piece: object) -> None:
+        """Something of the reply has come: a text, or an event of the stream."""
+        if self._account is not None:
+            self._received_bytes += len(str(piece).encode("utf-8", "surrogatepass"))
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        if self._account is None or self._reservation is None:
+            return
+        if error is not None and not isinstance(error, Exception):
+            return  # cancelled: the reservation stands for what it may have cost
+        try:
+            await self._account.ledger.settle(self._reservation, self._cost_micros(error))
+        except StoreError as failed:
+            # The reply is worth more than the exact sum: the reservation goes on to count.
+            log.warning(
+                "session %s: a call counts at its reserved price until tomorrow: %s",
+                self._account.session.id,
+                failed,
+            )
+
+    def _cost_micros(self, error: Exception | None) -> int:
+        if self._usage is not None:
+            return self._micros(self._usage)
+        if isinstance(error, ProviderError) and not self._received_bytes:
+            return 0
+        if error is not None and self._streamed:
+            return self._price_micros(max_output=self._received_bytes)
+        return self._price_micros()
+
+    def _price_micros(self, *, max_output: int | None = None) -> int:
+        """The most that the call may cost: all of its input fresh, or all of it written to the
+        provider's cache, which may cost more."""
+        made = self._window.last_call
+        assert made is not None  # noqa: S101 - the call was recorded
+        bound, output = made.body.bound, made.body.max_output
+        output = output if max_output is None else min(output, max_output)
+        hour = self._window.settings.entry.get("cache_marks") == "1h"
+        return max(
+            self._micros(Usage(input=bound, output=output)),
+            self._micros(
+                Usage(
+                    input=bound,
+                    output=output,
+                    cache_write=bound,
+                    cache_write_long=bound if hour else 0,
+                )
+            ),
+        )
+
+    def _micros(self, usage: Usage) -> int:
+        settings = self._window.settings
+        cost = compute_cost_usd(usage, settings.entry, at=self._at)
+        if cost is None:
+            raise CostCeilingUncheckable(explain_unknown_price(settings.model))
+        return ceil(cost * MICROS_PER_DOLLAR)
+
+
+def explain_unknown_price(model: str) -> str:
+    """Why no cost ceiling can be kept with a model."""
+    return (
+        f"the price of {model} is not known, so no cost ceiling can be kept; set `input_price` and "
+        "`output_price` in `model.model_info`, in US dollars for a million tokens"
+    )
+
+
+def _count_session_log_micros(window: Window) -> int:
+    """What a session has cost by its own log; what has no known price counts as nothing."""
+    accounting = window.accounting
+    known = (accounting.total_cost_usd or 0.0) + (accounting.summary_stats.cost or 0.0)
+    return ceil(known * MICROS_PER_DOLLAR)
+
+
+def _log_refusal(account: SpendingAccount, reached: CostCeilingReached) -> None:
+    fields: dict[str, Any] = {
+        "event": "cost_ceiling_reached",
+        "session": account.session.id,
+        "agent": account.agent,
+        "tenant": account.tenant,
+        "ceiling": reached.ceiling,
+        "ceiling_usd": reached.ceiling_usd,
+        "counted_usd": round(reached.counted_usd, 6),
+        "price_usd": round(reached.price_usd, 6),
+    }
+    log.warning("A call of session %s was not made: %s", account.session.id, reached, extra=fields)

@@ -1,0 +1,22 @@
+"""SQL by name, from `.sql` files."""
+
+from __future__ import annotations
+
+import re
+
+_QUERY_NAME_LINE = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+
+
+def parse_named_queries(sql: str) -> dict[str, bytes]:
+    """The queries of a file: each begins with a line `-- name: x` and ends at the next one's
+    comment. As bytes, which is how psycopg takes a query that is no literal."""
+    _, *pieces = _QUERY_NAME_LINE.split(sql)
+    return {
+        name: _strip_comments(query).encode()
+        for name, query in zip(pieces[::2], pieces[1::2], strict=True)
+    }
+
+
+def _strip_comments(query: str) -> str:
+    lines = (line.rstrip() for line in query.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("--")).rstrip(";")

@@ -1,0 +1,129 @@
+"""What model calls have cost, in a small SQLite file: for one machine, and in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trimtab.errors import StoreUnavailable
+from trimtab.stores.files.disk import make_private_folder, translate_write_errors
+from trimtab.stores.spending import (
+    SPENDING_QUERIES,
+    CallReservation,
+    CostCeilings,
+    list_ceiling_queries,
+    list_days_to_forget,
+    refuse_above_ceiling,
+)
+
+BUSY_TIMEOUT_S = 30.0
+"""Seconds that one process waits for another that writes."""
+
+_QUERIES = {
+    name: query.decode().replace("trimtab.", "").replace("$", "?")
+    for name, query in SPENDING_QUERIES.items()
+}
+
+
+class SqliteSpendingLedger:
+    """The `SpendingLedger` of one machine; several processes may share the file. `path` None keeps
+    it in memory."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._lock = threading.Lock()
+        self._last_day = ""
+
+    async def reserve(self, call: CallReservation, ceilings: CostCeilings) -> int:
+        return await asyncio.to_thread(self._reserve, call, ceilings)
+
+    async def settle(self, reservation: int, micros: int) -> None:
+        await asyncio.to_thread(self._settle, reservation, micros)
+
+    def forget_session(self, session: str) -> None:
+        """Remove what is known of a session; its part of a day's total stays."""
+        if self._path is not None and not self._path.exists():
+            return
+        with self._transaction() as db:
+            db.execute(_QUERIES["forget_session"], [session])
+            db.execute(_QUERIES["forget_session_reservations"], [session])
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        with self._lock:
+            if self._connection is not None and self._path is not None:
+                self._connection.close()
+                self._connection = None
+
+    def _reserve(self, call: CallReservation, ceilings: CostCeilings) -> int:
+        with self._transaction() as db:
+            if call.day != self._last_day:
+                totals, reservations = list_days_to_forget(call.day)
+                db.execute(_QUERIES["forget_days"], [totals])
+                db.execute(_QUERIES["forget_reservations"], [reservations])
+                self._last_day = call.day
+            if ceilings.session is not None:
+                log = [call.session, call.session_log_micros]
+                db.execute(_QUERIES["raise_session_to_log"], log)
+            for name, most, query, given in list_ceiling_queries(call, ceilings, call.session):
+                counted = _fetch_number(db, query, given)
+                refuse_above_ceiling(name, most, counted, call.micros)
+            until = call.now + call.expires_after_s
+            row = [call.agent, call.day, call.tenant, call.session, call.micros, until]
+            return _fetch_number(db, "reserve", row)
+
+    def _settle(self, reservation: int, micros: int) -> None:
+        with self._transaction() as db:
+            row = db.execute(_QUERIES["release"], [reservation]).fetchone()
+            if row is not None:
+                agent, day, tenant, session = row
+                db.execute(_QUERIES["add_to_day"], [agent, day, tenant, micros])
+                db.execute(_QUERIES["add_to_session"], [session, micros])
+
+    @contextmanager
+    def _transaction(self) -> Generator[sqlite3.Connection]:
+        """One writer at a time, in this process and in all others; all of it or nothing."""
+        with self._lock:
+            try:
+                db = self._connection = self._connection or self._open()
+                db.execute("BEGIN IMMEDIATE")
+                try:
+                    yield db
+                except BaseException:
+                    db.execute("ROLLBACK")
+                    raise
+                db.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise StoreUnavailable(
+                    f"{self._path} cannot be used ({error}), so it is not known what has been "
+                    "spent; see to the disk"
+                ) from error
+
+    def _open(self) -> sqlite3.Connection:
+        if self._path is not None:
+            with translate_write_errors(self._path):
+                make_private_folder(self._path.parent)
+                self._path.touch(mode=0o600)
+        db = sqlite3.connect(
+            self._path or ":memory:",
+            timeout=BUSY_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA secure_delete = ON")
+        for name in ("create_per_day", "create_per_session", "create_reservations"):
+            db.execute(_QUERIES[name])
+        return db
+
+
+def _fetch_number(db: sqlite3.Connection, query: str, given: Sequence[Any]) -> int:
+    # All rows: a statement that is not read to its end holds the transaction open.
+    rows: list[tuple[int]] = db.execute(_QUERIES[query], given).fetchall()
+    return rows[0][0]

@@ -1,0 +1,259 @@
+"""Cost ceilings in every store: what is reserved, what is settled, what a killed process leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.stores import places
+from trimtab import Session
+from trimtab.errors import CostCeilingReached
+from trimtab.stores.files import FileStore
+from trimtab.stores.spending import CallReservation, CostCeilings, find_spending_ledger
+from trimtab.stores.sqlite_spending import SqliteSpendingLedger
+
+pytestmark = pytest.mark.anyio
+
+NOON = 1_800_000_000.0 - 1_800_000_000.0 % 86_400 + 43_200
+DAY = 86_400
+PRICE = 1_000
+CALL = CallReservation(
+    agent="helper",
+    tenant="acme",
+    session="acme/helper/s",
+    micros=PRICE,
+    session_log_micros=0,
+    now=NOON,
+    expires_after_s=600,
+)
+
+
+@pytest.fixture
+async def ledger(store):
+    for name in ("acme/helper/s", "acme/helper/t", "acme/helper/u"):
+        opened = await Session.create(store, name, model="claude-sonnet-4-5")
+        await opened.close()
+    return find_spending_ledger(store)
+
+
+async def refused(ledger, call, ceilings) -> str:
+    with pytest.raises(CostCeilingReached) as error:
+        await ledger.reserve(call, ceilings)
+    return error.value.ceiling
+
+
+async def reserve_many(ledger, ceilings, count: int) -> list[int | BaseException]:
+    tries = (ledger.reserve(CALL, ceilings) for _ in range(count))
+    return await asyncio.gather(*tries, return_exceptions=True)
+
+
+@pytest.mark.parametrize("name", ["session", "tenant_per_day", "day"])
+async def test_of_20_calls_at_once_only_those_that_fit_are_reserved(ledger, name):
+    done = await reserve_many(ledger, CostCeilings(**{name: 7 * PRICE + PRICE // 2}), 20)
+    assert sum(isinstance(each, int) for each in done) == 7
+    assert {each.ceiling for each in done if isinstance(each, CostCeilingReached)} == {name}
+
+
+async def test_what_a_call_did_not_cost_is_free_again(ledger):
+    ceilings = CostCeilings(session=PRICE, tenant_per_day=PRICE, day=PRICE)
+    number = await ledger.reserve(CALL, ceilings)
+    await refused(ledger, CALL, ceilings)
+    await ledger.settle(number, 100)
+    await ledger.reserve(replace(CALL, micros=900), ceilings)
+    assert await refused(ledger, replace(CALL, micros=1), ceilings) == "session"
+
+
+async def test_a_call_is_settled_once(ledger):
+    ceilings = CostCeilings(day=PRICE)
+    number = await ledger.reserve(CALL, ceilings)
+    for _ in range(3):
+        await ledger.settle(number, 600)
+    await ledger.reserve(replace(CALL, micros=400), ceilings)
+    await refused(ledger, replace(CALL, micros=1), ceilings)
+
+
+async def test_tenants_agents_and_sessions_pay_for_themselves(ledger):
+    ceilings = CostCeilings(session=PRICE, tenant_per_day=2 * PRICE, day=3 * PRICE)
+    await ledger.reserve(CALL, ceilings)
+    assert await refused(ledger, CALL, ceilings) == "session"
+    other_session = replace(CALL, session="acme/helper/t")
+    await ledger.reserve(other_session, ceilings)
+    third = replace(CALL, session="acme/helper/u")
+    assert await refused(ledger, third, ceilings) == "tenant_per_day"
+    await ledger.reserve(replace(third, tenant="other"), ceilings)
+    fourth = replace(third, tenant="another", session="acme/helper/t")
+    assert await refused(ledger, fourth, replace(ceilings, session=None)) == "day"
+    other_agent = replace(CALL, agent="other", session="acme/helper/t")
+    await ledger.reserve(other_agent, replace(ceilings, session=None))
+
+
+async def test_the_next_day_of_utc_begins_at_nothing_and_the_session_does_not(ledger):
+    ceilings = CostCeilings(tenant_per_day=PRICE, day=PRICE)
+    number = await ledger.reserve(CALL, ceilings)
+    await ledger.settle(number, PRICE)
+    last_second = replace(CALL, now=NOON + DAY // 2 - 1)
+    assert await refused(ledger, last_second, ceilings) == "tenant_per_day"
+    midnight = replace(CALL, now=NOON + DAY // 2)
+    await ledger.reserve(midnight, ceilings)
+    first = CostCeilings(session=2 * PRICE)
+    number = await ledger.reserve(CALL, first)
+    await ledger.settle(number, 2 * PRICE)
+    assert await refused(ledger, replace(CALL, now=NOON + 40 * DAY), first) == "session"
+
+
+async def test_a_reservation_that_is_never_settled_counts_for_its_day_and_not_longer(ledger):
+    ceilings = CostCeilings(day=PRICE)
+    await ledger.reserve(CALL, ceilings)
+    assert await refused(ledger, replace(CALL, now=NOON + 3_600), ceilings) == "day"
+    await ledger.reserve(replace(CALL, now=NOON + DAY), ceilings)
+
+
+async def test_a_session_lets_go_of_a_reservation_that_has_expired(ledger):
+    ceilings = CostCeilings(session=PRICE)
+    await ledger.reserve(CALL, ceilings)
+    assert await refused(ledger, replace(CALL, now=NOON + 599), ceilings) == "session"
+    await ledger.reserve(replace(CALL, now=NOON + 601), ceilings)
+
+
+async def test_what_the_log_knows_counts_for_the_session(ledger):
+    ceilings = CostCeilings(session=PRICE)
+    known = replace(CALL, session_log_micros=PRICE)
+    assert await refused(ledger, known, ceilings) == "session"
+    await ledger.reserve(replace(CALL, micros=1, session_log_micros=PRICE - 1), ceilings)
+
+
+async def test_a_deleted_session_has_spent_nothing_when_it_begins_anew(ledger, store):
+    ceilings = CostCeilings(session=PRICE)
+    number = await ledger.reserve(CALL, ceilings)
+    await ledger.settle(number, PRICE)
+    await refused(ledger, CALL, ceilings)
+    if find_spending_ledger(store) is not ledger and not hasattr(store, "spending_ledger"):
+        pytest.skip("a store without a ledger has one in memory, which knows no deletions")
+    await store.delete("acme/helper/s")
+    await (await Session.create(store, "acme/helper/s", model="claude-sonnet-4-5")).close()
+    await ledger.reserve(CALL, ceilings)
+
+
+async def test_what_was_spent_is_known_when_the_store_is_opened_again(place):
+    if place.name == "memory":
+        pytest.skip("nothing outlives it")
+    ceilings = CostCeilings(session=PRICE, tenant_per_day=PRICE, day=PRICE)
+    for attempt in range(2):
+        store = await place.open()
+        if not attempt:
+            await (await Session.create(store, CALL.session, model="claude-sonnet-4-5")).close()
+            number = await find_spending_ledger(store).reserve(CALL, ceilings)
+            await find_spending_ledger(store).settle(number, PRICE)
+        else:
+            await refused(find_spending_ledger(store), CALL, ceilings)
+        await store.close()
+
+
+KILLED = """
+    import asyncio, sys
+    from tests.stores.test_spending import CALL, PRICE
+    from trimtab.stores.factory import open_store
+    from trimtab.stores.spending import CostCeilings, find_spending_ledger
+
+    async def main():
+        ledger = find_spending_ledger(await open_store(sys.argv[1]))
+        while True:
+            number = await ledger.reserve(CALL, CostCeilings(day=1000 * PRICE))
+            print("reserved", flush=True)
+            await ledger.settle(number, PRICE)
+            print("settled", flush=True)
+
+    asyncio.run(main())
+"""
+
+
+def kill_after_lines(where: str, lines: int) -> int:
+    """Kill a process that spends after it has said so much; how many calls it has told of."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(KILLED), where],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    told = [process.stdout.readline() for _ in range(lines)]
+    process.send_signal(signal.SIGKILL)
+    told += process.stdout.readlines()
+    process.wait()
+    process.stdout.close()
+    return told.count("reserved\n")
+
+
+@pytest.mark.process
+async def test_a_process_that_is_killed_leaves_no_less_than_it_spent(place):
+    """Whatever the moment: what was settled counts, and what was begun as well."""
+    if place.name == "memory":
+        pytest.skip("it has no other process")
+    store = await place.open()
+    await (await Session.create(store, CALL.session, model="claude-sonnet-4-5")).close()
+    where = place.conninfo if isinstance(place, places.Postgres) else str(place.root)
+    reserved = sum(kill_after_lines(where, lines) for lines in (3, 8, 15))
+    with pytest.raises(CostCeilingReached) as error:
+        await find_spending_ledger(store).reserve(CALL, CostCeilings(day=0))
+    # Each process may have begun one more call than it had the time to say.
+    assert reserved <= round(error.value.counted_usd * 1e6 / PRICE) <= reserved + 3
+    await store.close()
+
+
+@pytest.mark.process
+async def test_processes_share_one_ceiling(place):
+    if place.name == "memory":
+        pytest.skip("it has no other process")
+    store = await place.open()
+    await (await Session.create(store, CALL.session, model="claude-sonnet-4-5")).close()
+    where = place.conninfo if isinstance(place, places.Postgres) else str(place.root)
+    script = textwrap.dedent(
+        """
+        import asyncio, sys
+        from tests.stores.test_spending import PRICE, reserve_many
+        from trimtab.stores.factory import open_store
+        from trimtab.stores.spending import CostCeilings, find_spending_ledger
+
+        async def main():
+            store = await open_store(sys.argv[1])
+            ledger = find_spending_ledger(store)
+            done = await reserve_many(ledger, CostCeilings(day=7 * PRICE), 10)
+            print(sum(isinstance(each, int) for each in done))
+            await store.close()
+
+        asyncio.run(main())
+        """
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    running = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", script, where, stdout=subprocess.PIPE, env=env
+        )
+        for _ in range(2)
+    ]
+    assert sum([int((await process.communicate())[0]) for process in running]) == 7
+    await store.close()
+
+
+def test_the_file_is_its_owners_alone(tmp_path: Path):
+    path = tmp_path / ".spending" / "spending.sqlite3"
+    ledger = SqliteSpendingLedger(path)
+    asyncio.run(ledger.reserve(CALL, CostCeilings(day=PRICE)))
+    ledger.close()
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+
+
+async def test_a_store_without_ceilings_keeps_no_file(tmp_path: Path):
+    store = FileStore(tmp_path / "sessions")
+    await (await Session.create(store, "s", model="claude-sonnet-4-5")).close()
+    await store.delete("s")
+    await store.close()
+    assert not (tmp_path / "sessions" / ".spending").exists()
