@@ -43,6 +43,7 @@ COMMANDS = (
     ("-m", "benchmarks.serve_backlog"),
     ("-m", "benchmarks.http_fuzz"),
     ("-m", "benchmarks.sse_streams"),
+    ("-m", "benchmarks.half_open"),
     ("-m", "benchmarks.telegram_fuzz"),
     ("-m", "benchmarks.discord_fuzz"),
     ("-m", "benchmarks.schedule_clock"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import resource
 import subprocess
 import sys
 import threading
@@ -35,6 +36,8 @@ class Server:
     """Log lines of mistakes."""
     slowest: tuple[float, str] = (0.0, "")
     """Milliseconds of the request that took longest, streams left out, and which it was."""
+    log_bytes: int = 0
+    """Of all log lines so far."""
 
     @property
     def runs(self) -> bool:
@@ -42,11 +45,17 @@ class Server:
 
 
 @contextmanager
-def served(folder: Path, **session: Any) -> Generator[Server]:
-    """An agent `helper` on files, for the length of the block."""
+def served(folder: Path, *, descriptors: int | None = None, **session: Any) -> Generator[Server]:
+    """An agent `helper` on files, for the length of the block, with no more than so many
+    descriptors."""
+
+    def limit_descriptors() -> None:
+        if descriptors is not None:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
     with spawn_simulated_provider(tokenizer="estimate", keeps=False) as model:
-        text, kept = create_api_key("bench")
-        figures, own = create_api_key("figures", metrics=True)
+        text, kept = create_api_key("bench", role="admin")
+        figures, own = create_api_key("figures", role="metrics")
         write_key_file(folder / "keys.json", [kept, own])
         block = {
             "port": 0,
@@ -65,7 +74,12 @@ def served(folder: Path, **session: Any) -> Generator[Server]:
         (folder / "agent.yaml").write_text(json.dumps(told), encoding="utf-8")
         command = [sys.executable, "-m", "trimtab.cli", "serve", "--log", "json"]
         with subprocess.Popen(  # noqa: S603 - ourselves
-            command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            command,
+            cwd=folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=limit_descriptors,  # noqa: PLW1509 - there are no other threads yet
         ) as process:
             made = Server(url="", key=text, metrics_key=figures, model=model, process=process)
             up: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -82,11 +96,14 @@ def served(folder: Path, **session: Any) -> Generator[Server]:
 def _read(server: Server, up: queue.SimpleQueue[str]) -> None:
     assert server.process.stderr is not None
     for line in server.process.stderr:
+        server.log_bytes += len(line.encode())
         told: dict[str, Any] = json.loads(line) if line.startswith("{") else {"raw": line}
         if told.get("event") == "serving":
             up.put(told["url"])
         elif told.get("event") == "request":
             if not str(told["message"]).partition(" ")[2].endswith(STREAMS):
-                server.slowest = max(server.slowest, (float(told["ms"]), str(told["message"])))
-        elif "raw" in told or told.get("message", "").startswith("fault "):
+                server.slowest = max(
+                    server.slowest, (float(told["duration_ms"]), str(told["message"]))
+                )
+        elif "raw" in told or told.get("message", "").startswith("internal error "):
             server.faults.append(told)

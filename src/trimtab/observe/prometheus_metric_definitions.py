@@ -173,6 +173,26 @@ delivery_duration = _histogram(
     "delivery_duration_seconds", "Duration of deliveries.", _SHORT_DURATION_BUCKETS_S, "channel"
 )
 schedule_runs = _counter("schedule_runs", "Schedules that were due, by outcome.", "outcome")
+api_key_rejections = _counter(
+    "api_key_rejections",
+    "Requests without a valid key: missing, wrong, expired, or paced, which are answered with 429.",
+    "reason",
+)
+api_key_last_used = _gauge(
+    "api_key_last_used_timestamp_seconds", "When an API key was last used, by its name.", "key"
+)
+api_key_expiry = _gauge(
+    "api_key_expiry_timestamp_seconds", "When an API key expires, if it does, by its name.", "key"
+)
+http_connections_open = _gauge("http_connections_open", "HTTP connections that are open.")
+http_connections_closed = _counter(
+    "http_connections_closed",
+    "HTTP connections that the server closed to protect itself: header_timeout, evicted, refused.",
+    "reason",
+)
+log_lines_suppressed = _counter(
+    "log_lines_suppressed", "Log lines left out, as the same was written often enough.", "logger"
+)
 http_requests = _counter("http_requests", "HTTP requests, by route.", "method", "route", "status")
 http_request_duration = _histogram(
     "http_request_duration_seconds",

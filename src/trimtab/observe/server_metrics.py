@@ -23,6 +23,10 @@ DeliveryResultLabel = Literal["sent", "deferred", "rejected", "unknown", "abando
 is not retried."""
 ScheduleResultLabel = Literal["ran", "failed"]
 """It ran, or was skipped as `catch_up` says; or it could not be queued and stays due."""
+ApiKeyRejectionLabel = Literal["missing", "wrong", "expired", "paced"]
+"""No key; one that is not known; one whose time is over; or too many of the first two."""
+ConnectionClosedLabel = Literal["header_timeout", "evicted", "refused"]
+"""Its headers took too long; another one needed its place; or too many requests are answered."""
 
 HTTP_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 AGENT_LABELS = LabelLimiter(100)
@@ -30,6 +34,8 @@ TENANT_LABELS = LabelLimiter(100)
 CHANNEL_LABELS = LabelLimiter(50)
 PROVIDER_LABELS = LabelLimiter(50)
 ROUTE_LABELS = LabelLimiter(100)
+KEY_LABELS = LabelLimiter(200)
+LOGGER_LABELS = LabelLimiter(50)
 
 
 @cache
@@ -126,6 +132,44 @@ def count_http_request(method: str, route: str, status: int, duration_s: float) 
         where = ROUTE_LABELS(route) if route else OTHER_LABEL
         meters.http_requests.labels(verb, where, str(status)).inc()
         meters.http_request_duration.labels(verb, where).observe(duration_s)
+
+
+def count_api_key_rejection(reason: ApiKeyRejectionLabel) -> None:
+    """A request came without a valid key."""
+    if (meters := _load_metrics()) is not None:
+        meters.api_key_rejections.labels(reason).inc()
+
+
+def set_api_key_last_used(key_name: str, at: float) -> None:
+    """A key was used, at a time in seconds since the epoch."""
+    if (meters := _load_metrics()) is not None:
+        meters.api_key_last_used.labels(KEY_LABELS(key_name)).set(at)
+
+
+def set_api_key_expiries(expires_by_key: Mapping[str, float]) -> None:
+    """Those of the keys that expire, in seconds since the epoch; all others are forgotten."""
+    if (meters := _load_metrics()) is not None:
+        meters.api_key_expiry.clear()
+        for name, at in expires_by_key.items():
+            meters.api_key_expiry.labels(KEY_LABELS(name)).set(at)
+
+
+def show_open_connections(count: Callable[[], int]) -> None:
+    """Show how many HTTP connections are open, whenever metrics are read from now on."""
+    if (meters := _load_metrics()) is not None:
+        meters.http_connections_open.set_function(count)
+
+
+def count_closed_connection(reason: ConnectionClosedLabel) -> None:
+    """The server has closed an HTTP connection to protect itself."""
+    if (meters := _load_metrics()) is not None:
+        meters.http_connections_closed.labels(reason).inc()
+
+
+def count_suppressed_log_line(logger_name: str) -> None:
+    """A log line was not written, since the same one was written often enough."""
+    if (meters := _load_metrics()) is not None:
+        meters.log_lines_suppressed.labels(LOGGER_LABELS(logger_name)).inc()
 
 
 @contextmanager

@@ -88,7 +88,14 @@ class ServeSpec(ConfigBlock):
     max_body_bytes: PositiveInt = 1_048_576
     """Bytes that the body of one request may have."""
     requests_per_minute: PositiveInt = 600
-    """Requests that one key may make in a minute."""
+    """Requests that one key may make in a minute. A sixth of them, and ten at least, may come at
+    once: 100 of 600."""
+    max_connections: PositiveInt | None = None
+    """HTTP connections that one process answers at the same time, each open stream one of them. If
+    it is not set, half as many as the process may open descriptors, and 10000 at most."""
+    max_connections_per_address: PositiveInt | None = None
+    """The same for one address, or one /64 network of IPv6; half of `max_connections` if it is not
+    set. Behind a reverse proxy all connections come from its address."""
     max_queued_messages: PositiveInt = 10_000
     """Messages of one tenant that may wait in the queue; further ones are refused."""
     retry_for: PositiveSeconds = 21_600.0

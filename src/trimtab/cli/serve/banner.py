@@ -102,8 +102,8 @@ def _keys(agent_set: AgentSetSpec, keys: ApiKeyFile | None) -> str:
             f"no key in {agent_set.key_file} yet: trimtab keys create NAME --file "
             f"{agent_set.key_file}"
         )
-    tenants = {key.tenant for key in known if not key.metrics}
-    opening = sum(not key.metrics for key in known)
+    tenants = {key.tenant for key in known if key.role != "metrics"}
+    opening = sum(key.role != "metrics" for key in known)
     told = (
         [f"{format_count(opening, 'key')} of {format_count(len(tenants), 'tenant')}"]
         if opening

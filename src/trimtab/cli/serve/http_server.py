@@ -7,16 +7,29 @@ import contextlib
 import errno
 import socket
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
+from typing import Any, cast
 
 import uvicorn
 from starlette.applications import Starlette
 
+from trimtab.agent.config.spec import ServeSpec
+from trimtab.cli.serve.http_connections import (
+    KEEP_ALIVE_TIMEOUT_S,
+    ConnectionLimits,
+    LimitedHttpProtocol,
+    OpenConnections,
+    choose_connection_limits,
+    get_descriptor_limit,
+)
 from trimtab.server.channels.http.api_keys import ApiKeyFile
 from trimtab.server.channels.http.size_origin_and_header_middleware import is_loopback_host
 
 LISTEN_BACKLOG = 2_048
 """Connections that wait to be taken."""
+ACCEPT_BATCH = 16
+"""Connections that are taken at once: before any of them is counted, each has a descriptor."""
 SHUTDOWN_GRACE_S = 5
 """Seconds that connections have to end after the last turn has."""
 GROUP_AND_OTHER_BITS = 0o077
@@ -33,6 +46,8 @@ class ManagedUvicornServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
         await super().startup(sockets=sockets)
+        for listener in sockets or ():
+            listener.listen(LISTEN_BACKLOG)  # asyncio has set it to `ACCEPT_BATCH`
         self.ready.set()
 
     @contextlib.contextmanager
@@ -60,8 +75,13 @@ def open_listening_socket(host: str, port: int) -> socket.socket:
     return found
 
 
-def build_http_server(app: Starlette, *, drain_seconds: float) -> ManagedUvicornServer:
-    """A server that logs its own faults only."""
+def build_http_server(
+    app: Starlette, *, drain_seconds: float, limits: ConnectionLimits | None = None
+) -> ManagedUvicornServer:
+    """A server that logs its own faults only. Without limits, those are chosen that suit the number
+    of descriptors."""
+    limits = limits or choose_connection_limits(ServeSpec(), get_descriptor_limit())
+    connection = partial(LimitedHttpProtocol, open_connections=OpenConnections(limits))
     return ManagedUvicornServer(
         uvicorn.Config(
             app,
@@ -69,8 +89,10 @@ def build_http_server(app: Starlette, *, drain_seconds: float) -> ManagedUvicorn
             log_config=None,
             server_header=False,
             ws="none",
+            http=cast("Any", connection),
+            backlog=ACCEPT_BATCH,
             timeout_graceful_shutdown=int(drain_seconds) + SHUTDOWN_GRACE_S,
-            timeout_keep_alive=75,
+            timeout_keep_alive=KEEP_ALIVE_TIMEOUT_S,
         )
     )
 

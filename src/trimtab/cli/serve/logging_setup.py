@@ -9,6 +9,7 @@ import traceback
 from datetime import UTC, datetime
 from typing import Any
 
+from trimtab.cli.serve.repeated_log_lines import RepeatedLineFilter
 from trimtab.observe.request_ids import RequestIdLogFilter
 
 _STANDARD_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -74,6 +75,7 @@ def configure_logging(*, as_json: bool) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLogFormatter() if as_json else TextLogFormatter())
     handler.addFilter(RequestIdLogFilter())
+    handler.addFilter(RepeatedLineFilter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)

@@ -23,6 +23,11 @@ from trimtab.cli.serve.banner import (
     render_startup_banner,
 )
 from trimtab.cli.serve.health_file import keep_health_file_fresh
+from trimtab.cli.serve.http_connections import (
+    choose_connection_limits,
+    get_descriptor_limit,
+    raise_descriptor_limit,
+)
 from trimtab.cli.serve.http_server import (
     ManagedUvicornServer,
     build_http_server,
@@ -85,6 +90,7 @@ def run_server(arguments: ServeArguments) -> int:
         if arguments.metrics_port is not None:
             metrics = _serve_metrics(arguments.metrics_port, arguments.host or "127.0.0.1")
         logging_setup.configure_logging(as_json=arguments.json_logs)
+        raise_descriptor_limit()
         return asyncio.run(_ServerProcess(arguments, agents, keys, listener, metrics).run())
 
 
@@ -117,11 +123,16 @@ class _ServerProcess:
             offer, server = self._build_server_state(runtime), None
             if (path := self._wanted.health_file) is not None:
                 self._start_task("health file", keep_health_file_fresh(path))
+            if self._keys is not None:
+                self._start_task("last use of keys", self._keys.save_last_use_regularly())
             for name, work in runtime.background_tasks.items():
                 self._start_task(name, work())
             if offer is not None and self._listener is not None:
+                serve = self._agents.serve_config
                 server = build_http_server(
-                    create_http_app(offer), drain_seconds=self._agents.serve_config.shutdown_timeout
+                    create_http_app(offer),
+                    drain_seconds=serve.shutdown_timeout,
+                    limits=choose_connection_limits(serve, get_descriptor_limit()),
                 )
                 self._start_task("HTTP", server.serve(sockets=[self._listener]))
                 await self._wait_until_ready(server)

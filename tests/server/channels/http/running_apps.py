@@ -13,6 +13,7 @@ import httpx2
 
 from trimtab.agent.agent import Agent
 from trimtab.agent.config.spec import AgentSpec, ServeSpec
+from trimtab.cli.serve.http_connections import ConnectionLimits
 from trimtab.cli.serve.http_server import (
     ManagedUvicornServer,
     build_http_server,
@@ -58,8 +59,8 @@ class House:
 
     def leave_unanswered(self) -> None:
         """Let no turn follow what is posted, as if another process ran it."""
-        assert isinstance(self.service.queue, MemoryQueue)
-        self.service.queue.on_posted = lambda _: None
+        queue: Any = self.service.queue
+        queue.on_posted = lambda _: None
 
     def client(self, key: str | None = None, **options: Any) -> Client:
         return Client(self.url, key=self.keys.get(key or ""), **options)
@@ -91,13 +92,15 @@ async def house(
     session: Mapping[str, Any] | None = None,
     max_queued_messages: int = 10_000,
     store: Any = None,
+    queue: Any = None,
+    limits: ConnectionLimits | None = None,
     **offered: Any,
 ) -> AsyncGenerator[House]:
-    """`who` are options of `create_api_key`, for keys kept in the file `keys`, unless that is
-    `written` already."""
+    """`who` are options of `create_api_key`, by default with the role `admin`, for keys kept in the
+    file `keys`, unless that is `written` already."""
     provider = provider or ScriptedProvider("anthropic", script)
     store = store or MemoryStore()
-    mail = MemoryQueue(store)
+    mail = queue or MemoryQueue(store)
     agents = {name: agent_of(name, provider, store, tools, session or {}) for name in AGENTS}
     live = LocalEventBus()
     service = AgentService(
@@ -109,7 +112,8 @@ async def house(
     )
     turns = LocalTurnRunner(service)
     mail.on_posted = turns.request_turn
-    made = [create_api_key(**one) for one in who]
+    given: list[dict[str, Any]] = [{"role": "admin", **one} for one in who]
+    made = [create_api_key(**options) for options in given]
     if keys is not None and not written:
         write_key_file(keys, [kept for _, kept in made])
 
@@ -124,7 +128,7 @@ async def house(
         **offered,
     )
     server, listener = (
-        build_http_server(create_http_app(offer), drain_seconds=1),
+        build_http_server(create_http_app(offer), drain_seconds=1, limits=limits),
         open_listening_socket("127.0.0.1", 0),
     )
     task = asyncio.create_task(server.serve(sockets=[listener]))

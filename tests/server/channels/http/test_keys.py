@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import logging
+import time
 
 import pytest
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.anyio
 WHO = (
     {"key_name": "web", "tenant": "acme"},
     {"key_name": "narrow", "tenant": "acme", "agents": ("other",)},
-    {"key_name": "ops", "metrics": True},
+    {"key_name": "ops", "role": "metrics"},
 )
 
 
@@ -64,7 +65,7 @@ async def test_metrics_are_for_keys_that_may_read_them(tmp_path):
         served.client("ops") as ops,
     ):
         told = problem(await web.get("/metrics"), 403, "forbidden")
-        assert "trimtab keys create NAME --metrics" in told["detail"]
+        assert "trimtab keys create NAME --role metrics" in told["detail"]
         assert await ops.metrics() == "figures 1\n"
 
 
@@ -74,6 +75,142 @@ def routes_with_a_key():
         for method, told in methods.items():
             if told.get("security") != []:
                 yield method.upper(), path.format(agent="helper", session="one", handle="m2")
+
+
+REQUIRED_ROLES = {
+    "read": {
+        *("list_agents", "list_sessions", "get_session", "follow_session", "read_history"),
+        *("read_context", "explain_visibility", "recall", "search", "list_dead_letters"),
+    },
+    "talk": {
+        *("create_session", "send_message", "stop", "resume", "fork", "compact", "undo"),
+    },
+    "admin": {"delete_session", "erase", "retry_dead_letters", "retry_all_dead_letters"},
+    "metrics": {"metrics"},
+}
+"""As the documentation says."""
+
+
+def test_each_operation_needs_the_role_that_is_documented():
+    found: dict[str, set[str]] = {}
+    for operation in API_OPERATIONS:
+        if not operation.is_public:
+            found.setdefault(operation.required_role, set()).add(operation.name)
+    for role, names in REQUIRED_ROLES.items():
+        # Operations that are added later need `admin` unless they say otherwise.
+        assert found[role] >= names if role == "admin" else found[role] == names, role
+
+
+@pytest.mark.parametrize(
+    ("role", "opens"),
+    [
+        ("metrics", {"metrics"}),
+        ("read", {"read"}),
+        ("talk", {"read", "talk"}),
+        ("admin", {"read", "talk", "admin"}),
+    ],
+)
+async def test_a_role_opens_its_own_operations_and_those_it_includes(role, opens, tmp_path):
+    render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
+    who = [{"key_name": "own", "role": role}, {"key_name": "root"}]
+    async with (
+        house("Hello.", keys=tmp_path / "keys.json", who=who, render_metrics=render) as served,
+        served.http("own") as http,
+        served.client("root") as root,
+    ):
+        await root.create_session("helper", "one")
+        before = await served.service.store.position("default/helper/one")
+        for operation in API_OPERATIONS:
+            if operation.is_public or (
+                operation.always_streams and operation.required_role in opens
+            ):
+                continue
+            path = operation.path.format(agent="helper", session="one", handle="m2")
+            sent = {"text": "Hello."} if operation.method == "POST" else None
+            answer = await http.request(operation.method, path, json=sent)
+            if operation.required_role in opens:
+                assert answer.status_code not in (401, 403), operation.name
+            else:
+                told = problem(answer, 403, "forbidden")
+                assert told["required_role"] == operation.required_role
+                assert (
+                    f"trimtab keys create NAME --role {operation.required_role}" in told["detail"]
+                )
+        if role in ("metrics", "read"):
+            assert await served.service.store.position("default/helper/one") == before
+
+
+async def test_a_key_that_has_expired_is_refused_and_whoever_has_it_is_told(tmp_path):
+    now = time.time()
+    who = [
+        {"key_name": "old", "expires": now - 60},
+        {"key_name": "new", "expires": now + 3_600},
+    ]
+    async with house(keys=tmp_path / "keys.json", who=who) as served:
+        async with served.http("new") as http:
+            assert (await http.get("/v1/agents")).status_code == 200
+        async with served.http("old") as http:
+            answer = await http.get("/v1/agents")
+            assert "the key old expired at " in problem(answer, 401, "unauthorized")["detail"]
+            assert 'error="invalid_token"' in answer.headers["www-authenticate"]
+        async with served.http() as http:
+            # One digit off: nothing says how near it is, nor that such a key was there.
+            near = served.keys["old"][:-1] + ("A" if served.keys["old"][-1] != "A" else "B")
+            answers = [
+                await http.get("/v1/agents", headers={"Authorization": f"Bearer {guess}"})
+                for guess in (near, "tt_wrong", served.keys["new"][:-1])
+            ]
+            assert {answer.text for answer in answers} == {answers[0].text}
+            assert "expired" not in answers[0].text
+            assert answers[0].headers["www-authenticate"] == "Bearer"
+
+
+async def test_a_key_expires_while_the_server_runs(tmp_path, monkeypatch):
+    who = [{"key_name": "short", "expires": time.time() + 100}]
+    async with house(keys=tmp_path / "keys.json", who=who) as served, served.http("short") as http:
+        assert (await http.get("/v1/agents")).status_code == 200
+        later = time.time() + 101
+        monkeypatch.setattr(module.time, "time", lambda: later)
+        problem(await http.get("/v1/agents"), 401, "unauthorized")
+
+
+async def test_keys_of_an_earlier_release_may_do_what_they_could(tmp_path):
+    file, text = tmp_path / "keys.json", "tt_made-long-ago"
+    old = {"name": "app", "sha256": hash_api_key(text), "metrics": False, "created": 1.0}
+    file.write_text(json.dumps({"v": 1, "keys": [{**old, "tenant": "acme", "agents": None}]}))
+    (key,) = read_stored_api_keys(file)
+    assert (key.role, key.tenant, key.expires) == ("admin", "acme", None)
+    async with house("Hi.", keys=file, written=True) as served, served.http() as http:
+        http.headers["Authorization"] = f"Bearer {text}"
+        await http.post("/v1/agents/helper/sessions", json={"name": "one"})
+        assert (await http.delete("/v1/agents/helper/sessions/one")).status_code == 204
+        problem(await http.get("/metrics"), 403, "forbidden")
+    write_key_file(file, [key])
+    assert json.loads(file.read_text())["v"] == 2
+    assert read_stored_api_keys(file) == [key]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"X-Forwarded-For": "127.0.0.1", "X-Real-IP": "127.0.0.1"},
+        {"Forwarded": "for=127.0.0.1"},
+        {"Cookie": "key={key}"},
+        {"Authorization": "Basic {key}"},
+        {"Authorization": "Bearer {sha256}"},
+        {"Authorization": "{key}"},
+        {"X-Api-Key": "{key}"},
+    ],
+)
+async def test_a_key_counts_as_a_bearer_token_alone(headers, tmp_path):
+    async with house(keys=tmp_path / "keys.json", who=WHO) as served, served.http() as http:
+        key = served.keys["web"]
+        sent = {
+            name: value.format(key=key, sha256=hash_api_key(key)) for name, value in headers.items()
+        }
+        problem(await http.get("/v1/agents", headers=sent), 401, "unauthorized")
+        for name in ("key", "access_token", "authorization"):
+            problem(await http.get("/v1/agents", params={name: key}), 401, "unauthorized")
 
 
 async def test_a_key_for_metrics_reads_metrics_and_nothing_else(tmp_path):

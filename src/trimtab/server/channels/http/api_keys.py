@@ -11,13 +11,22 @@ import re
 import secrets
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, cast
+from types import MappingProxyType
+from typing import Any, Literal, cast, get_args
 
+from trimtab.observe.server_metrics import set_api_key_expiries
+from trimtab.server.channels.http.api_key_last_use import (
+    ApiKeyLastUse,
+    save_last_use_regularly,
+)
 from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, is_valid_name
 
-KEY_FILE_VERSION = 1
+KEY_FILE_VERSION = 2
+"""Version 1 had no roles. An earlier release refuses version 2, so that it cannot take a key that
+only reads for one that may do everything."""
 KEY_PREFIX = "tt_"
 """So that scanners for leaked secrets, and people, know a key when they see one."""
 
@@ -26,12 +35,34 @@ _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 log = logging.getLogger("trimtab.http")
 
 
-KeyScope = Literal["sessions", "metrics", "both"]
-"""What a caller may do: all that has to do with sessions, read `/metrics`, or both."""
+KeyRole = Literal["metrics", "read", "talk", "admin"]
+"""What a key may do. `read`, `talk` and `admin` each include the one before. `metrics` reads
+`/metrics`, which counts all tenants, and is part of no other: the others belong to one tenant."""
+KEY_ROLES: tuple[KeyRole, ...] = get_args(KeyRole)
+INCLUDED_ROLES: Mapping[KeyRole, frozenset[KeyRole]] = MappingProxyType(
+    {
+        "metrics": frozenset[KeyRole]({"metrics"}),
+        "read": frozenset[KeyRole]({"read"}),
+        "talk": frozenset[KeyRole]({"read", "talk"}),
+        "admin": frozenset[KeyRole]({"read", "talk", "admin"}),
+    }
+)
+"""By the role of a key, those whose operations it opens."""
 
 
 class InvalidKeyFile(ValueError):
     """The file of keys cannot be used."""
+
+
+class ApiKeyExpired(Exception):
+    """The key is known, and its time is over."""
+
+    def __init__(self, name: str, expires: float) -> None:
+        self.name = name
+        """The key's name."""
+        self.expires = expires
+        """When it expired, in seconds since the epoch."""
+        super().__init__(f"the key {name} has expired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +73,22 @@ class StoredApiKey:
     """What its owner calls it, also in logs."""
     sha256: str
     """Of the whole key, in hexadecimal digits. A key has 256 random bits: no salt is needed."""
+    role: KeyRole
+    """What it may do."""
     tenant: str = DEFAULT_TENANT
     """Whose sessions it opens; of no meaning for a key that reads metrics."""
     agents: tuple[str, ...] | None = None
     """Agents that it may use; None for all."""
-    metrics: bool = False
-    """Whether it reads `/metrics`, which counts all tenants, and nothing else."""
     created: float = 0.0
     """When it was made, in seconds since the epoch."""
+    expires: float | None = None
+    """From when on it is refused, in seconds since the epoch; None for never."""
     narrowed: bool = False
     """Whether it was made when a key for metrics opened sessions as well. It no longer does."""
+
+    def has_expired(self, now: float) -> bool:
+        """Whether its time is over, at a time in seconds since the epoch."""
+        return self.expires is not None and now >= self.expires
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,15 +101,19 @@ class ApiCaller:
     """Whose sessions are meant."""
     agents: tuple[str, ...] | None = None
     """Agents that may be used; None for all."""
-    scope: KeyScope = "both"
-    """What may be done; a key never has both."""
+    role: KeyRole | None
+    """What may be done; None for all of it, where there are no keys."""
+
+    def has_role(self, required: KeyRole) -> bool:
+        """Whether this caller may use an operation that needs a role."""
+        return self.role is None or required in INCLUDED_ROLES[self.role]
 
     def may_use(self, agent: str) -> bool:
         """Whether this caller may use an agent."""
         return self.agents is None or agent in self.agents
 
 
-LOCAL_CALLER = ApiCaller(name="local")
+LOCAL_CALLER = ApiCaller(name="local", role=None)
 """Everybody on this machine, where there are no keys."""
 
 
@@ -82,6 +123,8 @@ class ApiKeyFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         """Where it is."""
+        self.last_use = ApiKeyLastUse(path)
+        """When each key was last used."""
         self._file_stamp: tuple[int, int, int] | None = None
         self._keys: list[StoredApiKey] = []
         self.current_keys()
@@ -103,6 +146,7 @@ class ApiKeyFile:
                 # A slip of the hand must not lock everybody out, nor let anybody in.
                 log.warning("the changed file of keys is ignored: %s", error)
             self._file_stamp = stamp
+            set_api_key_expiries({key.name: key.expires for key in self._keys if key.expires})
         return self._keys
 
     def log_narrowed_keys(self) -> None:
@@ -116,8 +160,15 @@ class ApiKeyFile:
                     *(key.name, self.path),
                 )
 
+    async def save_last_use_regularly(self) -> None:
+        """Keep when each key was last used, for as long as this runs."""
+        await save_last_use_regularly(
+            self.last_use, lambda: {key.name for key in self.current_keys()}
+        )
+
     def find_caller(self, api_key: str) -> ApiCaller | None:
-        """Who has this key; each comparison takes the same time, and all are made."""
+        """Who has this key, None for nobody; raises `ApiKeyExpired`. Each comparison takes the same
+        time, and all are made."""
         digest = hash_api_key(api_key)
         found: StoredApiKey | None = None
         for key in self.current_keys():
@@ -125,8 +176,10 @@ class ApiKeyFile:
                 found = key
         if found is None:
             return None
-        scope = "metrics" if found.metrics else "sessions"
-        return ApiCaller(name=found.name, tenant=found.tenant, agents=found.agents, scope=scope)
+        if found.expires is not None and found.has_expired(time.time()):
+            raise ApiKeyExpired(found.name, found.expires)
+        self.last_use.record(found.name)
+        return ApiCaller(name=found.name, tenant=found.tenant, agents=found.agents, role=found.role)
 
 
 def hash_api_key(api_key: str) -> str:
@@ -139,10 +192,11 @@ def create_api_key(
     *,
     tenant: str = DEFAULT_TENANT,
     agents: tuple[str, ...] | None = None,
-    metrics: bool = False,
+    role: KeyRole,
+    expires: float | None = None,
 ) -> tuple[str, StoredApiKey]:
     """A key, to be shown once, and what is kept of it."""
-    if metrics and (agents or tenant != DEFAULT_TENANT):
+    if role == "metrics" and (agents or tenant != DEFAULT_TENANT):
         raise ValueError(
             "a key for metrics opens no sessions, so it has neither a tenant nor agents: leave "
             "these out, or make two keys"
@@ -162,8 +216,9 @@ def create_api_key(
         sha256=hash_api_key(text),
         tenant=tenant,
         agents=agents,
-        metrics=metrics,
+        role=role,
         created=time.time(),
+        expires=expires,
     )
     return text, kept
 
@@ -175,14 +230,15 @@ def read_stored_api_keys(path: Path) -> list[StoredApiKey]:
     except ValueError:
         raise InvalidKeyFile(f"{path} is no JSON; `trimtab keys` writes this file") from None
     version: Any = cast("dict[str, Any]", data).get("v") if isinstance(data, dict) else None
-    if version != KEY_FILE_VERSION:
+    if version not in (1, KEY_FILE_VERSION):
         raise InvalidKeyFile(
-            f"{path} is no file of keys of version {KEY_FILE_VERSION}; `trimtab keys create "
+            f"{path} is no file of keys of version 1 to {KEY_FILE_VERSION}; `trimtab keys create "
             "NAME --file "
             f"{path.name}` writes one"
         )
+    upgrade = _upgrade_key_of_version_1 if version == 1 else dict[str, Any]
     try:
-        return [_key_from_json(each) for each in cast("Any", data)["keys"]]
+        return [_key_from_json(upgrade(each)) for each in cast("Any", data)["keys"]]
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidKeyFile(f"{path} holds something that is no key; remove it by hand") from None
 
@@ -208,23 +264,32 @@ def _key_to_json(key: StoredApiKey) -> dict[str, Any]:
     it opened sessions."""
     data = asdict(key)
     del data["narrowed"]
-    if key.metrics and not key.narrowed:
+    if key.role == "metrics" and not key.narrowed:
         del data["tenant"], data["agents"]
     return data
 
 
+def _upgrade_key_of_version_1(data: dict[str, Any]) -> dict[str, Any]:
+    """Without roles a key opened either metrics or all that has to do with sessions."""
+    kept = {name: value for name, value in data.items() if name != "metrics"}
+    return {**kept, "role": "metrics" if data.get("metrics") else "admin"}
+
+
 def _key_from_json(data: dict[str, Any]) -> StoredApiKey:
-    agents, metrics = data.get("agents"), bool(data.get("metrics", False))
+    agents, role, expires = data.get("agents"), data["role"], data.get("expires")
     key = StoredApiKey(
         name=data["name"],
         sha256=data["sha256"],
         tenant=data.get("tenant", DEFAULT_TENANT),
         agents=None if agents is None else tuple(agents),
-        metrics=metrics,
+        role=role,
         created=float(data.get("created", 0.0)),
-        narrowed=metrics and "tenant" in data,
+        expires=None if expires is None else float(expires),
+        narrowed=role == "metrics" and "tenant" in data,
     )
     names = (key.name, key.tenant, *(key.agents or ()))
+    if role not in KEY_ROLES:
+        raise ValueError(role)
     if not _SHA256_HEX.fullmatch(key.sha256) or not all(map(is_valid_name, names)):
         raise ValueError(key.name)
     return key

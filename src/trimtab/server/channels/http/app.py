@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -20,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from trimtab.http_api_response_types import encode_json_bytes
 from trimtab.observe.request_ids import REQUEST_ID_HEADER
-from trimtab.server.channels.http.api_keys import LOCAL_CALLER, ApiCaller
+from trimtab.server.channels.http.api_keys import LOCAL_CALLER, KeyRole
+from trimtab.server.channels.http.authentication import CallerAuthentication, check_role
 from trimtab.server.channels.http.problems import HttpProblem
-from trimtab.server.channels.http.rate_limit import CallerRateLimiter
 from trimtab.server.channels.http.request_bodies import parse_request_body
 from trimtab.server.channels.http.request_context_and_operations import (
     ApiOperation,
@@ -37,6 +36,7 @@ from trimtab.server.channels.http.routes import API_OPERATIONS
 from trimtab.server.channels.http.size_origin_and_header_middleware import (
     RequestSafetyMiddleware,
     decode_request_headers,
+    get_client_host,
     send_problem_response,
 )
 from trimtab.server.channels.http.sse import EventStreamResponse, accepts_event_stream
@@ -44,7 +44,6 @@ from trimtab.server.tenant_agent_session_ids import is_valid_name
 
 BODY_TIMEOUT_S = 30.0
 """Seconds that a body may take to arrive."""
-BEARER_PREFIX = "bearer "
 _CORS_OPTIONS: dict[str, Any] = {
     "allow_methods": ["GET", "POST", "DELETE"],
     "allow_headers": [
@@ -56,12 +55,15 @@ _CORS_OPTIONS: dict[str, Any] = {
 
 def create_http_app(server_state: HttpServerState) -> Starlette:
     """The application of what is offered."""
-    pace = CallerRateLimiter(server_state.serve_config.requests_per_minute)
+    authentication = CallerAuthentication(
+        server_state.key_file, server_state.serve_config.requests_per_minute
+    )
     paths: dict[str, dict[str, ApiOperation]] = {}
     for operation in API_OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = operation
     routes = [
-        Route(path, ApiPathEndpoint(server_state, pace, methods)) for path, methods in paths.items()
+        Route(path, ApiPathEndpoint(server_state, authentication, methods))
+        for path, methods in paths.items()
     ]
 
     @asynccontextmanager
@@ -83,7 +85,7 @@ def create_http_app(server_state: HttpServerState) -> Starlette:
         exception_handlers={HTTPException: _starlette_error_response},
     )
     app.router.redirect_slashes = False
-    app.router.default = ApiPathEndpoint(server_state, pace, {})
+    app.router.default = ApiPathEndpoint(server_state, authentication, {})
     return app
 
 
@@ -93,11 +95,11 @@ class ApiPathEndpoint:
     def __init__(
         self,
         server_state: HttpServerState,
-        rate_limiter: CallerRateLimiter,
+        authentication: CallerAuthentication,
         operations_by_method: Mapping[str, ApiOperation],
     ) -> None:
         self._server_state = server_state
-        self._rate_limiter = rate_limiter
+        self._authentication = authentication
         self._operations_by_method = operations_by_method
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,20 +108,13 @@ class ApiPathEndpoint:
             return
         headers = decode_request_headers(scope)
         public = any(operation.is_public for operation in self._operations_by_method.values())
-        caller = LOCAL_CALLER if public else self._authenticate(headers)
-        scope["trimtab"] = {"key": caller.name, "tenant": caller.tenant}
+        caller = LOCAL_CALLER
         if not public:
-            self._check_key_scope(caller)
+            caller = self._authentication.authenticate(headers, get_client_host(scope))
+            scope["trimtab"] = {"key": caller.name, "tenant": caller.tenant}
+            self._authentication.check_pace(caller.name)
+            check_role(caller, self._required_role(scope))
         operation = self._find_operation(scope)
-        if not public and (wait := self._rate_limiter.take_or_retry_after_s(caller.name)):
-            seconds = math.ceil(wait)
-            limit = self._server_state.serve_config.requests_per_minute
-            raise HttpProblem(
-                "too-many-requests",
-                f"the key {caller.name} may make {limit:,} requests in a minute; try again in "
-                f"{seconds} s",
-                headers={"Retry-After": str(seconds)},
-            )
         asked = RequestContext(
             server_state=self._server_state,
             caller=caller,
@@ -134,42 +129,18 @@ class ApiPathEndpoint:
         )
         named = [asked.path_params.get(part, "") for part in ("agent", "session")]
         if all(map(is_valid_name, named)):  # what is no name must not write the log's lines
-            scope["trimtab"]["session"] = "/".join([caller.tenant, *named])
+            scope.setdefault("trimtab", {})["session"] = "/".join([caller.tenant, *named])
         reply = await operation.handler(asked)
         if isinstance(reply, EventStreamResponse):
             await reply.send([], receive, send)
         else:
             await _send_response(reply, send)
 
-    def _authenticate(self, headers: Mapping[str, str]) -> ApiCaller:
-        if self._server_state.key_file is None:
-            return LOCAL_CALLER
-        header = headers.get("authorization", "")
-        known = header[: len(BEARER_PREFIX)].lower() == BEARER_PREFIX
-        caller = (
-            self._server_state.key_file.find_caller(header[len(BEARER_PREFIX) :].strip())
-            if known
-            else None
-        )
-        if caller is None:
-            detail = "the key is not valid" if known else "the request has no key"
-            raise HttpProblem("unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
-        return caller
-
-    def _check_key_scope(self, caller: ApiCaller) -> None:
-        """A key that lies where Prometheus reads it must not open anything but metrics."""
-        own = next(
-            (operation.key_scope for operation in self._operations_by_method.values()), "sessions"
-        )
-        if caller.scope in ("both", own):
-            return
-        if own == "metrics":
-            detail = (
-                "may not read metrics; one created with `trimtab keys create NAME --metrics` may"
-            )
-        else:
-            detail = "reads /metrics and nothing else; one created without --metrics opens sessions"
-        raise HttpProblem("forbidden", f"the key {caller.name} {detail}")
+    def _required_role(self, scope: Scope) -> KeyRole:
+        """Of what is asked for; `read` where there is nothing, which a key for metrics may not
+        learn."""
+        operation = self._operations_by_method.get(scope["method"])
+        return "read" if operation is None else operation.required_role
 
     def _find_operation(self, scope: Scope) -> ApiOperation:
         method: str = scope["method"]

@@ -58,9 +58,7 @@ def build_openapi_document(operations: Sequence[ApiOperation]) -> dict[str, Any]
         "paths": paths,
         "components": {
             "schemas": build_openapi_schemas(operations),
-            "responses": {
-                str(kind.status): _describe_problem(kind.title) for kind in PROBLEM_KINDS.values()
-            },
+            "responses": _describe_problems(),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"key": []}],
@@ -161,6 +159,13 @@ def _describe_event_stream(description: str) -> dict[str, Any]:
     kinds = "\n".join(f"- `{name}`: {text}" for name, text in EVENTS.items())
     schema = {"type": "string", "description": f"Events, each with JSON as its data:\n\n{kinds}"}
     return {"description": description, "content": {STREAM: {"schema": schema}}}
+
+
+def _describe_problems() -> dict[str, Any]:
+    titles: dict[str, list[str]] = {}
+    for kind in PROBLEM_KINDS.values():
+        titles.setdefault(str(kind.status), []).append(f"{kind.title} (`{kind.name}`)")
+    return {status: _describe_problem("; or: ".join(told)) for status, told in titles.items()}
 
 
 def _describe_problem(title: str) -> dict[str, Any]:

@@ -106,6 +106,12 @@ PROBLEM_KINDS = {
             help="Correct what the detail names; /openapi.json describes every field.",
         ),
         ProblemKind(
+            name="idempotency-key-reused",
+            status=422,
+            title="The idempotency key was used for another message",
+            help="Give each message a key of its own; send a message again as it was.",
+        ),
+        ProblemKind(
             name="too-many-requests",
             status=429,
             title="Too many requests",

@@ -1,26 +1,42 @@
-"""How often one caller may ask: a bucket that fills at a steady rate."""
+"""How often one caller may ask: a token bucket that fills at a steady rate."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
+from trimtab.server.bounded_dict import BoundedDict
+
 BURST_S = 10.0
 """Seconds' worth of requests that may come at once."""
 MIN_BURST_REQUESTS = 10
 """Requests that may come at once, however slow the rate."""
+MAX_BUCKETS = 10_000
+"""Callers that are remembered. One that is forgotten begins with a full bucket."""
+
+
+def compute_request_burst(requests_per_minute: int) -> int:
+    """Requests that one caller may make at once, after a pause: a sixth of a minute's, at least
+    ten."""
+    return int(max(MIN_BURST_REQUESTS, requests_per_minute / 60 * BURST_S))
 
 
 class CallerRateLimiter:
-    """Buckets by the caller's name."""
+    """Buckets by the caller's name, or by another text that tells callers apart."""
 
     def __init__(
-        self, requests_per_minute: int, clock: Callable[[], float] = time.monotonic
+        self,
+        requests_per_minute: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        burst: int | None = None,
     ) -> None:
         self._tokens_per_s = requests_per_minute / 60
-        self._capacity = max(float(MIN_BURST_REQUESTS), self._tokens_per_s * BURST_S)
+        self._capacity = float(
+            compute_request_burst(requests_per_minute) if burst is None else burst
+        )
         self._clock = clock
-        self._buckets: dict[str, tuple[float, float]] = {}
+        self._buckets: BoundedDict[str, tuple[float, float]] = BoundedDict(MAX_BUCKETS)
 
     def take_or_retry_after_s(self, caller_name: str) -> float:
         """Take one; 0, or the seconds until one is there, and then none is taken."""

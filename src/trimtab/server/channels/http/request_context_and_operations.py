@@ -9,7 +9,7 @@ from typing import Any
 
 from trimtab.agent.agent import Agent
 from trimtab.agent.config.spec import ServeSpec
-from trimtab.server.channels.http.api_keys import ApiCaller, ApiKeyFile, KeyScope
+from trimtab.server.channels.http.api_keys import ApiCaller, ApiKeyFile, KeyRole
 from trimtab.server.channels.http.hub import SessionHubs
 from trimtab.server.channels.http.problems import (
     build_agent_not_found_problem,
@@ -192,7 +192,7 @@ class ApiOperation:
     """The media type of a text that it gives as well, or instead of JSON where `answer` is None."""
     is_public: bool = False
     """Whether no key is needed."""
-    key_scope: KeyScope = "sessions"
-    """Of which keys it is."""
+    required_role: KeyRole = "admin"
+    """Which keys open it: those of this role, and of those that include it."""
     error_statuses: tuple[int, ...] = ()
     """Statuses of failure besides those that all have."""

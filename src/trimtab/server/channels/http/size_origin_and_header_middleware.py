@@ -17,7 +17,7 @@ from trimtab.observe.request_ids import (
     accept_or_create_request_id,
     bind_request_id,
 )
-from trimtab.observe.server_metrics import count_http_request
+from trimtab.observe.server_metrics import HTTP_METHODS, count_http_request
 from trimtab.server.channels.http.problems import (
     PROBLEM_MEDIA_TYPE,
     HttpProblem,
@@ -42,6 +42,9 @@ HTTP_SERVER_ERROR = 500
 """The first status that says that the mistake is ours."""
 
 log = logging.getLogger("trimtab.http")
+anonymous_log = logging.getLogger("trimtab.http.anonymous")
+"""Requests without a valid key: anybody can make as many as they like, so `trimtab serve` writes a
+few of these lines a minute and counts the rest."""
 
 
 class RequestSafetyMiddleware:
@@ -84,6 +87,7 @@ class RequestSafetyMiddleware:
 
         try:
             self._check_origin(scope)
+            _check_framing(scope)
             await self._app(scope, self._limit_body_size(scope, receiving), sending)
         except Exception as error:  # noqa: BLE001 - nothing of a mistake of ours may leak out
             problem = convert_error_to_problem(error) or _log_fault(scope, error)
@@ -152,6 +156,12 @@ def decode_request_headers(scope: Scope) -> Mapping[str, str]:
     return {name.decode("latin-1"): value.decode("latin-1") for name, value in found}
 
 
+def get_client_host(scope: Scope) -> str:
+    """The address that a request comes from; empty where it is not known, as on a local socket."""
+    client: Any = scope.get("client")
+    return str(client[0]) if client else ""
+
+
 async def send_problem_response(problem: HttpProblem, send: Send) -> None:
     """Answer with a problem."""
     body = encode_json_bytes(problem.to_document())
@@ -163,6 +173,18 @@ async def send_problem_response(problem: HttpProblem, send: Send) -> None:
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
     await send({"type": "http.response.start", "status": problem.kind.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _check_framing(scope: Scope) -> None:
+    """Two lengths of one body are how a request is hidden in another: a proxy may go by one of
+    them, and we by the other."""
+    names = {name for name, _ in scope["headers"]}
+    if {b"content-length", b"transfer-encoding"} <= names:
+        raise HttpProblem(
+            "bad-request",
+            "the request has both Content-Length and Transfer-Encoding; send one of them",
+            headers={"Connection": "close"},
+        )
 
 
 def _has_body(scope: Scope) -> bool:
@@ -201,8 +223,10 @@ def _log_request(scope: Scope, status: int, seconds: float) -> None:
     extra = {"event": "request", "status": status, "duration_ms": round(seconds * 1000, 1), **who}
     path = _route_pattern(scope)
     count_http_request(scope["method"], "" if path == "-" else path, status, seconds)
-    log.log(
-        _request_log_level(path, status), "%s %s %s", scope["method"], path, status, extra=extra
+    # A caller may invent methods, and so lines of as many kinds as they like.
+    method = scope["method"] if scope["method"] in HTTP_METHODS else "-"
+    (log if "key" in who else anonymous_log).log(
+        _request_log_level(path, status), "%s %s %s", method, path, status, extra=extra
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
+from trimtab.agent.agent import build_redactor
 from trimtab.dialects.media_validation import UnsupportedMedia, validate_and_convert_media
 from trimtab.errors import PositionTaken, StoreError
 from trimtab.http_api_response_types import (
@@ -19,6 +20,7 @@ from trimtab.http_api_response_types import (
 from trimtab.log.edits import ERASED_PLACEHOLDER
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Media, Message, Part, Text
+from trimtab.redaction import redacted_message
 from trimtab.server.channels.http.endpoints.sessions import (
     build_session_path,
     list_callers_dead_letters,
@@ -254,13 +256,14 @@ async def _reject_reused_key(
     request: RequestContext, session: str, key: str, message: Message, known_position: int | None
 ) -> None:
     """A key that comes again must come with what was said under it: else that would be dropped
-    without a word. What was redacted or erased cannot be compared."""
+    without a word. What was erased cannot be compared; what was redacted is, as it was redacted."""
     said = await request.service.find_message_by_key(session, key, known_position)
-    if said is None or not _is_log_verbatim(request) or Text(text=ERASED_PLACEHOLDER) in said.parts:
+    if said is None or Text(text=ERASED_PLACEHOLDER) in said.parts:
         return
-    if said.parts != message.parts:
+    kept = redacted_message(message, build_redactor(request.require_agent().spec))
+    if said.parts not in (message.parts, kept.parts):
         raise HttpProblem(
-            "invalid-request",
+            "idempotency-key-reused",
             f"another message has the key {key} already, so this one was not added: give each "
             "message a key of its own",
         )

@@ -1,0 +1,298 @@
+"""Limits on HTTP connections, so that whoever opens many and says little cannot shut others out.
+
+Connections that wait, for the headers of a request or between two, may be closed to make room: the
+one that has waited longest goes first, as in nginx, and those from addresses without a valid key
+before others. So a newcomer is always let in and read, however many others are half-open. Those
+whose request is being answered stay. When as many as allowed are being answered, the next
+request gets a 503, unless it is a probe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import resource
+from collections import Counter, OrderedDict
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from trimtab.agent.config.spec import ServeSpec
+from trimtab.observe.server_metrics import count_closed_connection, show_open_connections
+from trimtab.server.bounded_dict import BoundedDict
+from trimtab.server.channels.http.authentication import group_client_address
+from trimtab.server.channels.http.problems import build_unavailable_problem
+from trimtab.server.channels.http.size_origin_and_header_middleware import (
+    PROBE_PATHS,
+    send_problem_response,
+)
+
+HEADER_TIMEOUT_S = 10.0
+"""Seconds in which the request line and all headers must arrive."""
+KEEP_ALIVE_TIMEOUT_S = 75
+"""Seconds that a connection is kept between two requests. Longer than the minute after which
+nginx lets go of one, so that it does not send a request into a connection that is being closed."""
+RESERVED_CONNECTIONS = 32
+"""Connections beyond the limit in which requests are read, to be answered if they are probes."""
+RESERVED_CONNECTIONS_PER_ADDRESS = 8
+"""The same for one address."""
+MAX_RAISED_DESCRIPTORS = 65_536
+"""Descriptors that the process takes for itself, if it may have more. Some programs that tools run
+look at each possible descriptor, and the limit is theirs, too."""
+MAX_DEFAULT_CONNECTIONS = 10_000
+"""Connections at most unless `serve.max_connections` says otherwise."""
+MAX_KNOWN_ADDRESSES = 10_000
+"""Addresses from which a valid key came that are remembered, the newest ones."""
+RETRY_AFTER_S = 5
+"""Seconds after which a request that was refused for the limit is worth another try."""
+_HEADERS_LATE_RESPONSE = (
+    b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+)
+
+log = logging.getLogger("trimtab.serve")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionLimits:
+    """How many connections there may be."""
+
+    total: int
+    """Whose requests are answered at the same time."""
+    per_address: int
+    """The same for one address, or one network of IPv6."""
+
+
+def raise_descriptor_limit() -> int:
+    """Let the process open as many descriptors as it may, within reason; returns how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_RAISED_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard
+    wanted = min(wanted, MAX_RAISED_DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError) as error:
+            log.info("the limit of %d descriptors cannot be raised: %s", soft, error)
+    return get_descriptor_limit()
+
+
+def get_descriptor_limit() -> int:
+    """Descriptors that this process may have open."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_RAISED_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+
+
+def choose_connection_limits(serve_config: ServeSpec, descriptors: int) -> ConnectionLimits:
+    """The limits of agent.yaml, or those that suit the number of descriptors. Connections get half
+    of these: sessions, providers and tools need some as well."""
+    possible = max(1, descriptors // 2)
+    total = serve_config.max_connections or min(possible, MAX_DEFAULT_CONNECTIONS)
+    if total > possible:
+        log.warning(
+            "serve.max_connections is %d, but half of the %d descriptors of this process allow %d; "
+            "raise LimitNOFILE or `ulimit -n`",
+            *(total, descriptors, possible),
+        )
+        total = possible
+    per_address = serve_config.max_connections_per_address or max(1, total // 2)
+    return ConnectionLimits(total=total, per_address=min(per_address, total))
+
+
+class EvictableConnection(Protocol):
+    """What is counted."""
+
+    address: str
+    """Where it comes from."""
+
+    def evict(self) -> None:
+        """End it at once."""
+        ...
+
+
+_WaitingConnections = OrderedDict[EvictableConnection, None]
+"""Those that wait, the one that has waited longest first."""
+
+
+class OpenConnections:
+    """All connections of a server: which are there, and which may be closed to make room."""
+
+    def __init__(self, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        """How many there may be."""
+        self._by_address: dict[str, set[EvictableConnection]] = {}
+        self._known_addresses: BoundedDict[str, None] = BoundedDict(MAX_KNOWN_ADDRESSES)
+        self._waiting_strangers = _WaitingConnections()
+        self._waiting_known = _WaitingConnections()
+        self._waiting_by_address: dict[str, _WaitingConnections] = {}
+        self._answering: Counter[EvictableConnection] = Counter()
+        self._answering_by_address: Counter[str] = Counter()
+        self._count = 0
+        show_open_connections(self.__len__)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def open(self, connection: EvictableConnection) -> None:
+        """Take in a new connection, and close others that wait if there are too many."""
+        self._by_address.setdefault(connection.address, set()).add(connection)
+        self._count += 1
+        self.mark_waiting(connection)
+        own_most = self.limits.per_address + RESERVED_CONNECTIONS_PER_ADDRESS
+        if len(self._by_address[connection.address]) > own_most:
+            self._evict_first(self._waiting_by_address[connection.address])
+        if self._count > self.limits.total + RESERVED_CONNECTIONS:
+            # Strangers keep a few places, or a probe would not be read next to many idle clients.
+            crowd = self._waiting_strangers
+            if len(crowd) <= RESERVED_CONNECTIONS and self._waiting_known:
+                crowd = self._waiting_known
+            self._evict_first(crowd)
+
+    def close(self, connection: EvictableConnection) -> None:
+        """A connection is gone; nothing happens if it is known to be."""
+        own = self._by_address.get(connection.address, set())
+        if connection not in own:
+            return
+        own.discard(connection)
+        if not own:
+            del self._by_address[connection.address]
+        self._count -= 1
+        self.mark_busy(connection)
+        if self._answering.pop(connection, 0):
+            self._release_address(connection.address)
+
+    def begin_request(self, connection: EvictableConnection) -> bool:
+        """Whether a request may be answered; then the connection stays until `end_request`."""
+        if not self._answering[connection] and (
+            len(self._answering) >= self.limits.total
+            or self._answering_by_address[connection.address] >= self.limits.per_address
+        ):
+            return False
+        self._answering[connection] += 1
+        if self._answering[connection] == 1:
+            self._answering_by_address[connection.address] += 1
+        self.mark_busy(connection)
+        return True
+
+    def end_request(self, connection: EvictableConnection, *, had_valid_key: bool) -> None:
+        """A request was answered; the connection waits for the next one."""
+        if had_valid_key:
+            self._known_addresses[connection.address] = None
+        if connection not in self._answering:
+            return  # It was closed meanwhile.
+        self._answering[connection] -= 1
+        if not self._answering[connection]:
+            del self._answering[connection]
+            self._release_address(connection.address)
+            self.mark_waiting(connection)
+
+    def mark_waiting(self, connection: EvictableConnection) -> None:
+        """A connection waits for its peer, from now on."""
+        if connection in self._by_address.get(connection.address, ()):
+            self.mark_busy(connection)
+            is_known = connection.address in self._known_addresses
+            (self._waiting_known if is_known else self._waiting_strangers)[connection] = None
+            own = self._waiting_by_address.setdefault(connection.address, OrderedDict())
+            own[connection] = None
+
+    def mark_busy(self, connection: EvictableConnection) -> None:
+        """A connection does not wait for its peer any more."""
+        self._waiting_strangers.pop(connection, None)
+        self._waiting_known.pop(connection, None)
+        own = self._waiting_by_address.get(connection.address)
+        if own is not None:
+            own.pop(connection, None)
+            if not own:
+                del self._waiting_by_address[connection.address]
+
+    def _evict_first(self, waiting: _WaitingConnections) -> None:
+        first = next(iter(waiting))  # there is one: the newcomer waits as well
+        self.close(first)
+        count_closed_connection("evicted")
+        first.evict()
+
+    def _release_address(self, address: str) -> None:
+        self._answering_by_address[address] -= 1
+        if not self._answering_by_address[address]:
+            del self._answering_by_address[address]
+
+
+class LimitedHttpProtocol(H11Protocol):
+    """A connection that is counted, and whose headers must arrive in time."""
+
+    def __init__(self, *, open_connections: OpenConnections, **options: Any) -> None:
+        super().__init__(**options)
+        self.address = ""
+        """Where it comes from."""
+        self._open_connections = open_connections
+        self._answer_request = self.app
+        self.app = self._answer_if_allowed
+        self._requests = 0
+        self._header_timer: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.address = group_client_address(self.client[0] if self.client else "")
+        self._start_header_timer()
+        self._open_connections.open(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_header_timer()
+        self._open_connections.close(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        # The first byte after a pause begins another request, and ends uvicorn's own timer.
+        if self._header_timer is None and not self._requests:
+            self._start_header_timer()
+        self._header_bytes += len(data)
+        super().data_received(data)
+
+    def pause_writing(self) -> None:
+        # Whoever does not read what they asked for waits no less than who sends nothing.
+        self._open_connections.mark_waiting(self)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        if self._requests:
+            self._open_connections.mark_busy(self)
+        super().resume_writing()
+
+    def evict(self) -> None:
+        """End the connection at once, whatever is still to be sent."""
+        self.transport.abort()
+
+    async def _answer_if_allowed(self, scope: Any, receive: Any, send: Any) -> None:
+        self._stop_header_timer()
+        if not self._open_connections.begin_request(self) and scope["path"] not in PROBE_PATHS:
+            count_closed_connection("refused")
+            problem = build_unavailable_problem(
+                "as many requests as this server or this address may have are being answered",
+                RETRY_AFTER_S,
+            )
+            problem.headers["Connection"] = "close"
+            await send_problem_response(problem, send)
+            return
+        self._requests += 1
+        try:
+            await self._answer_request(scope, receive, send)
+        finally:
+            self._requests -= 1
+            had_valid_key = "key" in scope.get("trimtab", ())
+            self._open_connections.end_request(self, had_valid_key=had_valid_key)
+
+    def _start_header_timer(self) -> None:
+        self._header_bytes = 0
+        self._header_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._give_up_on_headers)
+
+    def _stop_header_timer(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _give_up_on_headers(self) -> None:
+        self._header_timer = None
+        count_closed_connection("header_timeout")
+        if self._header_bytes and not self.transport.is_closing():
+            self.transport.write(_HEADERS_LATE_RESPONSE)
+        self.transport.close()

@@ -1,0 +1,59 @@
+"""The same log line again and again: a few a minute are written, the rest are counted.
+
+What a disk or a database does, or somebody without a key, must not fill the disk by way of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable
+from typing import Any
+
+from trimtab.observe.server_metrics import count_suppressed_log_line
+from trimtab.server.bounded_dict import BoundedDict
+
+MAX_LINES_PER_MINUTE = 5
+"""Lines of one kind that are written in a minute."""
+MAX_LINE_KINDS = 1_000
+"""Kinds of lines that are remembered."""
+LIMITED_AT_EVERY_LEVEL = frozenset({"trimtab.http.anonymous"})
+"""Loggers of what anybody can cause. Of all others the lines from WARNING on are limited: what is
+below says what was done, one line for each."""
+_VARIABLE = re.compile(r"0x[0-9a-f]+|\d+")
+_WINDOW_S = 60.0
+
+
+class RepeatedLineFilter(logging.Filter):
+    """Lets a few lines of each kind through in a minute. The first one after that says how many
+    were left out. A kind is a logger, a level, a text before values are put in, and a session."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._windows: BoundedDict[tuple[Any, ...], tuple[float, int]] = BoundedDict(MAX_LINE_KINDS)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to write a line."""
+        if record.levelno < logging.WARNING and record.name not in LIMITED_AT_EVERY_LEVEL:
+            return True
+        if record.name in LIMITED_AT_EVERY_LEVEL:
+            text = record.getMessage()  # a method, a route and a status: there are not many
+        else:
+            text = _VARIABLE.sub("#", str(record.msg))
+        kind = (record.name, record.levelno, text, getattr(record, "session", None))
+        now = self._clock()
+        begun, count = self._windows.get(kind, (now, 0))
+        if now - begun >= _WINDOW_S:
+            left_out = max(0, count - MAX_LINES_PER_MINUTE)
+            begun, count = now, 0
+            if left_out:
+                record.msg = f"{record.getMessage()} ({left_out:,} more of these were left out)"
+                record.args = ()
+                record.suppressed = left_out
+        self._windows[kind] = (begun, count + 1)
+        if count < MAX_LINES_PER_MINUTE:
+            return True
+        count_suppressed_log_line(record.name)
+        return False
