@@ -35,7 +35,7 @@ from trimtab.server.channels.telegram import TelegramChannel  # noqa: E402
 from trimtab.server.delivery import ReplyDelivery  # noqa: E402
 from trimtab.server.events.bus import LocalEventBus  # noqa: E402
 from trimtab.server.local_turns import LocalTurnRunner  # noqa: E402
-from trimtab.server.queue.files import FileMessageQueue  # noqa: E402
+from trimtab.server.queue.sqlite import SqliteMessageQueue  # noqa: E402
 from trimtab.server.service import AgentService  # noqa: E402
 from trimtab.stores.files import FileStore  # noqa: E402
 from trimtab.testing.telegram.simulator import TEST_BOT_TOKEN  # noqa: E402
@@ -74,7 +74,7 @@ async def live(folder: Path, bot_api: str, model_api: str) -> None:
     """Serve until the end."""
     store = FileStore(folder, fsync=False)
     async with open_agent(spec_of(model_api), folder, store=store) as agent:
-        mail = await FileMessageQueue.open(store, fsync=False)
+        mail = await SqliteMessageQueue.open(store, fsync=False)
         service = AgentService(
             agents={AGENT: agent}, store=store, queue=mail, event_bus=LocalEventBus()
         )

@@ -350,7 +350,7 @@ class Bot:
                     if task.done():
                         task.result()
                 waits = self.door._intake._channel_locks._locks or self.turns.running_count  # noqa: SLF001 - to be sure
-                waits = waits or list(self.mail._state.outbox.all_replies())  # noqa: SLF001 - to be sure
+                waits = waits or await self.mail.count_waiting_replies()
                 if not waits and len(discord.list_posted_texts(channel)) > before:
                     await self.turns.wait_until_idle()
                     return

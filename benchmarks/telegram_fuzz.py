@@ -369,9 +369,9 @@ async def _settled(
             if task.done():
                 task.result()
         waits = fuzz.served.simulator.list_pending_updates() or fuzz.turns.running_count
+        out = await mail.count_waiting_replies()
         # Looked at from inside, for nobody else needs to know.
-        out = list(mail._state.outbox.all_replies())  # noqa: SLF001 - as said
-        out += [one for one in doors if one._command_reply_sender._tasks]  # noqa: SLF001 - as said
+        out += sum(bool(one._command_reply_sender._tasks) for one in doors)  # noqa: SLF001 - as said
         if not waits and not out:
             await fuzz.turns.wait_until_idle()
             return

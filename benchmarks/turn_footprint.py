@@ -56,9 +56,9 @@ from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
 from trimtab.server.postgres.job_queue_migrations import migrate_job_queue
 from trimtab.server.postgres.worker_pool import WorkerPool
-from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab.server.queue.postgres import PostgresMessageQueue
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.service import AgentService
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
@@ -103,7 +103,7 @@ async def on_files(
     where: Files, agents: Callable[[Any], dict[str, Agent]]
 ) -> AsyncGenerator[Served]:
     store = FileStore(where.root)
-    mail = await FileMessageQueue.open(store)
+    mail = await SqliteMessageQueue.open(store)
     service = AgentService(agents=agents(store), store=store, queue=mail, event_bus=LocalEventBus())
     turns = LocalTurnRunner(service, max_turns=AT_ONCE)
     mail.on_posted = turns.request_turn
@@ -211,7 +211,7 @@ class Phone:
 async def delivering(service: AgentService) -> AsyncGenerator[Phone]:
     phone = Phone()
     delivery = ReplyDelivery(service.queue, {"phone": phone.deliver})
-    if isinstance(service.queue, FileMessageQueue):
+    if isinstance(service.queue, SqliteMessageQueue):
         service.queue.on_replies = delivery.wake
     running = asyncio.create_task(delivery.run())
     try:

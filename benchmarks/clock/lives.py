@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.clock.expected import Span, Wanted, expected
-from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.queue.protocol import MessageQueue
-from trimtab.server.schedules.files import FileScheduleStore
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.schedules.postgres import PostgresScheduleStore
 from trimtab.server.schedules.protocol import ScheduleStore
 from trimtab.server.schedules.runner import ScheduleRunner
 from trimtab.server.schedules.schedule import CatchUpPolicy, Schedule
+from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.server.schedules.triggers import Trigger, find_next_due_time, parse_cron_trigger
 from trimtab.stores.files import FileStore
 
@@ -43,10 +43,8 @@ class OnFiles:
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Opened]:
         store = FileStore(self.root, fsync=False)
-        mail = await FileMessageQueue.open(store, fsync=False)
-        schedules = await FileScheduleStore.open(
-            self.root, post=mail.post, find_key=store.find_key, fsync=False
-        )
+        mail = await SqliteMessageQueue.open(store, fsync=False)
+        schedules = SqliteScheduleStore(mail)
         try:
             yield schedules, mail
         finally:

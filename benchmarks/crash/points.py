@@ -8,6 +8,8 @@ import signal
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from benchmarks.crash.sqlite_calls import wrap_sqlite_writes
+
 NAMES = ("pwrite", "fsync", "ftruncate", "replace", "rename", "unlink", "mkdir", "rmdir", "open")
 """What the file store changes a disk by; files that are written through a buffer are beside."""
 MODES = ("before", "midst", "after")
@@ -25,6 +27,7 @@ class Points:
     def install(self) -> None:
         for name in NAMES:
             setattr(os, name, self._wrapped(name, getattr(os, name)))
+        wrap_sqlite_writes(self.at)
         points, plain = self, io.open
 
         class Raw(io.FileIO):
@@ -67,7 +70,7 @@ class Points:
 
 def modes_of(name: str) -> tuple[str, ...]:
     """The ways to end at a write of a kind; what is one step for the system has no midst."""
-    return MODES if name in ("pwrite", "write") else ("before", "after")
+    return MODES if name.endswith(("pwrite", "pwrite64", "write")) else ("before", "after")
 
 
 def die() -> NoReturn:

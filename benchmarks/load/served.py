@@ -24,9 +24,9 @@ from trimtab.server.delivery import ReplyDelivery
 from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
 from trimtab.server.postgres.worker_pool import WorkerPool
-from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.queue.inbound_outbound import OutboundMessage
 from trimtab.server.queue.postgres import PostgresMessageQueue
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.service import AgentService
 from trimtab.server.session_cache import MAX_OPEN_SESSIONS
 from trimtab.session.events import TurnEvent, TurnFinished, TurnStarted
@@ -95,7 +95,7 @@ async def on_files(
 ) -> AsyncGenerator[tuple[Talk, Store]]:
     """This process serves, and those who write are in it, too."""
     store = FileStore(root)
-    mail = await FileMessageQueue.open(store)
+    mail = await SqliteMessageQueue.open(store)
     service, live = service_of(store, mail, url, window, kept)
     turns = LocalTurnRunner(service, max_turns=AT_ONCE)
     mail.on_posted = turns.request_turn

@@ -20,9 +20,9 @@ from tests.stores.folders import holding
 from trimtab.log.message import Message, ToolCall, ToolResult, make_text_message
 from trimtab.log.message import Text as Words
 from trimtab.server import stored_session_erasure
-from trimtab.server.queue.files import FileMessageQueue
-from trimtab.server.schedules.files import FileScheduleStore
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.schedules.schedule import Schedule
+from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.server.schedules.tools import derive_schedule_number
 from trimtab.server.schedules.triggers import parse_one_time_trigger
 from trimtab.session import Session
@@ -36,7 +36,7 @@ CALL = "call"
 async def furnish(root: Path) -> None:
     """A session, its mail and its schedules, all of which hold the word."""
     store = FileStore(root, fsync=False)
-    mail = await FileMessageQueue.open(store, fsync=False)
+    mail = await SqliteMessageQueue.open(store, fsync=False)
     session = await Session.create(store, S, model="gpt-4o")
     epoch = await session.claim_turn()
     await session.add(make_text_message("user", f"{WORD} " * 10_000), key="a")
@@ -54,9 +54,7 @@ async def furnish(root: Path) -> None:
     said = replace(reply(f"{S}/r1", seq=int(last[1:])), text=f"So it is {WORD}.")
     await mail.finish_turn(S, epoch, [], [said])
     await mail.post(letter("b", "of another", session="default/helper/two"))
-    schedules = await FileScheduleStore.open(
-        root, post=mail.post, find_key=store.find_key, fsync=False
-    )
+    schedules = SqliteScheduleStore(mail)
     made = Schedule(
         id=f"{S}/{derive_schedule_number(key)}",
         session=S,
@@ -67,18 +65,17 @@ async def furnish(root: Path) -> None:
         next_run_at=4e9,
     )
     await schedules.add(made, limit=20)
-    for held in (schedules, mail, store):
+    for held in (mail, store):
         await held.close()
 
 
 async def _start(root: Path) -> None:
     """What a server does when it takes up a folder."""
     store = FileStore(root)
-    mail = await FileMessageQueue.open(store)
+    mail = await SqliteMessageQueue.open(store)
     await store.recover()
-    schedules = await FileScheduleStore.open(root, post=mail.post, find_key=store.find_key)
     assert [one.key for one in await mail.pending("default/helper/two")] == ["b"]
-    for held in (schedules, mail, store):
+    for held in (mail, store):
         await held.close()
 
 
@@ -116,8 +113,7 @@ async def _again(root: Path, act: Callable[[FileStore], Awaitable[None]]) -> Non
 def _prepare(root: Path) -> None:
     asyncio.run(furnish(root))
     found = {*holding(root, WORD)}
-    assert {"mail.jsonl", "events.jsonl"} < found, found
-    assert len(holding(root / ".schedules", WORD)) == 1
+    assert {"server.db", "events.jsonl"} < found, found
 
 
 VERBS = {

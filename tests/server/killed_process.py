@@ -16,21 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.crash.points import Points, die
-from tests.server.served_agents import MODEL, PHONE, letter, served, until
+from tests.server.served_agents import MODEL, PHONE, letter, served
 from tests.session.turns.sessions import definition
 from trimtab.providers.anthropic import AnthropicProvider
 from trimtab.server.delivery import ReplyDelivery
-from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.queue.inbound_outbound import OutboundMessage
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.session.turn import run_turn
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
-
-ROOM = 3_000
-"""Bytes of the mail's log: so few that it is written anew again and again."""
-
 
 LAST_WORD = Points()
 """For a life that ends with its first delivery."""
@@ -66,7 +62,7 @@ async def live(
     outside = Outside(root, points)
     tool = Tool(definition=definition("act"), run=outside.act)
     store = FileStore(root / "sessions")
-    mail = await FileMessageQueue.open(store, min_compaction_bytes=ROOM)
+    mail = await SqliteMessageQueue.open(store)
     provider = AnthropicProvider(api_key="test", base_url=url)
     house = served(store=store, mail=mail, provider=provider, tools=[tool])
     delivery = ReplyDelivery(mail, {PHONE.channel: outside.deliver})
@@ -77,7 +73,8 @@ async def live(
         await house.service.post(letter(text, key=key, session=session))
         tell("kept", session, key)
     await house.turns.wait_until_idle()
-    await until(lambda: not [*mail._state.outbox.all_replies()])
+    while await mail.count_waiting_replies():  # noqa: ASYNC110 - there is no event for it
+        await asyncio.sleep(0.005)
     sending.cancel()
     await asyncio.wait([sending])
     await house.service.close()

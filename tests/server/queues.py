@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from trimtab.log.message import make_text_message
-from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.session import Session
 from trimtab.stores.base import Store
 from trimtab.stores.files import FileStore
@@ -48,9 +48,9 @@ class Files:
     root: Path
     name: str = "files"
 
-    async def open(self, **own: Any) -> tuple[FileStore, FileMessageQueue]:
+    async def open(self, **own: Any) -> tuple[FileStore, SqliteMessageQueue]:
         store = FileStore(self.root, fsync=False)
-        return store, await FileMessageQueue.open(store, fsync=False, **own)
+        return store, await SqliteMessageQueue.open(store, fsync=False, **own)
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from trimtab.log.event import MessageAdded
 from trimtab.log.message import Text, make_text_message
 from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
-from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool
 from trimtab.stores.base import Store
@@ -86,7 +86,7 @@ def served(
         event_bus=LocalEventBus(),
     )
     turns = LocalTurnRunner(service, **(runs or {}))
-    if isinstance(mail, MemoryQueue | FileMessageQueue):
+    if isinstance(mail, MemoryQueue | SqliteMessageQueue):
         mail.on_posted = turns.request_turn
     return Served(service=service, turns=turns, provider=provider)
 

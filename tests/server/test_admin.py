@@ -14,7 +14,8 @@ from tests.stores.folders import holding
 from trimtab.errors import SessionNotFound, StoreUnavailable
 from trimtab.log.event import MessageAdded
 from trimtab.server import control_files, stored_session_erasure
-from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.sqlite import SqliteMessageQueue
+from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.stores.files import FileStore
 
 pytestmark = pytest.mark.anyio
@@ -26,7 +27,7 @@ WORD = "zq4711"
 async def house(root, *script, provider=None):
     """A process that serves from the folder, as far as others can tell."""
     store = FileStore(root)
-    mail = await FileMessageQueue.open(store)
+    mail = await SqliteMessageQueue.open(store)
     made = served(*script, store=store, mail=mail, provider=provider)
     obeying = asyncio.create_task(control_files.serve_control_requests(root, made.service))
     try:
@@ -67,7 +68,7 @@ async def test_the_process_that_serves_erases_what_it_is_asked_to(tmp_path, mine
         gone, forks = await erase(mine, f"m2-m{last}", why="asked for")
         assert (len(gone), forks) == (2, [])
         assert holding(tmp_path, WORD) == []
-        assert [*(tmp_path / ".mail" / "asked").iterdir()] == []
+        assert [*(tmp_path / ".server" / "asked").iterdir()] == []
         assert (await erase(mine, f"m2-m{last}"))[0] == gone
 
 
@@ -132,7 +133,7 @@ async def test_a_session_that_is_not_served_is_erased_here_beside_a_process_that
             ("m2",),
             (),
         )
-        assert not (tmp_path / ".mail" / "asked").exists()
+        assert not (tmp_path / ".server" / "asked").exists()
 
 
 async def test_where_nobody_serves_it_is_done_here(tmp_path, mine):
@@ -151,24 +152,24 @@ async def test_where_nobody_serves_it_is_done_here(tmp_path, mine):
 
 async def test_a_process_that_does_not_answer_is_asked_no_more(tmp_path, mine, monkeypatch):
     monkeypatch.setattr(control_files, "CONTROL_TIMEOUT_S", 0.1)
-    mail = await FileMessageQueue.open(FileStore(tmp_path))
+    mail = await SqliteMessageQueue.open(FileStore(tmp_path))
     with pytest.raises(StoreUnavailable, match=r"has not done it in 0\.1 seconds"):
         await erase(mine, "m2")
-    assert [*(tmp_path / ".mail" / "asked").iterdir()] == []
+    assert [*(tmp_path / ".server" / "asked").iterdir()] == []
     await mail.close()
 
 
 async def test_a_process_that_ends_meanwhile_is_waited_for_no_longer(tmp_path, mine):
-    mail = await FileMessageQueue.open(FileStore(tmp_path))
+    mail = await SqliteMessageQueue.open(FileStore(tmp_path))
     asking = asyncio.create_task(erase(mine, "m2"))
-    await until(lambda: [*tmp_path.glob(".mail/asked/*.json")])
+    await until(lambda: [*tmp_path.glob(".server/asked/*.json")])
     await mail.close()
     with pytest.raises(StoreUnavailable, match="has ended, so the request was withdrawn"):
         await asking
 
 
 async def test_what_nobody_has_read_or_can_read_is_put_away(tmp_path):
-    folder = tmp_path / ".mail" / "asked"
+    folder = tmp_path / ".server" / "asked"
     async with house(tmp_path, "Hello."):
         pass
     folder.mkdir()
@@ -191,7 +192,10 @@ async def test_a_schedule_goes_with_the_call_that_made_it(tmp_path):
         if isinstance(event.body, MessageAdded) and event.body.message.calls
     ]
     await stored_session_erasure.erase_stored_message(str(root), store, SESSION, handle)
-    assert holding(root / ".schedules", "zq4711needle") == []
+    queue = await SqliteMessageQueue.open(store)
+    assert await SqliteScheduleStore(queue).find() == []
+    await queue.close()
+    assert "Ask zq4711needle again." not in str((root / ".server/server.db").read_bytes())
     await store.close()
 
 

@@ -20,7 +20,7 @@ import pytest
 from benchmarks.crash.points import MODES
 from trimtab import check
 from trimtab.log.event import MessageAdded
-from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.replies import extract_assistant_text
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
@@ -33,7 +33,7 @@ SEED, KILLS = 11, 8
 SESSIONS = [f"default/helper/{name}" for name in ("one", "two", "three")]
 LETTERS = 4
 """Of each session."""
-PER_LIFE = 80
+PER_LIFE = 250
 """Writes of a life without an end, about."""
 
 
@@ -105,7 +105,7 @@ def lines(path: Path) -> list[Any]:
 async def look(root: Path) -> None:
     """Judge what is there in the end."""
     store = FileStore(root / "sessions")
-    mail = await FileMessageQueue.open(store)
+    mail = await SqliteMessageQueue.open(store)
     assert (await mail.depth(), await mail.list_dead_letters()) == (0, [])
     got = lines(root / "got")
     for session in SESSIONS:

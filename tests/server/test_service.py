@@ -11,7 +11,7 @@ from tests.server.served_agents import SESSION, Gated, letter, served, until
 from trimtab.errors import SessionNotFound, StoreUnavailable
 from trimtab.log.event import MessageAdded, TurnProgressRecord
 from trimtab.providers.protocol_and_failures import ProviderFailureDetails
-from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.service import AgentNotServed, QueueFull
 from trimtab.stores.files import FileStore
 from trimtab.testing import MemoryStore
@@ -100,7 +100,7 @@ async def test_deleting_a_session_breaks_its_turn_off_and_leaves_nothing():
 async def test_what_is_deleted_on_files_is_not_sent_to_the_model_again(tmp_path):
     store = FileStore(tmp_path)
     gated = Gated("One.", "Two.")
-    house = served(provider=gated, store=store, mail=await FileMessageQueue.open(store))
+    house = served(provider=gated, store=store, mail=await SqliteMessageQueue.open(store))
     await house.say("Forget this.", key="a")
     await until(lambda: gated.waiting)
     gated.open.set()

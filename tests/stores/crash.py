@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.crash.sqlite_calls import wrap_sqlite_writes
 from tests.stores.events import said
 from tests.stores.folders import SESSION, append, dumped, holding, lines
 from trimtab.log.event import Event, MessageAdded
@@ -182,8 +183,19 @@ def end_at(point: int, *, before: bool) -> None:
 
         return call
 
+    def at(_name, act, half):
+        left[0] -= 1
+        if left[0]:
+            return act()
+        if not before:
+            act()
+        elif half is not None:
+            half()
+        os._exit(9)
+
     for name in WRITES:
         setattr(os, name, wrapped(name, getattr(os, name)))
+    wrap_sqlite_writes(at)
 
 
 def ended(root: Path, scenario: Scenario, point: int, *, before: bool) -> bool:

@@ -24,11 +24,11 @@ from trimtab.cli.store_command import (
 from trimtab.cli.terminal_text_format import format_count, join_names, shorten_to_line
 
 if TYPE_CHECKING:
-    from trimtab.server.schedules.command_files import ScheduleVerb
-    from trimtab.server.schedules.command_line_control import ScheduleAdmin
+    from trimtab.server.schedules.protocol import ScheduleStore, ScheduleVerb
     from trimtab.server.schedules.schedule import Schedule, ScheduleRunLogEntry
 
 T = TypeVar("T")
+MAX_LISTED_SCHEDULES = 100_000
 MAX_NAMED_SCHEDULES = 8
 """Schedules that are named where one was not found."""
 
@@ -49,7 +49,7 @@ def schedule_options() -> None:
 @schedule.command("list")
 def list_schedules_command(store: StoreOption = UNSET_STORE, as_json: JsonOption = False) -> None:
     """List the schedules of a store: when each is due next, and who gets the result."""
-    found = _with_schedule_admin(store, "reading schedules", lambda admin: admin.list_schedules())
+    found = _with_schedules(store, "reading schedules", _list_schedules)
     if as_json:
         typer.echo(json.dumps([_schedule_to_json(one) for one in found]))
     elif not found:
@@ -75,12 +75,12 @@ def runs(
 ) -> None:
     """Show the run log, the newest first: what ran, what was skipped, and why."""
 
-    async def look(admin: ScheduleAdmin) -> tuple[list[Schedule], list[ScheduleRunLogEntry]]:
-        found = await admin.list_schedules()
+    async def look(schedules: ScheduleStore) -> tuple[list[Schedule], list[ScheduleRunLogEntry]]:
+        found = await _list_schedules(schedules)
         mine = _find_schedule(found, name).id if name else None
-        return found, await admin.list_runs(mine, limit)
+        return found, await schedules.list_runs(schedule_id=mine, limit=limit)
 
-    found, log = _with_schedule_admin(store, "reading the run log", look)
+    found, log = _with_schedules(store, "reading the run log", look)
     if as_json:
         typer.echo(json.dumps([asdict(run) for run in log]))
     elif not log:
@@ -138,28 +138,27 @@ def _change_schedule(
 ) -> tuple[Schedule, Schedule | None]:
     """Do it; returns the schedule as it was and as it is."""
 
-    async def doing(admin: ScheduleAdmin) -> tuple[Schedule, Schedule | None]:
-        from trimtab.server.schedules.command_files import ScheduleControlRequest
+    async def doing(schedules: ScheduleStore) -> tuple[Schedule, Schedule | None]:
+        from trimtab.server.schedules.protocol import execute_schedule_command
 
-        was = _find_schedule(await admin.list_schedules(), name)
+        was = _find_schedule(await _list_schedules(schedules), name)
         check(was)
-        if not await admin.execute(
-            ScheduleControlRequest(verb=verb, schedule=was.id, at=time.time())
-        ):
+        if not await execute_schedule_command(schedules, verb, was.id, time.time()):
             raise LookupError(f"{was.id} was removed meanwhile")
-        now = [one for one in await admin.list_schedules() if one.id == was.id]
-        return was, now[0] if now else None
+        return was, await schedules.get(was.id)
 
-    return _with_schedule_admin(store, f"asking for {verb} of {name}", doing)
+    return _with_schedules(store, f"asking for {verb} of {name}", doing)
 
 
-def _with_schedule_admin(
-    store: str, doing: str, verb: Callable[[ScheduleAdmin], Awaitable[T]]
-) -> T:
+async def _list_schedules(schedules: ScheduleStore) -> list[Schedule]:
+    return await schedules.find(limit=MAX_LISTED_SCHEDULES)
+
+
+def _with_schedules(store: str, doing: str, verb: Callable[[ScheduleStore], Awaitable[T]]) -> T:
     async def run() -> T:
-        from trimtab.server.schedules.command_line_control import open_schedule_admin
+        from trimtab.server.schedules.command_line_control import open_schedules
 
-        async with open_schedule_admin(store) as opened:
+        async with open_schedules(store) as opened:
             return await verb(opened)
 
     with report_known_errors(), show_progress_if_slow(doing):

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trimtab.errors import StoreError, StoreUnavailable
-from trimtab.server.queue.file_log import QUEUE_FOLDER
 from trimtab.server.service import AgentService
+from trimtab.server.sqlite.database import SERVER_FOLDER
 from trimtab.stores.files.disk import (
     make_private_folder,
     translate_write_errors,
@@ -27,7 +27,7 @@ from trimtab.stores.files.disk import (
 from trimtab.stores.files.lock import find_lock_holder
 
 CONTROL_FOLDER = "asked"
-"""In the folder of the queue."""
+"""In the folder of the server."""
 REQUEST_SUFFIX, ANSWER_SUFFIX = ".json", ".answer"
 """How the names of the two files end."""
 CONTROL_POLL_S = 0.5
@@ -57,11 +57,11 @@ class ControlRequest:
 async def send_control_request(root: Path, request: ControlRequest) -> Mapping[str, Any]:
     """Let the process that serves a folder do it; what it answers. Raises `StoreUnavailable`, and
     `ValueError` with its words where it cannot."""
-    asked = await asyncio.to_thread(_write_request, root / QUEUE_FOLDER / CONTROL_FOLDER, request)
+    asked = await asyncio.to_thread(_write_request, root / SERVER_FOLDER / CONTROL_FOLDER, request)
     answer, deadline = asked.with_suffix(ANSWER_SUFFIX), time.monotonic() + CONTROL_TIMEOUT_S
     try:
         while not await asyncio.to_thread(answer.exists):
-            holder = await asyncio.to_thread(find_lock_holder, root / QUEUE_FOLDER)
+            holder = await asyncio.to_thread(find_lock_holder, root / SERVER_FOLDER)
             if holder is None or time.monotonic() > deadline:
                 told = (
                     "has ended"
@@ -83,7 +83,7 @@ async def send_control_request(root: Path, request: ControlRequest) -> Mapping[s
 
 async def serve_control_requests(root: Path, service: AgentService) -> None:
     """Do what is asked, until cancelled."""
-    folder = root / QUEUE_FOLDER / CONTROL_FOLDER
+    folder = root / SERVER_FOLDER / CONTROL_FOLDER
     _delete_stale_answers(folder)
     while True:
         try:

@@ -12,13 +12,12 @@ from trimtab.errors import SessionLockedByOtherProcess
 from trimtab.server import control_files
 from trimtab.server.message_erasure import EraseHook, build_queue_erase_hook
 from trimtab.server.message_erasure import erase_message_and_copies as erase_in
-from trimtab.server.queue.file_log import QUEUE_FOLDER, QueueInUse
-from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.queue.protocol import ErasableQueue
-from trimtab.server.schedules.files import SCHEDULES_FOLDER as SCHEDULES
-from trimtab.server.schedules.files import FileScheduleStore
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.schedules.protocol import ScheduleStore
+from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.server.schedules.tools import build_erased_call_schedules_hook
+from trimtab.server.sqlite.database import QueueInUse, has_server_data
 from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.session import Session
 from trimtab.stores.base import Store
@@ -102,16 +101,11 @@ async def open_queue_and_schedules(
 
 
 async def _open_folder_stores(store: FileStore, resources: AsyncExitStack) -> QueueAndSchedules:
-    if not (store.root / QUEUE_FOLDER).exists():
+    if not has_server_data(store.root):
         return QueueAndSchedules()
-    queue = await FileMessageQueue.open(store)
+    queue = await SqliteMessageQueue.open(store)
     resources.push_async_callback(queue.close)
-    if not (store.root / SCHEDULES).exists():
-        return QueueAndSchedules(queue=queue)
-    find = store.find_key
-    schedules = await FileScheduleStore.open(store.root, post=queue.post, find_key=find)
-    resources.push_async_callback(schedules.close)
-    return QueueAndSchedules(queue=queue, schedules=schedules)
+    return QueueAndSchedules(queue=queue, schedules=SqliteScheduleStore(queue))
 
 
 async def _open_database_stores(location: str, resources: AsyncExitStack) -> QueueAndSchedules:

@@ -7,14 +7,18 @@ import re
 _QUERY_NAME_LINE = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
-def parse_named_queries(sql: str) -> dict[str, bytes]:
+def split_named_queries(sql: str) -> dict[str, str]:
     """The queries of a file: each begins with a line `-- name: x` and ends at the next one's
-    comment. As bytes, which is how psycopg takes a query that is no literal."""
+    comment."""
     _, *pieces = _QUERY_NAME_LINE.split(sql)
     return {
-        name: _strip_comments(query).encode()
-        for name, query in zip(pieces[::2], pieces[1::2], strict=True)
+        name: _strip_comments(query) for name, query in zip(pieces[::2], pieces[1::2], strict=True)
     }
+
+
+def parse_named_queries(sql: str) -> dict[str, bytes]:
+    """The queries of a file, as bytes, which is how psycopg takes a query that is no literal."""
+    return {name: query.encode() for name, query in split_named_queries(sql).items()}
 
 
 def _strip_comments(query: str) -> str:

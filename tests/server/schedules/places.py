@@ -6,17 +6,18 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
+from sqlite3 import Connection
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from trimtab.server.queue.files import FileMessageQueue
 from trimtab.server.queue.inbound_outbound import InboundMessage, ReplyRoute
 from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.queue.protocol import MessageQueue
-from trimtab.server.schedules.files import FileScheduleStore
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.schedules.postgres import PostgresScheduleStore
 from trimtab.server.schedules.protocol import ScheduleStore
 from trimtab.server.schedules.schedule import Schedule
+from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.server.schedules.triggers import find_next_due_time, parse_cron_trigger, parse_trigger
 from trimtab.stores.files import FileStore
 
@@ -65,19 +66,17 @@ class Files(Place):
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[ScheduleStore]:
         store = FileStore(self.root, fsync=False)
-        mail = self.mail = await FileMessageQueue.open(store, fsync=False)
+        mail = self.mail = await SqliteMessageQueue.open(store, fsync=False)
+        post = mail.post_in_transaction
 
-        async def post(letter: InboundMessage) -> bool:
+        def checked(connection: Connection, letter: InboundMessage) -> bool:
             self.check(letter)
-            return await mail.post(letter)
+            return post(connection, letter)
 
-        opened = await FileScheduleStore.open(
-            self.root, post=post, find_key=store.find_key, fsync=False
-        )
+        mail.post_in_transaction = checked
         try:
-            yield opened
+            yield SqliteScheduleStore(mail)
         finally:
-            await opened.close()
             await mail.close()
             await store.close()
 

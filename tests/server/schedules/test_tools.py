@@ -7,8 +7,8 @@ import pytest
 
 from tests.server.schedules.places import AGENTS, at
 from tests.server.served_agents import PHONE, SESSION, served
-from trimtab.server.schedules.files import FileScheduleStore
 from trimtab.server.schedules.runner import ScheduleRunner
+from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.server.schedules.tools import build_schedule_tools, derive_schedule_number
 from trimtab.session.tools import ToolError, ToolInvocation
 from trimtab.testing.replies import ScriptedCall
@@ -28,9 +28,7 @@ class Life:
 
     async def open(self, root):
         service = self.house.service
-        self.schedules = await FileScheduleStore.open(
-            root, post=service.post, find_key=service.store.find_key, fsync=False
-        )
+        self.schedules = SqliteScheduleStore(service.queue)
         made = build_schedule_tools(
             self.schedules, service.queue, clock=lambda: self.now, on_added=self._woken, limit=3
         )

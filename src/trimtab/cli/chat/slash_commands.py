@@ -202,7 +202,7 @@ async def _undo(chat: ChatState, argument: str) -> None:
 async def _erase(chat: ChatState, argument: str) -> None:
     # Who never erases anything does not wait for what serves.
     from trimtab.server.message_erasure import erase_message_and_copies
-    from trimtab.server.queue.file_log import QueueInUse
+    from trimtab.server.sqlite.database import QueueInUse
     from trimtab.server.stored_session_erasure import open_queue_and_schedules
 
     handle, _, word = argument.partition(" ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from trimtab.cli.serve.agent_set_loading import AgentSetSpec
@@ -17,10 +16,11 @@ from trimtab.server.delivery import (
     compute_delivery_retry_delay,
 )
 from trimtab.server.queue.inbound_outbound import OutboundMessage
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.schedules.protocol import ScheduleStore
+from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.server.service import AgentService
 from trimtab.server.tenant_agent_session_ids import parse_session_address
-from trimtab.stores.files import FileStore
 
 ALL_AGENTS = "all agents"
 """Whose the clock is."""
@@ -133,10 +133,12 @@ async def _open_schedule_channel(
         build_schedule_tools,
     )
 
-    schedules = await _open_schedules(agent_set, service)
+    schedules = _open_schedules(service)
     service.delete_hooks.append(schedules.forget_session)
     service.erase_hooks.append(build_erased_call_schedules_hook(schedules))
     channel = ScheduleRunner(schedules, agents)
+    if isinstance(service.queue, SqliteMessageQueue):
+        service.queue.database.on_foreign_write.append(channel.wake)
     try:
         for name in agents:
             await sync_schedules_from_config(
@@ -153,16 +155,12 @@ async def _open_schedule_channel(
     return channel
 
 
-async def _open_schedules(agent_set: AgentSetSpec, service: AgentService) -> ScheduleStore:
-    if isinstance(service.store, FileStore):
-        from trimtab.server.schedules.files import FileScheduleStore
-
-        return await FileScheduleStore.open(
-            Path(agent_set.store_location), post=service.post, find_key=service.store.find_key
-        )
+def _open_schedules(service: AgentService) -> ScheduleStore:
+    queue = service.queue
+    if isinstance(queue, SqliteMessageQueue):
+        return SqliteScheduleStore(queue)
     from trimtab.server.queue.postgres import PostgresMessageQueue
     from trimtab.server.schedules.postgres import PostgresScheduleStore
 
-    queue = service.queue
     assert isinstance(queue, PostgresMessageQueue)  # noqa: S101 - what goes with that store
     return PostgresScheduleStore(queue.borrow_connection, queue.post_in_transaction)

@@ -32,7 +32,7 @@ from trimtab.server.delivery import ReplyDelivery
 from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
 from trimtab.server.message_erasure import ErasedMessagesRecord
-from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.service import AgentService
 from trimtab.stores.base import Store
 from trimtab.stores.factory import open_store
@@ -119,7 +119,7 @@ async def _open_on_files(
             "--no-turns is for a fleet on PostgreSQL; on files one process does it all"
         )
     assert isinstance(store, FileStore)  # noqa: S101 - what a place that is no database opens as
-    queue = await FileMessageQueue.open(store)
+    queue = await SqliteMessageQueue.open(store)
     await store.recover()
     service = AgentService(
         agents=agents,

@@ -25,11 +25,9 @@ from trimtab.server.queue.postgres_rows import (
     build_reply_arrays,
     compute_prefix_range,
     compute_session_lock_key,
-    encode_inbound_body,
-    inbound_from_row,
-    outbound_from_row,
 )
 from trimtab.server.queue.protocol import DeadLetterSession
+from trimtab.server.queue.rows import encode_inbound_body, inbound_from_row, outbound_from_row
 from trimtab.stores.pool_usage import PoolUsage
 from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
 from trimtab.stores.postgres.session_keys_and_text_escaping import (

@@ -12,12 +12,8 @@ from psycopg.types.numeric import Int8
 from trimtab.log.edits import erase_message_payload
 from trimtab.server.postgres.message_queue_and_job_queries import SERVER_QUERIES
 from trimtab.server.queue.inbound_outbound import InboundMessage
-from trimtab.server.queue.postgres_rows import (
-    encode_inbound_body,
-    inbound_from_row,
-    outbound_from_row,
-)
 from trimtab.server.queue.protocol import erase_failure_details
+from trimtab.server.queue.rows import encode_inbound_body, inbound_from_row, outbound_from_row
 from trimtab.stores.postgres.connection_pool import BorrowedConnection, ConnectionPool
 from trimtab.stores.postgres.session_keys_and_text_escaping import (
     escape_for_text_column,

@@ -1,35 +1,14 @@
-"""Messages as rows: what is looked for beside a body of JSON."""
+"""What PostgreSQL's statements take of messages and names."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Any
 
-from trimtab.server.queue.inbound_outbound import (
-    InboundMessage,
-    OutboundMessage,
-    check_queue_record_version,
-    encode_queue_record,
-    inbound_from_record,
-    inbound_to_record,
-    outbound_from_record,
-    outbound_to_record,
-)
+from trimtab.server.queue.inbound_outbound import OutboundMessage
+from trimtab.server.queue.rows import encode_outbound_body
 from trimtab.stores.postgres.event_rows import format_text_array
 from trimtab.stores.postgres.session_keys_and_text_escaping import escape_for_text_column
-
-
-def encode_inbound_body(inbound: InboundMessage) -> str:
-    """What a message says."""
-    return encode_queue_record(inbound_to_record(inbound)).decode()
-
-
-def inbound_from_row(row: tuple[Any, ...]) -> InboundMessage:
-    """The message whose row it was: number, body."""
-    number, body = row
-    return inbound_from_record({**check_queue_record_version(json.loads(body)), "number": number})
 
 
 def build_reply_arrays(replies: Sequence[OutboundMessage]) -> list[str]:
@@ -37,18 +16,8 @@ def build_reply_arrays(replies: Sequence[OutboundMessage]) -> list[str]:
     return [
         format_text_array([escape_for_text_column(reply.key) for reply in replies]),
         format_text_array([escape_for_text_column(reply.route.channel) for reply in replies]),
-        format_text_array(
-            [encode_queue_record(outbound_to_record(reply)).decode() for reply in replies]
-        ),
+        format_text_array([*map(encode_outbound_body, replies)]),
     ]
-
-
-def outbound_from_row(row: tuple[Any, ...]) -> OutboundMessage:
-    """The reply whose row it was: number, body, attempts."""
-    number, body, attempts = row
-    return outbound_from_record(
-        {**check_queue_record_version(json.loads(body)), "number": number, "attempts": attempts}
-    )
 
 
 def compute_prefix_range(prefix: str) -> tuple[str, str | None]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Protocol
+from typing import Literal, Protocol
 
 from trimtab.errors import TrimtabError
-from trimtab.server.schedules.command_files import ScheduleControlRequest
 from trimtab.server.schedules.schedule import Schedule, ScheduleRunLogEntry
 
+ScheduleVerb = Literal["pause", "resume", "run-now", "remove"]
 MAX_RUN_LOG_ENTRIES = 100
 """Lines of the run log that are kept of one schedule, the newest."""
 FINISHED_RETENTION_S = 7 * 86_400.0
@@ -108,15 +108,15 @@ class ScheduleStore(Protocol):
 
 
 async def execute_schedule_command(
-    schedules: ScheduleStore, command: ScheduleControlRequest
+    schedules: ScheduleStore, verb: ScheduleVerb, schedule_id: str, now: float
 ) -> bool:
-    """Do what was asked; False where there is no such schedule."""
-    match command.verb:
+    """Do what an operator asks; False where there is no such schedule."""
+    match verb:
         case "pause":
-            return await schedules.pause(command.schedule)
+            return await schedules.pause(schedule_id)
         case "resume":
-            return await schedules.resume(command.schedule, command.at)
+            return await schedules.resume(schedule_id, now)
         case "run-now":
-            return await schedules.run_now(command.schedule, command.at)
+            return await schedules.run_now(schedule_id, now)
         case "remove":
-            return await schedules.remove(command.schedule)
+            return await schedules.remove(schedule_id)

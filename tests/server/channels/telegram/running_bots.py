@@ -60,8 +60,11 @@ class Bot:
         api = self.served.simulator
         await until(lambda: not api.list_pending_updates(), "the confirmation of all updates")
         await asyncio.wait_for(self.turns.wait_until_idle(), DEADLINE)
-        outbox = self.service.queue._state.outbox  # pyright: ignore[reportAttributeAccessIssue]
-        await until(lambda: not list(outbox.all_replies()), "the delivery of all replies")
+        queue = self.service.queue
+        assert isinstance(queue, MemoryQueue)
+        async with asyncio.timeout(DEADLINE):
+            while await queue.count_waiting_replies():  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.005)
 
 
 async def until(true: Callable[[], Any], what: str = "it") -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.server.channels.telegram.running_bots import ADA, running
-from trimtab.server.queue.files import FileMessageQueue
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.stores.files import FileStore
 from trimtab.testing import ScriptedCall
 
@@ -20,7 +20,7 @@ def test_a_conversation_longer_than_the_window_goes_on_and_loses_nothing(served,
 
     async def life(first: int) -> list[int]:
         store = FileStore(tmp_path)
-        mail = await FileMessageQueue.open(store)
+        mail = await SqliteMessageQueue.open(store)
         script = [f"Noted {number}." for number in range(first, first + LIFE)]
         model = {"context_window": WINDOW, "max_output_tokens": 300}
         async with running(served, *script, store=store, mail=mail, model=model) as bot:

@@ -1,0 +1,1 @@
+"""What one machine keeps beside its sessions: one SQLite database for queue and schedules."""

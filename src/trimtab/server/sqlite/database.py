@@ -1,0 +1,478 @@
+"""The database of one machine, in a folder beside the sessions.
+
+    .server/server.db  messages that wait, replies that must leave, schedules
+    .server/lock       the process that serves
+
+One connection writes. Writes that are handed in while a commit is under way go out together in the
+next one, each in a savepoint: one that fails leaves the others alone. A write is on the disk when
+its caller is told (write-ahead log, `synchronous=FULL`). Readers have connections of their own and
+see what was committed.
+
+Statements run where they are asked for, in microseconds; what waits for the disk (commits,
+checkpoints) or for another process runs in a thread. Were statements run there as well, each would
+wait for its turn of the interpreter, which a busy process gives every few milliseconds.
+
+What is erased must be in no byte of any file. `secure_delete` overwrites what is deleted, but not
+the copies that SQLite leaves in a page when it moves rows to another, and not the write-ahead log.
+So the database is vacuumed and the log cut to nothing before an erasure is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from trimtab.errors import SessionLockedByOtherProcess, StoreError, StoreUnavailable
+from trimtab.server.sqlite.errors import translate_sqlite_error, write_probe_file
+from trimtab.server.sqlite.previous_release import OLD_FOLDERS, has_old_files, take_over_old_files
+from trimtab.stores.files.disk import (
+    FILE_MODE,
+    fsync_folder,
+    make_private_folder,
+    open_private_file,
+    translate_write_errors,
+)
+from trimtab.stores.files.lock import FolderLock, find_lock_holder
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+"""What is done with a connection, inside of a transaction for a write."""
+
+SERVER_FOLDER = ".server"
+"""Beside the sessions; no session's folder begins with a dot."""
+DATABASE_NAME = "server.db"
+SCHEMA_VERSION = 1
+"""Of the tables: `PRAGMA user_version`."""
+MIN_SQLITE_VERSION = (3, 24, 0)
+"""The first that knows `ON CONFLICT DO UPDATE`."""
+BUSY_TIMEOUT_S = 5.0
+"""Seconds to wait for another process that writes."""
+MAX_WRITES_PER_COMMIT = 1_000
+FOREIGN_WRITE_POLL_S = 1.0
+"""Seconds between two looks at whether another process has written."""
+MAX_LOG_BYTES = 16_777_216
+"""Bytes that the write-ahead log keeps after a burst."""
+CLOSED_TEXT = "the queue is closed; open it again to serve from this folder"
+
+_log = logging.getLogger("trimtab.server")
+
+
+class QueueInUse(SessionLockedByOtherProcess):
+    """Another process serves from this folder."""
+
+    def __init__(self, folder: Path, holder: str) -> None:
+        self.holder = holder
+        """Its process number, as far as it is known."""
+        super().__init__(
+            f"{folder} is served by process {holder}; one process at a time may serve from a "
+            "folder: end that one, or keep sessions in PostgreSQL to serve with many"
+        )
+
+
+class Database(Protocol):
+    """What queue and schedules need of a database."""
+
+    on_foreign_write: list[Callable[[], None]]
+    """Called when another process has written."""
+
+    async def write(
+        self,
+        work: Work[T],
+        *,
+        then: Callable[[T], None] | None = None,
+        erases: bool = False,
+    ) -> T:
+        """Do it in a transaction; what comes back is on the disk.
+
+        `then` gets the result as soon as that is so, also where the caller no longer waits. What
+        `erases` is in no file any more.
+        """
+        ...
+
+    async def read(self, work: Work[T]) -> T:
+        """A few rows of what was committed."""
+        ...
+
+    async def scan(self, work: Work[T]) -> T:
+        """What takes a look at many rows; others go on meanwhile."""
+        ...
+
+    async def check_writable(self) -> None:
+        """Raises what is in the way of a write."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what was handed in, and leave the folder to another process."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Write:
+    work: Work[Any]
+    done: asyncio.Future[Any]
+    then: Callable[[Any], None] | None
+    erases: bool
+    result: Any = None
+    error: Exception | None = None
+
+
+class SqliteDatabase:
+    """Made by `open`, given back by `close`."""
+
+    def __init__(self, folder: Path, lock: FolderLock | None, *, fsync: bool) -> None:
+        self.on_foreign_write: list[Callable[[], None]] = []
+        self._folder = folder
+        self._path = folder / DATABASE_NAME
+        self._log_path = folder / f"{DATABASE_NAME}-wal"
+        self._lock = lock
+        self._is_purged = False
+        """Whether nothing that was deleted is left in the database; see `_is_log_empty`."""
+        left_over = not self._is_log_empty()
+        self._held = contextlib.ExitStack()
+        with contextlib.ExitStack() as opened:
+            self._writer, self._reader, self._scanner = (
+                opened.enter_context(contextlib.closing(connect(self._path, fsync=fsync)))
+                for _ in range(3)
+            )
+            prepare_tables(self._writer)
+            if lock is not None and left_over:
+                self._purge_after_crash()
+            self._data_version = self._read_data_version()
+            self._held = opened.pop_all()
+        # Whoever has to wait does so in a thread.
+        self._writer.execute("PRAGMA busy_timeout=0")
+        self._commit_thread = ThreadPoolExecutor(1, thread_name_prefix="trimtab-queue-commit")
+        self._scan_thread = ThreadPoolExecutor(1, thread_name_prefix="trimtab-queue-scan")
+        self._handed_in: list[_Write] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._closing = False
+        self._looked_at = time.monotonic()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(cls, root: Path, *, serve: bool = True, fsync: bool = True) -> SqliteDatabase:
+        """The database of a store's folder, as it was left.
+
+        Whoever serves holds the folder until `close`; others may write beside. Takes over what the
+        previous release has left. Raises `QueueInUse`, `LogDamaged` and `StoreUnavailable`.
+        """
+        folder = root / SERVER_FOLDER
+        lock = await asyncio.to_thread(_prepare_folder, root, folder, serve, fsync)
+        try:
+            opened = await asyncio.to_thread(cls, folder, lock, fsync=fsync)
+        except BaseException as error:
+            if lock is not None:
+                lock.release()
+            if isinstance(error, sqlite3.Error):
+                raise translate_sqlite_error(error, folder / DATABASE_NAME) from error
+            raise
+        opened._look_again_later()  # noqa: SLF001 - of this class
+        return opened
+
+    async def write(
+        self,
+        work: Work[T],
+        *,
+        then: Callable[[T], None] | None = None,
+        erases: bool = False,
+    ) -> T:
+        if self._closing:
+            raise StoreUnavailable(CLOSED_TEXT)
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._handed_in.append(_Write(work, done, then, erases))
+        if self._writing is None:
+            self._writing = loop.create_task(self._write_batches())
+        return await done
+
+    async def read(self, work: Work[T]) -> T:
+        if self._closing:
+            raise StoreUnavailable(CLOSED_TEXT)
+        return self._look(self._reader, work)
+
+    async def scan(self, work: Work[T]) -> T:
+        if self._closing:
+            raise StoreUnavailable(CLOSED_TEXT)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._scan_thread, self._look, self._scanner, work)
+
+    async def check_writable(self) -> None:
+        def begin(connection: sqlite3.Connection) -> None:
+            """The transaction that this is in is what is tried."""
+
+        await self.write(begin)
+        await asyncio.to_thread(write_probe_file, self._folder)
+
+    async def close(self) -> None:
+        if self._closing:
+            return
+        self._closing = True
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._writing is not None:
+            await asyncio.wait([self._writing])
+        await asyncio.to_thread(self._scan_thread.shutdown)
+        await self._in_thread(self._held.close)
+        self._commit_thread.shutdown(wait=False)
+        if self._lock is not None:
+            self._lock.release()
+
+    def _look(self, connection: sqlite3.Connection, work: Work[T]) -> T:
+        try:
+            return work(connection)
+        except sqlite3.Error as error:
+            raise translate_sqlite_error(error, self._path) from error
+
+    async def _write_batches(self) -> None:
+        try:
+            while self._handed_in:
+                batch = self._handed_in[:MAX_WRITES_PER_COMMIT]
+                self._handed_in = self._handed_in[MAX_WRITES_PER_COMMIT:]
+                await self._write_together(batch)
+                _settle(batch)
+                self._notice_foreign_writes()
+        finally:
+            self._writing = None
+
+    async def _write_together(self, batch: Sequence[_Write]) -> None:
+        try:
+            try:
+                self._writer.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                await self._in_thread(self._begin_patiently)
+            for one in batch:
+                _attempt(self._writer, one, self._path)
+            await self._in_thread(self._commit)
+        except Exception as error:  # noqa: BLE001 - each of them is told
+            with contextlib.suppress(sqlite3.Error):
+                self._writer.rollback()
+            failed = _translate(error, self._path)
+            for one in batch:
+                one.error = one.error or failed
+            return
+        if erasing := [one for one in batch if one.erases and one.error is None]:
+            try:
+                await self._in_thread(self._purge)
+            except StoreError as error:
+                # Whoever wants something destroyed must not believe that it was.
+                for one in erasing:
+                    one.error = error
+
+    def _begin_patiently(self) -> None:
+        """Wait for another process that writes."""
+        with _busy_timeout(self._writer):
+            self._writer.execute("BEGIN IMMEDIATE")
+
+    def _commit(self) -> None:
+        self._writer.execute("COMMIT")
+
+    def _purge(self) -> None:
+        """Leave nothing of what was deleted in any file. Raises `StoreError`."""
+        if self._is_purged and self._is_log_empty():
+            return
+        self._is_purged = False
+        try:
+            with _busy_timeout(self._writer):
+                self._writer.execute("VACUUM")
+                busy = self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        except sqlite3.Error as error:
+            raise translate_sqlite_error(error, self._path) from error
+        if busy or not self._is_log_empty():
+            raise StoreUnavailable(
+                f"another process reads {self._path}, so what was erased still stands in "
+                f"{self._log_path.name}: end that process and try again"
+            )
+        self._is_purged = True
+
+    def _purge_after_crash(self) -> None:
+        """An erasure may have been cut short."""
+        try:
+            self._purge()
+        except StoreError as error:
+            _log.warning(
+                "%s was not compacted; erased entries may stay for now: %s", self._path, error
+            )
+
+    def _is_log_empty(self) -> bool:
+        try:
+            return self._log_path.stat().st_size == 0
+        except FileNotFoundError:
+            return True
+
+    def _look_again_later(self) -> None:
+        if self._writing is None:
+            self._notice_foreign_writes()
+        if not self._closing:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(FOREIGN_WRITE_POLL_S, self._look_again_later)
+
+    def _notice_foreign_writes(self) -> None:
+        """Tell if another process has written; not oftener than is worth it."""
+        now = time.monotonic()
+        if self._closing or now - self._looked_at < FOREIGN_WRITE_POLL_S / 2:
+            return
+        self._looked_at = now
+        with contextlib.suppress(sqlite3.Error):
+            found = self._read_data_version()
+            if found != self._data_version:
+                self._data_version = found
+                for listen in self.on_foreign_write:
+                    listen()
+
+    async def _in_thread(self, work: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._commit_thread, work)
+
+    def _read_data_version(self) -> int:
+        """Changes with what others commit, not with what this connection does."""
+        return self._writer.execute("PRAGMA data_version").fetchone()[0]
+
+
+def has_server_data(root: Path) -> bool:
+    """Whether a store's folder has a queue or schedules, of this release or the previous one."""
+    return (root / SERVER_FOLDER).exists() or has_old_files(root)
+
+
+@contextlib.contextmanager
+def _busy_timeout(connection: sqlite3.Connection) -> Generator[None]:
+    """Wait for others meanwhile."""
+    connection.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_TIMEOUT_S)}")
+    try:
+        yield
+    finally:
+        connection.execute("PRAGMA busy_timeout=0")
+
+
+def connect(path: Path | str, *, fsync: bool) -> sqlite3.Connection:
+    """A connection that begins its transactions itself, to a file or to `:memory:`."""
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
+    )
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={'FULL' if fsync else 'OFF'}")
+        connection.execute("PRAGMA secure_delete=ON")
+        connection.execute("PRAGMA foreign_keys=ON")
+        # What is vacuumed must not stand in a temporary file elsewhere.
+        connection.execute("PRAGMA temp_store=MEMORY")
+        connection.execute(f"PRAGMA journal_size_limit={MAX_LOG_BYTES}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def prepare_tables(connection: sqlite3.Connection) -> None:
+    """Make the tables where there are none."""
+    if sqlite3.sqlite_version_info < MIN_SQLITE_VERSION:
+        wanted = ".".join(map(str, MIN_SQLITE_VERSION))
+        raise StoreUnavailable(
+            f"this Python has SQLite {sqlite3.sqlite_version}; the queue needs {wanted} or later"
+        )
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise StoreUnavailable(
+            f"the queue's database has format version {version}; this release reads "
+            f"{SCHEMA_VERSION}: upgrade trimtab to serve from this folder"
+        )
+    if version == SCHEMA_VERSION:
+        return
+    sql = files("trimtab.server.sqlite").joinpath("tables.sql").read_text(encoding="utf-8")
+    connection.executescript(
+        f"BEGIN IMMEDIATE;\n{sql}\nPRAGMA user_version = {SCHEMA_VERSION};\nCOMMIT;"
+    )
+
+
+def _prepare_folder(root: Path, folder: Path, serve: bool, fsync: bool) -> FolderLock | None:
+    """Make folder and file where there are none; returns the lock of whoever serves."""
+    path = folder / DATABASE_NAME
+    if not serve and path.exists() and not has_old_files(root):
+        return None
+    with translate_write_errors(folder):
+        make_private_folder(folder)
+    try:
+        lock = FolderLock(folder, SERVER_FOLDER)
+    except SessionLockedByOtherProcess:
+        if not serve and path.exists():
+            return None
+        raise QueueInUse(root, find_lock_holder(folder) or "unknown") from None
+    try:
+        with translate_write_errors(path):
+            _make_private_database_file(path)
+            if fsync:
+                for each in (folder, root):
+                    fsync_folder(each)
+        if has_old_files(root):
+            _take_over(root, path)
+    except BaseException:
+        lock.release()
+        raise
+    if serve:
+        return lock
+    lock.release()
+    return None
+
+
+def _make_private_database_file(path: Path) -> None:
+    """The file that SQLite finds; those it makes beside take their modes from it."""
+    try:
+        os.close(open_private_file(path, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        # Not opened: closing it would end the locks that this process holds on it.
+        with contextlib.suppress(PermissionError):
+            path.chmod(FILE_MODE)
+
+
+def _take_over(root: Path, path: Path) -> None:
+    """Keep what the previous release has left in its files, then remove those."""
+    try:
+        connection = connect(path, fsync=True)
+        try:
+            prepare_tables(connection)
+            take_over_old_files(root, connection)
+        finally:
+            connection.close()
+    except SessionLockedByOtherProcess:
+        holders = [find_lock_holder(root / name) for name in OLD_FOLDERS]
+        raise QueueInUse(root, next(filter(None, holders), "unknown")) from None
+    except sqlite3.Error as error:
+        raise translate_sqlite_error(error, path) from error
+
+
+def _attempt(connection: sqlite3.Connection, one: _Write, path: Path) -> None:
+    """One write of a transaction: if it fails it has done nothing, and the others go on."""
+    connection.execute("SAVEPOINT one")
+    try:
+        one.result = one.work(connection)
+    except Exception as error:
+        if not connection.in_transaction:
+            raise  # SQLite has undone all of it, as when the disk is full
+        connection.execute("ROLLBACK TO one")
+        one.error = _translate(error, path)
+    connection.execute("RELEASE one")
+
+
+def _translate(error: Exception, path: Path) -> Exception:
+    return translate_sqlite_error(error, path) if isinstance(error, sqlite3.Error) else error
+
+
+def _settle(batch: Sequence[_Write]) -> None:
+    """Tell each how it ended; whoever was cancelled does not ask."""
+    for one in batch:
+        if one.error is None and one.then is not None:
+            one.then(one.result)
+        if one.done.done():
+            continue
+        if one.error is None:
+            one.done.set_result(one.result)
+        else:
+            one.done.set_exception(one.error)
