@@ -1,4 +1,4 @@
-"""Every program of the cookbook runs, with the providers' own SDKs against the simulated providers."""
+"""Every program of the cookbook runs, with the providers' own SDKs against simulated providers."""
 
 from __future__ import annotations
 

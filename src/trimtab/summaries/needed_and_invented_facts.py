@@ -59,10 +59,34 @@ QUESTION_MARKS = ("?", "？", "؟")
 _IDENTIFIER_SIGNS = re.compile(r"[0-9_]|[a-z][A-Z]|[./\\:@#].*[./\\:@#]|^[~.]*/|\.\w{1,5}$")
 _INSTRUCTIONS = re.compile(
     r"(?:ignore|disregard|forget|override)\b.{0,40}\b(?:previous|prior|above|earlier|all|any|your)\b"
-    r".{0,40}\b(?:instruction|prompt|rule|message)|<\|im_|</?(?:system|history|prior|summary|human|user|assistant)\b"
+    r".{0,40}\b(?:instruction|prompt|rule|message)"
+    r"|(?:ignore|disregard|forget|override)\b.{0,40}\byou\s(?:were|are|have\sbeen)\s(?:told|taught|given|asked)"
+    r"|\b(?:ignoriere?|ignorieren\ssie|missachte|vergiss|vergessen\ssie)\b.{0,60}\b(?:anweisung|vorgabe|regel)"
+    r"|\b(?:ignorez|oubliez|ignora|ignore|olvida|dimentica)\s.{0,60}\b(?:instruccion|instructions\spr|consigne|istruzion)"
+    r"|<\|im_|</?(?:system|history|prior|summary|human|user|assistant)\b"
     r"|\bsystem\s*(?:prompt\s*)?:|^(?:human|user|assistant)\s*:",
     re.IGNORECASE,
 )
+_ACTS = (
+    r"(?:run|execute|call|invoke|send|forward|upload|post|delete|install|reveal|disclose|fetch"
+    r"|download|obey)"
+)
+_ORDERS = re.compile(
+    r"\bwithout\s(?:asking|being\sasked|confirmation|confirming|permission|approval)\b"
+    r"|\bohne\s(?:zu\sfragen|nachzufragen|rückfrage|nachfrage|zustimmung|bestätigung)"
+    r"|\bfrom\snow\son\b|\bhenceforth\b|\bab\s(?:jetzt|sofort)\b"
+    r"|\b(?:authori[sz]e|grant|allow|permit|clear)(?:s|ed|d)?\b.{0,40}\b(?:access|permissions?|rights|privileges|everything|anything)\b"
+    r"|^\W*(?:important|urgent|attention|wichtig|achtung|note\sto\s\w+)\s*[:!]"
+    rf"|\b(?:must|should|shall|has\sto|have\sto|needs?\sto|(?:is|are)\sto)\b.{{0,20}}\b{_ACTS}\b"
+    rf"|\b(?:always|never)\s(?:\w+\s){{0,2}}{_ACTS}\b"
+    rf"|^\W*(?:please\s)?(?:now\s|first\s|then\s)?{_ACTS}\s"
+    r"|\bpipe\w*\b.{0,20}\b(?:sh|bash)\b|\|\s*(?:sudo\s)?(?:ba)?sh\b",
+    re.IGNORECASE,
+)
+"""What may be an order, or a leave to do something. Users and the agent say such things as well."""
+_WORD = re.compile(r"[^\W\d_]{3,}")
+MIN_SPOKEN_SHARE = 0.6
+"""Share of the words of an order that one message of the user or the agent must have."""
 
 _WEIGHT_BY_PLACE: Mapping[str, float] = {
     "user": 1.5,
@@ -280,6 +304,32 @@ def is_instruction_line(line: str) -> bool:
     """Whether a line tells its reader what to do, or lets somebody speak, instead of telling what
     was said."""
     return _INSTRUCTIONS.search(line) is not None
+
+
+def is_order_that_nobody_gave(line: str, spoken_texts: Sequence[str]) -> bool:
+    """Whether a line orders or permits something that neither the user nor the agent spoke of.
+
+    What only a tool's result says is data: it must not become a rule by being summarised.
+    """
+    if _ORDERS.search(line) is None:
+        return False
+    if find_invented_items(line, normalise_source(spoken_texts)):
+        return True
+    words = set(_WORD.findall(line.casefold()))
+    least = MIN_SPOKEN_SHARE * len(words)
+    return all(
+        len(words.intersection(_WORD.findall(text.casefold()))) < least for text in spoken_texts
+    )
+
+
+def list_spoken_texts(messages: Iterable[Message]) -> list[str]:
+    """What users and the agent have said, without what tools gave back."""
+    return [
+        text
+        for message in messages
+        for place, text in _texts_with_place(message)
+        if place != "result"
+    ]
 
 
 def list_message_texts(messages: Iterable[Message]) -> list[str]:

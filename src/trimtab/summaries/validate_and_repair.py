@@ -34,7 +34,9 @@ from trimtab.summaries.needed_and_invented_facts import (
     find_missing_items,
     find_needed_facts,
     is_instruction_line,
+    is_order_that_nobody_gave,
     list_message_texts,
+    list_spoken_texts,
     normalise_source,
 )
 from trimtab.tokens.counter import TokenCounter
@@ -102,7 +104,7 @@ def validate_summary(
     if not lines:
         raise InvalidSummaryError("its sections are empty")
     said = [prior_summary, *list_message_texts(messages)]
-    wrong = _find_wrong_lines(lines, said)
+    wrong = _find_wrong_lines(lines, said, [prior_summary, *list_spoken_texts(messages)])
     if headed:
         whole = format_sections(remove_section_lines(sections, wrong))
     else:
@@ -152,7 +154,8 @@ def validate_result_summary(
     lines = format_lines_as_bullets(body)
     if not lines:
         raise InvalidSummaryError("it is empty")
-    wrong = _find_wrong_lines(lines, list_message_texts([result]))
+    # It stands in the result's own place, as data: what the result tells to do may be told.
+    wrong = _find_wrong_lines(lines, list_message_texts([result]), None)
     right = [line for line in lines if line not in set(wrong)]
     room = min(max_tokens, max_total_tokens - SUMMARY_FRAME_TOKENS)
     kept = right[: most_of(len(right), lambda n: counter.count("\n".join(right[:n])) <= room)]
@@ -207,11 +210,20 @@ def remove_instruction_lines(text: str) -> str:
     return join_summary("\n".join(line for line in lines if line not in wrong), carried)
 
 
-def _find_wrong_lines(lines: Sequence[str], source_texts: Iterable[str]) -> list[str]:
-    """Lines that name what nobody said, or give orders; with too many of them none is believed."""
+def _find_wrong_lines(
+    lines: Sequence[str], source_texts: Iterable[str], spoken_texts: Sequence[str] | None
+) -> list[str]:
+    """Lines that name what nobody said, or give orders; with too many of them none is believed.
+
+    With `spoken_texts`, what the user and the agent said, orders of nobody else stay.
+    """
     source = normalise_source(source_texts)
     wrong = [
-        line for line in lines if is_instruction_line(line) or find_invented_items(line, source)
+        line
+        for line in lines
+        if is_instruction_line(line)
+        or find_invented_items(line, source)
+        or (spoken_texts is not None and is_order_that_nobody_gave(line, spoken_texts))
     ]
     if len(wrong) > MAX_WRONG_LINE_SHARE * len(lines):
         raise InvalidSummaryError(f"{len(wrong)} of its {len(lines)} lines name what nobody said")

@@ -108,11 +108,14 @@ async def test_a_message_that_is_sent_again_goes_on_behind_the_last_event():
             assert answer.text.count(LONG) == sum(LONG in str(e) for e in events[number + 1 :])
 
 
-async def test_a_place_of_another_session_begins_with_what_comes_next():
+async def test_a_place_that_the_log_does_not_reach_is_told_and_what_comes_next_follows():
     async with house("One.", "Two.") as served:
         session = served.session()
         await session.ask("First.")
-        async with aclosing(session.follow_events("999")) as events:
+        end = str((await session.state()).position)
+        async with asyncio.timeout(PATIENCE), aclosing(session.follow_events("999.5")) as events:
+            first = await anext(events)
+            assert told(first) == ("stream.reset", end, {"unknown_id": "999.5"})
             waiting = asyncio.create_task(anext(events))
             await until(lambda: served.offer.hubs._hubs)
             await session.send("Second.")
@@ -293,3 +296,14 @@ async def test_a_reader_who_does_not_read_holds_nobody_up():
                 if read.count(b"event: turn.finished\n") == len(texts) or len(read) > 100_000:
                     break
         assert read.count(b"event: message\n") == 6
+
+
+async def test_whoever_sends_with_a_place_that_the_log_does_not_reach_is_told_and_gets_the_answer():
+    async with house("One.") as served, served.http() as http:
+        session = served.session()
+        await session.ask("First.", key="k1")
+        headers = {**STREAM, "Last-Event-ID": "999"}
+        answer = await http.post(MESSAGES, json={"text": "First.", "key": "k1"}, headers=headers)
+        kinds = [line[7:] for line in answer.text.splitlines() if line.startswith("event: ")]
+        assert (kinds[0], kinds[-1]) == ("stream.reset", "turn.finished")
+        assert "One." in answer.text

@@ -54,6 +54,8 @@ STREAM_EVENT_KINDS: Mapping[str, str] = {
     "The next request leaves out what was rejected.",
     "turn.failed": "The turn failed and is not retried: `reason`. `resume` retries it. If the "
     "session was deleted, `reason` says so, and the stream ends.",
+    "stream.reset": "The log does not reach the id that was sent, `unknown_id`: it is of another "
+    "session, or a back-up was restored. Read the history again; events continue after this one.",
     "reconnect": "The server stops or its store is unavailable: connect again, with Last-Event-ID.",
 }
 """What a stream consists of."""

@@ -17,7 +17,7 @@ from trimtab.observe.request_ids import (
     accept_or_create_request_id,
     bind_request_id,
 )
-from trimtab.observe.server_metrics import HTTP_METHODS, count_http_request
+from trimtab.observe.server_metrics import HTTP_METHODS, OTHER_LABEL, count_http_request
 from trimtab.server.channels.http.problems import (
     PROBLEM_MEDIA_TYPE,
     HttpProblem,
@@ -86,8 +86,8 @@ class RequestSafetyMiddleware:
             await send(message)
 
         try:
-            self._check_origin(scope)
             _check_framing(scope)
+            self._check_origin(scope)
             await self._app(scope, self._limit_body_size(scope, receiving), sending)
         except Exception as error:  # noqa: BLE001 - nothing of a mistake of ours may leak out
             problem = convert_error_to_problem(error) or _log_fault(scope, error)
@@ -206,7 +206,11 @@ def _body_too_large_problem(size: int, max_bytes: int) -> HttpProblem:
 def _log_fault(scope: Scope, error: Exception) -> HttpProblem:
     name = secrets.token_hex(8)
     log.error(
-        "internal error %s in %s %s", name, scope["method"], _route_pattern(scope), exc_info=error
+        "internal error %s in %s %s",
+        name,
+        _known_method(scope),
+        _route_pattern(scope),
+        exc_info=error,
     )
     return HttpProblem(
         "internal-error", "an error in the server, not in the request", instance=name
@@ -218,15 +222,24 @@ def _route_pattern(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "-")
 
 
+def _known_method(scope: Scope) -> str:
+    """The method; what is not known may be as long as a header and say anything."""
+    method: str = scope["method"]
+    return method if method in HTTP_METHODS else OTHER_LABEL
+
+
 def _log_request(scope: Scope, status: int, seconds: float) -> None:
     who: dict[str, str] = scope.get("trimtab", {})
     extra = {"event": "request", "status": status, "duration_ms": round(seconds * 1000, 1), **who}
     path = _route_pattern(scope)
     count_http_request(scope["method"], "" if path == "-" else path, status, seconds)
-    # A caller may invent methods, and so lines of as many kinds as they like.
-    method = scope["method"] if scope["method"] in HTTP_METHODS else "-"
     (log if "key" in who else anonymous_log).log(
-        _request_log_level(path, status), "%s %s %s", method, path, status, extra=extra
+        _request_log_level(path, status),
+        "%s %s %s",
+        _known_method(scope),
+        path,
+        status,
+        extra=extra,
     )
 
 

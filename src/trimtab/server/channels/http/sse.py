@@ -103,12 +103,16 @@ class SessionEventStream:
         hub: SessionHub,
         start: StreamPosition,
         options: StreamEndConditions,
+        *,
+        unknown_position: StreamPosition | None = None,
     ) -> None:
+        """`unknown_position` is what the follower has read up to, if the log does not reach it."""
         self._store = store
         self._session_id = session_id
         self._hub = hub
         self._options = options
         self._position: StreamPosition = start
+        self._unknown_position = unknown_position
         self._last_event_time: float | None = None
         self._projector = LogToStreamProjector(store, session_id)
         self._is_message_in_log = options.message_is_in_log
@@ -118,6 +122,9 @@ class SessionEventStream:
     async def iterate_frames(self) -> AsyncIterator[bytes]:
         """The stream, as bytes; it ends with a turn that was waited for, else with the server."""
         yield f"retry: {RECONNECT_DELAY_MS}\n\n".encode()
+        if self._unknown_position is not None:
+            told = {"unknown_id": str(self._unknown_position)}
+            yield encode_sse_frame(self._position, "stream.reset", told)
         try:
             await self._projector.replay_up_to(self._position.log_position)
             read = -1

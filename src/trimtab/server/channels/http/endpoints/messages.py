@@ -86,15 +86,14 @@ async def handle_enqueue_message(request: RequestContext) -> EndpointResponse | 
                 _build_inbound_message(session, key, message)
             ):
                 await _reject_reused_key(request, session, key, message, said)
-        # Who is ahead of the log has an id of another session.
-        own = read is not None and read.log_position <= await service.store.position(session)
-        place = read if read is not None and own else StreamPosition(log_position=after)
+        place, unknown = await _choose_start(request, session, StreamPosition(log_position=after))
         return _answer_stream(
             request,
             session,
             key,
             place,
             message_is_in_log=said is not None and said <= place.log_position,
+            unknown_position=unknown,
         )
     new = said is None and await service.post(_build_inbound_message(session, key, message))
     if not new:
@@ -108,12 +107,15 @@ async def handle_enqueue_message(request: RequestContext) -> EndpointResponse | 
 async def handle_follow_session(request: RequestContext) -> EventStreamResponse:
     """Follow a session."""
     session = await request.require_session_id()
-    place = await _find_start_position(request, session)
+    end = StreamPosition(log_position=await request.service.store.position(session))
+    place, unknown = await _choose_start(request, session, end)
     offer = request.server_state
     wanted = StreamEndConditions(
         is_closing=lambda: offer.draining, log_is_verbatim=_is_log_verbatim(request)
     )
-    return EventStreamResponse(open_frames=lambda: _open_frames(request, session, place, wanted))
+    return EventStreamResponse(
+        open_frames=lambda: _open_frames(request, session, place, wanted, unknown)
+    )
 
 
 async def handle_stop_turn(request: RequestContext) -> EndpointResponse:
@@ -177,6 +179,7 @@ def _answer_stream(
     start: StreamPosition,
     *,
     message_is_in_log: bool,
+    unknown_position: StreamPosition | None,
 ) -> EventStreamResponse:
     """The answer to a message, up to the end of its turn."""
     offer = request.server_state
@@ -202,17 +205,22 @@ def _answer_stream(
         log_is_verbatim=_is_log_verbatim(request),
     )
     return EventStreamResponse(
-        open_frames=lambda: _open_frames(request, session, start, wanted), on_disconnect=gone
+        open_frames=lambda: _open_frames(request, session, start, wanted, unknown_position),
+        on_disconnect=gone,
     )
 
 
 @asynccontextmanager
 async def _open_frames(
-    request: RequestContext, session: str, start: StreamPosition, options: StreamEndConditions
+    request: RequestContext,
+    session: str,
+    start: StreamPosition,
+    options: StreamEndConditions,
+    unknown_position: StreamPosition | None,
 ) -> AsyncGenerator[AsyncIterator[bytes]]:
     async with request.server_state.hubs.subscribe(session) as hub:
         yield SessionEventStream(
-            request.service.store, session, hub, start, options
+            request.service.store, session, hub, start, options, unknown_position=unknown_position
         ).iterate_frames()
 
 
@@ -303,15 +311,17 @@ def _choose_message_key(request: RequestContext, body: SendMessageBody) -> str:
     return body.key or header or f"http-{secrets.token_hex(12)}"
 
 
-async def _find_start_position(request: RequestContext, session: str) -> StreamPosition:
-    """Where to begin: behind what the caller has, or with what happens from now on."""
+async def _choose_start(
+    request: RequestContext, session: str, otherwise: StreamPosition
+) -> tuple[StreamPosition, StreamPosition | None]:
+    """Where to begin: behind what the caller has, or otherwise there; and what he has, if the log
+    does not reach it."""
     read = _parse_last_event_id(request)
-    position = await request.service.store.position(session)
-    return (
-        read
-        if read is not None and read.log_position <= position
-        else StreamPosition(log_position=position)
-    )
+    if read is None:
+        return otherwise, None
+    if read.log_position <= await request.service.store.position(session):
+        return read, None
+    return otherwise, read
 
 
 def _parse_last_event_id(request: RequestContext) -> StreamPosition | None:

@@ -1,0 +1,61 @@
+"""Callers without a key who come in numbers: guesses, and connections that say nothing."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from tests.attacks.target import Target, attacked, build_head, read_status
+
+pytestmark = pytest.mark.process
+
+DESCRIPTORS, HALF_OPEN = 1_024, 1_300
+"""What a process has on Debian unless somebody says otherwise, and more than that."""
+LIMITED = ("/bin/sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"', sys.executable)
+MAX_LOG_BYTES = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def flooded(tmp_path_factory):
+    with attacked(tmp_path_factory.mktemp("flooded"), python=LIMITED) as target:
+        yield target
+
+
+@pytest.mark.xfail(reason="wrong keys have no pace yet", strict=True)
+def test_guesses_of_keys_are_slowed_down_and_valid_keys_are_not(flooded: Target):
+    heads = [build_head("GET", "/v1/agents", f"tt_guess{number}") for number in range(400)]
+    statuses = [flooded.exchange(head, "GET").status for head in heads]
+    assert statuses[0] == 401
+    assert set(statuses) == {401, 429}
+    assert statuses.count(401) <= 100
+    assert flooded.request("GET", "/v1/agents").status == 200
+
+
+@pytest.mark.xfail(reason="connections have no limit yet", strict=True)
+def test_connections_that_say_nothing_keep_nobody_out(flooded: Target):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = HALF_OPEN + 500
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        pytest.skip(f"{needed} descriptors are needed here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
+    try:
+        with ExitStack() as held:
+            for number in range(HALF_OPEN):
+                wire = held.enter_context(flooded.connect(f"127.7.{number % 250}.1"))
+                wire.sendall(b"GET / HTTP/1.1\r\nX: ")
+            begun = time.monotonic()
+            with flooded.connect("127.8.0.1") as wire:
+                wire.settimeout(5)
+                wire.sendall(build_head("GET", "/healthz", None))
+                assert read_status(wire) == 200
+            assert time.monotonic() - begun < 5
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    flooded.server.end()
+    flooded.server.until("stopped")
+    assert len(json.dumps(flooded.server.heard)) < MAX_LOG_BYTES
