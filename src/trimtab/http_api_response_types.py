@@ -227,6 +227,56 @@ class EraseResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForgottenTotals:
+    """What was erased of a user or a tenant."""
+
+    sessions: int
+    """Sessions that were deleted."""
+    messages: int
+    """Messages that were erased in sessions that stay: the user's, and the answers to them."""
+    waiting: int
+    """Messages that were erased while they waited for their turn."""
+    unreadable: list[str]
+    """Sessions `AGENT/NAME` whose logs are damaged, so that they were not searched; delete them."""
+    configured_schedules: list[str]
+    """Schedules `AGENT/NAME` of agent.yaml that write to a deleted session: they begin it anew
+    until they are taken out of the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureRecordInfo:
+    """One erasure, without anything of the content."""
+
+    at: float
+    """When it was begun, in seconds since the epoch."""
+    by: str
+    """The name of the API key, `retention` or `command line`."""
+    kind: str
+    """`message`, `session`, `user` or `tenant`."""
+    agent: str
+    """The agent; empty for a user and a tenant."""
+    target: str
+    """A keyed digest of the user's or the session's id; ask with `user` or `session` to find it."""
+    outcome: str
+    """`begun`, then `done`, `incomplete` or `failed`. One that stays `begun` was cut off: make the
+    same request again."""
+    sessions: int
+    """Sessions that were deleted."""
+    messages: int
+    """Messages that were erased in sessions that stay."""
+    waiting: int
+    """Messages that were erased while they waited for their turn."""
+    duration_s: float
+    """Seconds that it took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureRecordList:
+    erasures: list[ErasureRecordInfo]
+    """The newest first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCreated:
     """A session that was created."""
 

@@ -12,7 +12,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from trimtab.log.message import Extra, Message, Part, Text, ToolCall, ToolResult
+from trimtab.log.message import (
+    UNSENT_EXTRA_KEYS,
+    Extra,
+    Message,
+    Part,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 
 Redact = Callable[[str], str]
 """A text with what must not be kept taken out."""
@@ -91,10 +99,16 @@ def _redact_arguments(text: str, redact: Redact) -> str:
 
 
 def _redact_extra(extra: Extra, redact: Redact) -> Extra:
-    """What the wire had beside may quote the text: citations do. Its keys are the provider's."""
+    """What the wire had beside may quote the text: citations do. Its keys are the provider's.
+
+    A sender's id stays as it is: what is theirs could not be found again by half of it.
+    """
     if extra is None:
         return None
-    return {key: _redact_json_value(value, redact, keys=False) for key, value in extra.items()}
+    return {
+        key: value if key in UNSENT_EXTRA_KEYS else _redact_json_value(value, redact, keys=False)
+        for key, value in extra.items()
+    }
 
 
 def _redact_json_value(value: Any, redact: Redact, *, keys: bool = True) -> Any:

@@ -28,6 +28,7 @@ from trimtab.server.delivery import (
 )
 from trimtab.server.postgres.procrastinate_jobs import SUMMARY_QUEUE, JobPayload
 from trimtab.server.postgres.turn_and_summary_jobs import TurnAndSummaryJobHandlers
+from trimtab.server.retention import RetentionRunner
 from trimtab.server.schedules.protocol import ScheduleNotPosted
 from trimtab.server.schedules.runner import ScheduleRunner
 from trimtab.server.served_turn import ServedTurn
@@ -202,6 +203,15 @@ async def test_schedules_are_counted_by_whether_they_could_be_run(counted):
     await ScheduleRunner(Clockwork(), ["helper"]).run_due()  # pyright: ignore[reportArgumentType]
     assert counted("trimtab_schedule_runs_total", outcome="ran") == 1
     assert counted("trimtab_schedule_runs_total", outcome="failed") == 1
+
+
+async def test_sessions_that_were_too_old_are_counted_by_agent(counted):
+    held = served("Hello.", retain_for="1h")
+    await held.say("Hi.", key="a")
+    await held.turns.wait_until_idle()
+    later = RetentionRunner(service=held.service, tenant_ages={}, clock=lambda: time.time() + 3_601)
+    assert await later.delete_expired() == 1
+    assert counted("trimtab_retention_deleted_total", agent="helper") == 1
 
 
 async def nothing(_):

@@ -1,4 +1,4 @@
-"""Ends a process at each of its writes while a message is erased, or a session deleted, for real.
+"""Ends a process at each of its writes while a message, a session or a user is erased, for real.
 
 Run as a program: `python -m tests.server.erasure_crash VERB FOLDER STEP`. It prints at how many
 points a process was ended: each, or each so many. The word that is to go stands wherever
@@ -17,9 +17,13 @@ from pathlib import Path
 from tests.server.queues import S, letter, reply
 from tests.stores.crash import Scenario, ended
 from tests.stores.folders import holding
+from trimtab.log.event import MessageAdded
 from trimtab.log.message import Message, ToolCall, ToolResult, make_text_message
 from trimtab.log.message import Text as Words
 from trimtab.server import stored_session_erasure
+from trimtab.server.erasure_records import FileErasureRecords
+from trimtab.server.message_senders import with_sender
+from trimtab.server.queue.inbound_outbound import OutboundMessage
 from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.schedules.schedule import Schedule
 from trimtab.server.schedules.sqlite import SqliteScheduleStore
@@ -29,6 +33,8 @@ from trimtab.session import Session
 from trimtab.stores.files import FileStore
 
 WORD = "zq4711needle"
+KEPT = "kept-of-bob"
+USER, GROUP = "telegram:4711", "default/helper/telegram:-5"
 NAMED = "m2-m9"
 CALL = "call"
 
@@ -67,6 +73,47 @@ async def furnish(root: Path) -> None:
     await schedules.add(made, limit=20)
     for held in (mail, store):
         await held.close()
+
+
+async def furnish_user(root: Path) -> None:
+    """A chat that is the user's own, and a group in which others speak as well."""
+    store = FileStore(root, fsync=False)
+    mail = await SqliteMessageQueue.open(store, fsync=False)
+    own = f"default/helper/{USER}"
+    session = await Session.create(store, own, model="gpt-4o")
+    for said in (make_text_message("user", f"{WORD} " * 10_000), _of(USER, WORD)):
+        await session.add(said)
+        await session.add(make_text_message("assistant", f"So it is {WORD}."))
+    await session.checkpoint()
+    await (await session.fork("default/helper/a-copy")).close()
+    group = await Session.create(store, GROUP, model="gpt-4o")
+    for said in (_of("bob", KEPT), _of(USER, f"{WORD} " * 10_000), _of("bob", KEPT)):
+        await group.add(said)
+        answer = WORD if WORD in said.text else KEPT
+        last = await group.add(make_text_message("assistant", f"So it is {answer}."))
+        await mail.finish_turn(GROUP, 99, [], [_reply_at(last, answer)])
+    await group.checkpoint()
+    for session_id, key, said in (
+        (own, "a", _of(USER, WORD)),
+        (GROUP, "c", _of(USER, WORD)),
+        (GROUP, "d", _of("bob", KEPT)),
+    ):
+        await mail.post(replace(letter(key, session=session_id), message=said))
+        # Nobody will take it: what waits for a turn would be waited for.
+        newest = (await mail.pending(session_id))[-1]
+        await mail.dead_letter_session(newest, None, f"Broken: {WORD}")
+    await mail.post(letter("b", "of another", session="default/helper/two"))
+    for held in (mail, store):
+        await held.close()
+
+
+def _of(user: str, text: str) -> Message:
+    return with_sender(make_text_message("user", text), user)
+
+
+def _reply_at(handle: str, text: str) -> OutboundMessage:
+    made = reply(f"{GROUP}/{handle}", session=GROUP, seq=int(handle[1:]))
+    return replace(made, text=f"So it is {text}.")
 
 
 async def _start(root: Path) -> None:
@@ -110,6 +157,40 @@ async def _again(root: Path, act: Callable[[FileStore], Awaitable[None]]) -> Non
     await store.close()
 
 
+async def _erase_user(store: FileStore) -> None:
+    await stored_session_erasure.erase_stored_user(str(store.root), store, "default", USER)
+
+
+def _check_user(root: Path) -> None:
+    """Whatever was left, the same call again finds it, and nothing of others is gone."""
+    asyncio.run(_start(root))
+    asyncio.run(_again(root, _erase_user))
+    assert holding(root, WORD) == []
+    assert holding(root, USER) == []
+    asyncio.run(_look_at_group(root))
+
+
+async def _look_at_group(root: Path) -> None:
+    store = FileStore(root)
+    mail = await SqliteMessageQueue.open(store)
+    said = [
+        event.body.message.text
+        async for event in store.events(GROUP)
+        if isinstance(event.body, MessageAdded)
+    ]
+    assert said == [KEPT, f"So it is {KEPT}.", "[erased]", "[erased]", KEPT, f"So it is {KEPT}."]
+    assert [one.message.text for one in await mail.pending(GROUP)] == ["[erased]", KEPT]
+    newest, begun, *_ = await FileErasureRecords(root).newest("default")
+    assert (newest.outcome, begun.outcome) == ("done", "begun")
+    for held in (mail, store):
+        await held.close()
+
+
+def _prepare_user(root: Path) -> None:
+    asyncio.run(furnish_user(root))
+    assert {"server.db", "events.jsonl"} < {*holding(root, WORD)}
+
+
 def _prepare(root: Path) -> None:
     asyncio.run(furnish(root))
     found = {*holding(root, WORD)}
@@ -119,7 +200,7 @@ def _prepare(root: Path) -> None:
 VERBS = {
     name: Scenario(prepare=_prepare, act=act, check=_checked(act))
     for name, act in (("erase", _erase), ("delete", _delete))
-}
+} | {"user": Scenario(prepare=_prepare_user, act=_erase_user, check=_check_user)}
 
 
 def main(verb: str, folder: Path, step: int) -> int:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 
 import pytest
 
 from tests.server.erasure_crash import furnish
-from tests.server.served_agents import SESSION, Gated, served, until
+from tests.server.served_agents import SESSION, Gated, letter, served, until
 from tests.stores.folders import holding
 from trimtab.errors import SessionNotFound, StoreUnavailable
 from trimtab.log.event import MessageAdded
+from trimtab.log.message import make_text_message
 from trimtab.server import control_files, stored_session_erasure
+from trimtab.server.erasure_records import FileErasureRecords
+from trimtab.server.message_senders import with_sender
 from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.stores.files import FileStore
@@ -92,6 +96,23 @@ async def test_the_process_that_serves_deletes_what_it_is_asked_to(tmp_path, min
         await stored_session_erasure.delete_stored_session(str(tmp_path), mine, SESSION)
         assert holding(tmp_path, WORD) == []
         assert await serving.service.store.position(SESSION) == 0
+
+
+async def test_the_process_that_serves_forgets_users_and_tenants(tmp_path, mine):
+    async with house(tmp_path, *[f"You are {WORD}."] * 3) as serving:
+        records = serving.service.erasure_records = FileErasureRecords(tmp_path)
+        for session in (SESSION, "acme/helper/one", "acme/helper/two"):
+            said = with_sender(make_text_message("user", f"I am {WORD}."), "anna")
+            await serving.service.post(replace(letter("", key="a", session=session), message=said))
+        await serving.turns.wait_until_idle()
+        where = (str(tmp_path), mine)
+        done = await stored_session_erasure.erase_stored_user(*where, "default", "anna")
+        assert (done.sessions, done.messages) == (1, 0)
+        done = await stored_session_erasure.erase_stored_tenant(*where, "acme")
+        assert done.sessions == 2
+        assert holding(tmp_path, WORD) == []
+        assert holding(tmp_path, "anna") == []
+        assert {one.by for one in await records.newest(None)} == {"command line"}
 
 
 async def test_what_it_cannot_do_is_told_in_its_words(tmp_path, mine):

@@ -24,6 +24,12 @@ TRIMTAB_COMMANDS = {
         "trimtab.cli.session:session",
         "Inspect sessions: what is sent, hidden, why.",
     ),
+    "user": (
+        "trimtab.cli.users_and_tenants:user",
+        "Export or erase all that is kept of a user.",
+    ),
+    "tenant": ("trimtab.cli.users_and_tenants:tenant", "Export or erase all of a tenant."),
+    "erasures": ("trimtab.cli.users_and_tenants:erasures_command", "List what was erased."),
     "replay": ("trimtab.cli.replay:replay_command", "Compare policies on recorded conversations."),
     "migrate": (
         "trimtab.cli.migrate:migrate_command",

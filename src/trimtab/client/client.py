@@ -14,6 +14,9 @@ from trimtab.http_api_response_types import (
     AgentList,
     DeadLetterSessionInfo,
     DeadLetterSessionList,
+    ErasureRecordInfo,
+    ErasureRecordList,
+    ForgottenTotals,
     HealthStatus,
     SessionCreated,
     SessionInfo,
@@ -96,6 +99,35 @@ class Client:
             )
         ).sessions
 
+    async def erase_user(self, user: str) -> ForgottenTotals:
+        """Erase all that is kept of a user of your tenant. This may take minutes: give the client a
+        longer `timeout` if there are many sessions."""
+        return await self._wire.request_value(ForgottenTotals, "DELETE", _user_path(user))
+
+    def export_user(self, user: str) -> AsyncGenerator[dict[str, Any]]:
+        """All that is kept of a user, line by line; raises `ServerUnreachable` if it is cut off."""
+        return self._wire.iter_json_lines(f"{_user_path(user)}/export")
+
+    async def erase_tenant(self, tenant: str) -> ForgottenTotals:
+        """Erase all sessions of your tenant, which you name to confirm it."""
+        return await self._wire.request_value(
+            ForgottenTotals, "DELETE", "/v1/tenant", json={"confirm": tenant}
+        )
+
+    def export_tenant(self) -> AsyncGenerator[dict[str, Any]]:
+        """All that is kept of your tenant, as `export_user`."""
+        return self._wire.iter_json_lines("/v1/tenant/export")
+
+    async def list_erasures(
+        self, *, user: str | None = None, limit: int = 100
+    ) -> list[ErasureRecordInfo]:
+        """What was erased, or that of one user, the newest first."""
+        query: dict[str, Any] = {"limit": limit} | ({} if user is None else {"user": user})
+        found = await self._wire.request_value(
+            ErasureRecordList, "GET", "/v1/erasures", params=query
+        )
+        return found.erasures
+
     async def health(self) -> str:
         """`ok` where the server runs."""
         return (await self._wire.request_value(HealthStatus, "GET", "/healthz")).status
@@ -111,6 +143,10 @@ class Client:
     async def openapi(self) -> dict[str, Any]:
         """The description of all requests and answers."""
         return (await self._wire.send_request("GET", "/openapi.json")).json()
+
+
+def _user_path(user: str) -> str:
+    return f"/v1/users/{quote(user, safe='')}"
 
 
 def _sessions_path(agent: str) -> str:

@@ -51,20 +51,25 @@ class RemoteSession:
         self._wire = transport
         self._path = f"/v1/agents/{quote(agent, safe='')}/sessions/{quote(name, safe='')}"
 
-    async def send(self, message: MessageContent, *, key: str | None = None) -> MessageAccepted:
-        """Say something; it is kept when this returns, and answered in its turn."""
-        body = _message_body(message, key)
+    async def send(
+        self, message: MessageContent, *, key: str | None = None, user: str | None = None
+    ) -> MessageAccepted:
+        """Say something; it is kept when this returns, and answered in its turn.
+
+        `user` says who speaks: what they said can be exported and erased by it.
+        """
+        body = _message_body(message, key, user)
         return await self._ask(MessageAccepted, "POST", "/messages", json=body)
 
     async def stream(
-        self, message: MessageContent, *, key: str | None = None
+        self, message: MessageContent, *, key: str | None = None, user: str | None = None
     ) -> AsyncGenerator[StreamEvent]:
         """Say something and see the answer being made, up to the end of the turn.
 
         A connection that breaks is taken up again without a gap or a repeat; a turn that was
         paused because of it goes on.
         """
-        body = _message_body(message, key or f"client-{secrets.token_hex(12)}")
+        body = _message_body(message, key or f"client-{secrets.token_hex(12)}", user)
         reading, resumed = (
             ReconnectingStream(self._wire, "POST", f"{self._path}/messages", body=body),
             0,
@@ -82,10 +87,12 @@ class RemoteSession:
             if not await self.resume():
                 return
 
-    async def ask(self, message: MessageContent, *, key: str | None = None) -> str:
+    async def ask(
+        self, message: MessageContent, *, key: str | None = None, user: str | None = None
+    ) -> str:
         """Say something and wait for the answer: the last thing said in the turn."""
         text = ""
-        async with aclosing(self.stream(message, key=key)) as events:
+        async with aclosing(self.stream(message, key=key, user=user)) as events:
             async for event in events:
                 if event.kind == "turn.failed":
                     raise RemoteTurnFailed(event.data["reason"])
@@ -176,11 +183,11 @@ class RemoteSession:
         return await self._wire.request_value(kind, method, f"{self._path}{path}", **sent)
 
 
-def _message_body(message: MessageContent, key: str | None) -> dict[str, Any]:
+def _message_body(message: MessageContent, key: str | None, user: str | None) -> dict[str, Any]:
     said: dict[str, Any] = (
         {"text": message} if isinstance(message, str) else {"parts": list(message)}
     )
-    return said if key is None else {**said, "key": key}
+    return {**said, **_without_nones(key=key, user=user)}
 
 
 def _without_nones(**values: Any) -> dict[str, Any]:

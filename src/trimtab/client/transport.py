@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing
@@ -65,6 +66,23 @@ class HttpTransport:
         if answer.is_error:
             raise parse_api_error(answer.status_code, answer.content, answer.headers)
         return answer
+
+    async def iter_json_lines(self, path: str) -> AsyncGenerator[dict[str, Any]]:
+        """What is answered line by line, while it is made, up to a line of the kind `end`; raises
+        `ApiError`, and `ServerUnreachable` where there is none."""
+        last: dict[str, Any] = {}
+        try:
+            async with self.http.stream("GET", path) as answer:
+                if answer.is_error:
+                    content = await answer.aread()
+                    raise parse_api_error(answer.status_code, content, answer.headers)
+                async for line in answer.aiter_lines():
+                    last = json.loads(line)
+                    yield last
+        except httpx2.TransportError as error:
+            raise _unreachable_error(error) from error
+        if last.get("kind") != "end":
+            raise ServerUnreachable("the server ended the answer before its last line")
 
 
 class ReconnectingStream:

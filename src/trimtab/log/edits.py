@@ -16,6 +16,7 @@ from trimtab.log.event import Edit
 from trimtab.log.long_output_excerpts import render_kept_pieces
 from trimtab.log.message import (
     MODEL_FAMILY_KEY,
+    UNSENT_EXTRA_KEYS,
     Media,
     Message,
     OpaqueBlock,
@@ -198,13 +199,14 @@ def apply_edit_to_part(part: Part, edit: Edit) -> Part:
 
 def erase_message_payload(message: Message, part_index: int | None) -> Message:
     """The message with its payload, or that of one part, destroyed; calls stay paired, and whose
-    thinking it held stays known."""
+    thinking it held stays known. Who sent it is forgotten with the whole of it."""
     parts = tuple(
         _erase_part_payload(p) if part_index is None or index == part_index else p
         for index, p in enumerate(message.parts)
     )
-    by = (message.extra or {}).get(MODEL_FAMILY_KEY)
-    return replace(message, parts=parts, extra=None if by is None else {MODEL_FAMILY_KEY: by})
+    kept = {MODEL_FAMILY_KEY} if part_index is None else UNSENT_EXTRA_KEYS
+    extra = {key: value for key, value in (message.extra or {}).items() if key in kept}
+    return replace(message, parts=parts, extra=extra or None)
 
 
 def _erase_part_payload(part: Part) -> Part:

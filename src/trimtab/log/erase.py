@@ -29,14 +29,19 @@ RECALL_TOOL_NAMES = (RECALL_TOOL, SEARCH_TOOL)
 
 
 class ErasurePlanner:
-    """What must be destroyed for a handle: what it names, and answers that may repeat it.
+    """What must be destroyed for handles: what they name, and answers that may repeat it.
 
     It hears a whole log, event by event: what was asked before tells what an answer is. What a
     rewind has undone is among it: a later one could bring it back. An answer of the recall tools is
     a copy, so all that came later go; what they copied from stays.
     """
 
-    def __init__(self, handle: HandleTarget, reason: str, events: Iterable[Event] = ()) -> None:
+    def __init__(
+        self,
+        targets: HandleTarget | Sequence[HandleTarget],
+        reason: str,
+        events: Iterable[Event] = (),
+    ) -> None:
         self.erasures: list[PayloadErasure] = []
         """All of it, what an earlier erasure has destroyed included."""
         self.message_keys: set[str] = set()
@@ -47,7 +52,11 @@ class ErasurePlanner:
         """Idempotency keys of all tools that were started, whichever message called them."""
         self.is_turn_open = False
         """Whether the last turn has not been ended: somebody may be at work in it."""
-        self._handle, self._reason = handle, reason
+        named = [targets] if isinstance(targets, HandleTarget) else [*targets]
+        self._targets = sorted(named, key=lambda one: one.first_seq)
+        self._to_come, self._in_range = self._targets[::-1], list[HandleTarget]()
+        """Those that begin after the last position, the next one last; those that it is within."""
+        self._reason = reason
         self._already_erased: set[tuple[int, int | None]] = set()
         """What earlier erasures name: the message, and the part or None for all."""
         self._retained_from = 0
@@ -65,7 +74,10 @@ class ErasurePlanner:
 
     def add_event(self, event: Event) -> None:
         """Take the next event of the log."""
-        body, named, self._last_position = event.body, self._handle, event.seq
+        body, self._last_position = event.body, event.seq
+        while self._to_come and self._to_come[-1].first_seq <= event.seq:
+            self._in_range.append(self._to_come.pop())
+        named = self._in_range = [one for one in self._in_range if event.seq <= one.last_seq]
         copies = self._list_recall_copies(body)
         match body:
             case PayloadErasure():
@@ -77,36 +89,39 @@ class ErasurePlanner:
                 self.tool_keys += [body.key] if body.key is not None else []
             case _:
                 pass
-        if named.first_seq <= event.seq <= named.last_seq:
+        if named:
             self._seen_positions.add(event.seq)
             parts = (
                 max(1, len(body.message.parts))
                 if isinstance(body, MessageAdded | ToolResultRepair)
                 else 0
             )
-            if (named.part_index or 0) < parts:
-                self._add_erasure(event, named.part_index, self._reason)
+            for index in {one.part_index for one in named}:
+                if (index or 0) < parts:
+                    self._add_erasure(event, index, self._reason)
         elif copies and not all(map(self._is_already_erased, self.erasures)):
             # Of what was destroyed before it was looked up an answer tells nothing.
             for part in copies:
-                self._add_erasure(event, part, f"may repeat m{named.first_seq}; {self._reason}")
+                why = f"may repeat m{self._targets[0].first_seq}; {self._reason}"
+                self._add_erasure(event, part, why)
 
     def list_pending_erasures(
         self, *, is_evicted: Callable[[int], bool] = lambda _: False
     ) -> list[PayloadErasure]:
-        """What is left to be destroyed of it. LookupError where the handle names nothing, or what
+        """What is left to be destroyed of it. LookupError where a handle names nothing, or what
         is `lost`, by its position, from here: whoever wants something destroyed must not believe
         that it was."""
-        named = self._handle
-        for seq in range(max(1, named.first_seq), min(named.last_seq, self._last_position) + 1):
-            if seq not in self._seen_positions and is_evicted(seq):
-                raise LookupError(
-                    f"nothing was erased: position {seq} is no longer in memory; erase it where "
-                    "the log is kept"
-                )
-        if not self.erasures:
-            part = "" if named.part_index is None else f".{named.part_index}"
-            raise LookupError(f"nothing was erased: nothing is called m{named.first_seq}{part}")
+        found = sorted({one.message for one in self.erasures})
+        for named in self._targets:
+            for seq in range(max(1, named.first_seq), min(named.last_seq, self._last_position) + 1):
+                if seq not in self._seen_positions and is_evicted(seq):
+                    raise LookupError(
+                        f"nothing was erased: position {seq} is no longer in memory; erase it "
+                        "where the log is kept"
+                    )
+            if bisect_left(found, named.first_seq) == bisect_right(found, named.last_seq):
+                part = "" if named.part_index is None else f".{named.part_index}"
+                raise LookupError(f"nothing was erased: nothing is called m{named.first_seq}{part}")
         return [one for one in self.erasures if not self._is_already_erased(one)]
 
     def _add_erasure(self, event: Event, part: int | None, why: str) -> None:

@@ -17,6 +17,14 @@ Extra = Mapping[str, Any] | None
 MODEL_FAMILY_KEY = "trimtab_family"
 """The key among a message's extras that names the family of the model that thought it. It is never
 sent, and counts for nothing."""
+SENDER_KEY = "trimtab_sender"
+"""The key among a message's extras that names the user who sent it (`telegram:123`), so that what
+is theirs can be found again. It is never sent, and counts for nothing."""
+PRIVATE_CHAT_KEY = "trimtab_private"
+"""The key among a message's extras that says that it was sent in a chat of two, the sender and the
+agent. As above."""
+UNSENT_EXTRA_KEYS = frozenset({MODEL_FAMILY_KEY, SENDER_KEY, PRIVATE_CHAT_KEY})
+"""Extras of our own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

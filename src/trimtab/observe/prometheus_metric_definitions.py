@@ -172,6 +172,11 @@ deliveries = _counter(
 delivery_duration = _histogram(
     "delivery_duration_seconds", "Duration of deliveries.", _SHORT_DURATION_BUCKETS_S, "channel"
 )
+retention_deleted = _counter(
+    "retention_deleted",
+    "Sessions that were deleted because they were older than `retain_for`.",
+    "agent",
+)
 schedule_runs = _counter("schedule_runs", "Schedules that were due, by outcome.", "outcome")
 api_key_rejections = _counter(
     "api_key_rejections",

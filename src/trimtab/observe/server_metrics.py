@@ -118,6 +118,12 @@ def count_delivery_attempt(
             meters.delivery_duration.labels(CHANNEL_LABELS(channel)).observe(duration_s)
 
 
+def count_retention_deletion(agent: str, count: int) -> None:
+    """So many sessions of an agent were too old and are deleted."""
+    if (meters := _load_metrics()) is not None:
+        meters.retention_deleted.labels(AGENT_LABELS(agent)).inc(count)
+
+
 def count_schedule_run(outcome: ScheduleResultLabel) -> None:
     """A schedule was due."""
     if (meters := _load_metrics()) is not None:

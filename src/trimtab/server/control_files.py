@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trimtab.errors import StoreError, StoreUnavailable
+from trimtab.server import forgetting
+from trimtab.server.erasure_records import BY_COMMAND_LINE
 from trimtab.server.service import AgentService
 from trimtab.server.sqlite.database import SERVER_FOLDER
 from trimtab.stores.files.disk import (
@@ -42,31 +44,36 @@ log = logging.getLogger("trimtab.server")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlRequest:
-    """What is to be done to a session."""
+    """What is to be done to a session, a user or a tenant."""
 
-    verb: Literal["erase", "delete"]
+    verb: Literal["erase", "delete", "erase_user", "erase_tenant"]
     """What."""
-    session: str
-    """The id of which."""
+    session: str = ""
+    """The id of the session."""
     handle: str = ""
-    """What is to be erased."""
+    """What of it is to be erased."""
+    tenant: str = ""
+    """Whose user, or which tenant."""
+    user: str = ""
+    """The user."""
     why: str = ""
     """Who asked, or which rule."""
 
 
-async def send_control_request(root: Path, request: ControlRequest) -> Mapping[str, Any]:
+async def send_control_request(
+    root: Path, request: ControlRequest, *, timeout_s: float | None = None
+) -> Mapping[str, Any]:
     """Let the process that serves a folder do it; what it answers. Raises `StoreUnavailable`, and
     `ValueError` with its words where it cannot."""
+    timeout_s = timeout_s or CONTROL_TIMEOUT_S
     asked = await asyncio.to_thread(_write_request, root / SERVER_FOLDER / CONTROL_FOLDER, request)
-    answer, deadline = asked.with_suffix(ANSWER_SUFFIX), time.monotonic() + CONTROL_TIMEOUT_S
+    answer, deadline = asked.with_suffix(ANSWER_SUFFIX), time.monotonic() + timeout_s
     try:
         while not await asyncio.to_thread(answer.exists):
             holder = await asyncio.to_thread(find_lock_holder, root / SERVER_FOLDER)
             if holder is None or time.monotonic() > deadline:
                 told = (
-                    "has ended"
-                    if holder is None
-                    else f"has not done it in {CONTROL_TIMEOUT_S:g} seconds"
+                    "has ended" if holder is None else f"has not done it in {timeout_s:g} seconds"
                 )
                 raise StoreUnavailable(
                     f"the process that serves {root} {told}, so the request was withdrawn; retry"
@@ -99,10 +106,20 @@ async def serve_control_requests(root: Path, service: AgentService) -> None:
 async def _execute_request(service: AgentService, path: Path) -> Mapping[str, Any]:
     try:
         wanted = ControlRequest(**json.loads(await asyncio.to_thread(path.read_bytes)))
-        if wanted.verb == "delete":
-            await service.delete_session(wanted.session)
-            return {}
-        done = await service.erase_message(wanted.session, wanted.handle, why=wanted.why)
+        match wanted.verb:
+            case "delete":
+                await forgetting.delete_session(service, wanted.session, by=BY_COMMAND_LINE)
+                return {}
+            case "erase_user":
+                who = (wanted.tenant, wanted.user)
+                return asdict(await forgetting.erase_user(service, *who, by=BY_COMMAND_LINE))
+            case "erase_tenant":
+                tenant = wanted.tenant
+                return asdict(await forgetting.erase_tenant(service, tenant, by=BY_COMMAND_LINE))
+            case "erase":
+                done = await forgetting.erase_message(
+                    service, wanted.session, wanted.handle, why=wanted.why, by=BY_COMMAND_LINE
+                )
     except (LookupError, StoreError, ValueError, TypeError, OSError) as error:
         return {"error": str(error)}
     except Exception:

@@ -36,9 +36,9 @@ EraseHook = Callable[[ErasedMessagesRecord], Awaitable[None]]
 
 
 async def erase_message_and_copies(
-    session: Session, handle: str, *, why: str = "", hooks: Sequence[EraseHook] = ()
+    session: Session, handle: str | Sequence[str], *, why: str = "", hooks: Sequence[EraseHook] = ()
 ) -> ErasedMessagesRecord:
-    """Destroy a message or a part of it; the same again does no harm. Raises `LookupError`.
+    """Destroy messages or parts of them; the same again does no harm. Raises `LookupError`.
 
     What is beside the log is first: whoever is ended in between has acknowledged nothing, and the
     message is whole in the log. It is also last, for a turn of another process may have ended in

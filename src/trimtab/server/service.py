@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +19,7 @@ from trimtab.log.message import Message
 from trimtab.observe.cost_payer import set_payer
 from trimtab.observe.request_ids import current_request_id, set_request_id
 from trimtab.observe.server_metrics import count_inbound_message
+from trimtab.server.erasure_records import ErasureRecords
 from trimtab.server.events.bus import EventBus
 from trimtab.server.message_erasure import (
     ErasedMessagesRecord,
@@ -29,6 +30,7 @@ from trimtab.server.message_erasure import (
 from trimtab.server.queue.backlog_estimate_per_tenant import BacklogEstimator
 from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.schedules.protocol import ScheduleStore
 from trimtab.server.served_turn import MAX_MESSAGES_PER_TURN, ServedTurn, TurnRunReport
 from trimtab.server.session_cache import MAX_OPEN_SESSIONS, SessionCache
 from trimtab.server.tenant_agent_session_ids import parse_session_address
@@ -83,6 +85,10 @@ class AgentService:
     """Told of each session before it is deleted: what is kept of it elsewhere goes with it."""
     erase_hooks: list[EraseHook] = field(default_factory=list["EraseHook"])
     """Told of messages that are erased, before and after they are: for the same."""
+    schedules: ScheduleStore | None = None
+    """What is due at set times; None where no agent here has any."""
+    erasure_records: ErasureRecords | None = None
+    """Where it is recorded what was erased; None for nowhere."""
     count_waiting_retries: Callable[[], Awaitable[int]] | None = None
     """Counts the sessions whose turn waits for another attempt; set by whoever runs turns."""
     sessions: SessionCache = field(init=False)
@@ -277,10 +283,41 @@ class AgentService:
             if found is not None:
                 found.released.set()
 
+    def is_turn_running(self, session: str) -> bool:
+        """Whether a turn of a session runs in this process."""
+        return session in self._running
+
+    async def delete_idle_session(self, session: str) -> None:
+        """Remove a session in which nothing waits, and nothing that comes meanwhile.
+
+        A message that is posted in between stays, and begins the session anew.
+        """
+        for forget in self.delete_hooks:
+            await forget(session)
+        position = await self.store.position(session)
+        await self.queue.erase_messages(session, range(position + 1), ())
+        await self.sessions.close_session(session)
+        with suppress(SessionNotFound):
+            await self.store.delete(session)
+
+    async def erase_waiting_messages(self, session: str, keys: Collection[str]) -> None:
+        """Destroy what messages say that wait for their turn; they are answered without it.
+
+        A turn that runs here is broken off, for it may be about to add them to the log.
+        """
+        found = self._running.get(session)
+        try:
+            if found is not None:
+                await found.cancel()
+            await self.queue.erase_messages(session, (), keys)
+        finally:
+            if found is not None:
+                found.released.set()
+
     async def erase_message(
-        self, session: str, handle: str, *, why: str = ""
+        self, session: str, handle: str | Sequence[str], *, why: str = ""
     ) -> ErasedMessagesRecord:
-        """Destroy a message or a part of it, and all that was made from it.
+        """Destroy a message or a part of it, or several at once, and all that was made from it.
 
         A turn that runs is broken off, for it may hold the text in memory, and begun again from
         the log. Raises `SessionNotFound`, and `LookupError` where the handle names nothing.
@@ -300,7 +337,7 @@ class AgentService:
         if done.forks:
             log.warning(
                 "%s of session %s is erased, but these forks have copies: %s",
-                handle,
+                handle if isinstance(handle, str) else f"{len(handle)} messages",
                 session,
                 done.forks,
             )

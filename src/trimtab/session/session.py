@@ -483,19 +483,20 @@ class Session:
 
     async def erase(
         self,
-        handle: str,
+        handle: str | Sequence[str],
         *,
         reason: str = "",
         before_rewrite: Callable[[ErasurePlanner], Awaitable[None]] | None = None,
         fence_open_turn: bool = False,
     ) -> list[str]:
-        """Destroy the payload of a message or a part, in the store and in all made from it.
+        """Destroy the payload of a message or a part, or of several at once, in the store and in
+        all made from it.
 
         `first` is told what is to go before the log is written anew. With `alone`, an open turn in
         any process can write no more: it may hold the text in memory. Returns the sessions that
         were forked from this one, whose copies are not reached.
         """
-        named = parse_handle(handle)
+        named = [parse_handle(one) for one in ([handle] if isinstance(handle, str) else handle)]
         async with self._lock:
             while True:
                 await self._catch_up_if_unsure()

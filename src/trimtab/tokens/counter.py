@@ -16,7 +16,7 @@ from typing import Any
 from trimtab.log.edits import apply_edit_to_part, extract_editable_text
 from trimtab.log.event import Edit, Size
 from trimtab.log.message import (
-    MODEL_FAMILY_KEY,
+    UNSENT_EXTRA_KEYS,
     Media,
     Message,
     OpaqueBlock,
@@ -435,7 +435,7 @@ def _measure_result(part: ToolResult, counter: TokenCounter) -> Size:
     return size if part.extra is None else add_sizes(size, _measure_extra(part.extra, counter))
 
 
-_UNSENT_EXTRA_KEYS = frozenset({"cache_control", MODEL_FAMILY_KEY})
+_UNSENT_EXTRA_KEYS = UNSENT_EXTRA_KEYS | {"cache_control"}
 """Extra keys that are no text for a model."""
 
 

@@ -17,6 +17,7 @@ WIPE = """
 DELETE FROM trimtab.events; DELETE FROM trimtab.sessions; DELETE FROM trimtab.snapshots;
 DELETE FROM trimtab.llm_calls; DELETE FROM trimtab.blobs; DELETE FROM trimtab.words;
 DELETE FROM trimtab.inbox; DELETE FROM trimtab.outbox; DELETE FROM trimtab.dead;
+DELETE FROM trimtab.schedules; DELETE FROM trimtab.erasures;
 DELETE FROM procrastinate_jobs; DELETE FROM procrastinate_workers
 """
 

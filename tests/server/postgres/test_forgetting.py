@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.server.postgres.workers import asked, member, until
+from tests.server.served_agents import letter
 from tests.session.find_text_in_store import places_of
 from tests.stores.places import Postgres
+from trimtab.log.message import make_text_message
 from trimtab.providers.protocol_and_failures import ProviderFailureDetails
-from trimtab.server import stored_session_erasure
+from trimtab.server import forgetting, stored_session_erasure
+from trimtab.server.message_senders import with_sender
 from trimtab.stores.postgres import PostgresStore
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -57,6 +62,32 @@ async def test_a_turn_that_another_process_runs_leaves_nothing_of_what_is_delete
         await other.quiet()
         assert await found(conninfo, other.service.store) == []
         assert await other.service.store.position(ONE) == 0
+
+
+async def test_a_turn_that_another_process_runs_writes_nothing_of_a_user_who_is_erased(
+    conninfo, tmp_path
+):
+    async with (
+        member(conninfo, tmp_path, name="one", script=["Hello.", f"You are {WORD}."]) as working,
+        member(conninfo, tmp_path, name="two", run=False) as other,
+    ):
+        for key, user, text in (("a", "bob", "I am Bob"), ("b", "anna", f"hold {WORD}")):
+            said = with_sender(make_text_message("user", text), user)
+            await working.service.post(replace(letter("", key=key), message=said))
+            await until(lambda key=key: other.service.store.find_key(ONE, key))
+        await until(lambda: len(asked(tmp_path)) == 2)
+        # A second one waits behind the turn that runs.
+        said = with_sender(make_text_message("user", f"more {WORD}"), "anna")
+        await other.service.post(replace(letter("", key="c"), message=said))
+
+        done = await forgetting.erase_user(other.service, "default", "anna", by="office")
+
+        assert done.sessions == 0
+        assert done.messages >= 1
+        (tmp_path / "go").touch()
+        await other.quiet()
+        assert await found(conninfo, other.service.store) == []
+        assert (await working.texts())[0] == "I am Bob"
 
 
 async def test_dead_letters_and_replies_that_wait_say_nothing_of_what_is_erased(conninfo, tmp_path):

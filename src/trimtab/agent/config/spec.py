@@ -49,6 +49,17 @@ CommandArgv = Annotated[tuple[str, ...], Field(min_length=1)]
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z][a-zA-Z0-9_-]{0,47}$")]
 
 
+Age = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,4}[hdw]$")]
+"""`12h`, `90d`, `52w`."""
+AgeOrForever = Annotated[str, Field(pattern=r"^(forever|[1-9][0-9]{0,4}[hdw])$")]
+_AGE_UNIT_S = {"h": 3_600.0, "d": 86_400.0, "w": 7 * 86_400.0}
+
+
+def age_in_seconds(age: str) -> float:
+    """The seconds of an `Age`."""
+    return int(age[:-1]) * _AGE_UNIT_S[age[-1]]
+
+
 class ConfigBlock(BaseModel):
     """A block of the file: what it does not know it refuses."""
 
@@ -101,6 +112,9 @@ class ServeSpec(ConfigBlock):
     retry_for: PositiveSeconds = 21_600.0
     """Seconds for which a turn is retried while the provider is away, overloaded or does not accept
     the key; after that its messages are dead letters. 21600 is six hours."""
+    retain_for: dict[str, AgeOrForever] = Field(default_factory=dict[str, str])
+    """By tenant, how long sessions are kept, in place of each agent's `session.retain_for`:
+    `{acme: 30d, archive: forever}`."""
     shutdown_timeout: PositiveSeconds = 30.0
     """Seconds that running turns have to end when the server is stopped; another process, or the
     next start, continues the rest."""
@@ -363,6 +377,9 @@ class SessionSpec(ConfigBlock):
     ] = 0.0
     """Seconds without a further message that a served turn waits for before it begins; people
     write in pieces."""
+    retain_for: Age | None = None
+    """How long a served session is kept after its last event: hours, days or weeks, `90d`. The
+    server then deletes it; nothing is deleted if it is not set."""
     max_tool_iterations: PositiveInt = MAX_TOOL_ITERATIONS
     """Replies with tool calls that one turn may have."""
     context: ContextLimitsSpec = ContextLimitsSpec()

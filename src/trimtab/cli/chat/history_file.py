@@ -3,12 +3,15 @@ each row of the line. What is erased elsewhere leaves it, too."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 from collections.abc import Collection, Generator, Mapping
 from io import BytesIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trimtab.log.event import MessageAdded
 from trimtab.stores.base import Store
@@ -18,6 +21,10 @@ from trimtab.stores.files.disk import (
     open_private_file,
     write_file_atomically,
 )
+
+if TYPE_CHECKING:
+    from trimtab.server.message_erasure import ErasedMessagesRecord
+    from trimtab.server.service import AgentService
 
 
 def locate_history_file(environ: Mapping[str, str]) -> Path:
@@ -55,6 +62,27 @@ async def list_user_texts_to_forget(store: Store, session_id: str) -> list[str]:
         async for event in store.events(session_id)
         if isinstance(event.body, MessageAdded) and event.body.message.role == "user"
     ]
+
+
+def forget_history_lines_with(service: AgentService, log: logging.Logger) -> None:
+    """What was typed into chats by whoever runs this leaves that file with the message."""
+    path = locate_history_file(os.environ)
+
+    async def forget(said: Collection[str]) -> None:
+        try:
+            await asyncio.to_thread(remove_history_lines, path, said)
+        except OSError as error:
+            log.warning("%s may still hold a line that was erased elsewhere: %s", path, error)
+
+    async def deleted(session: str) -> None:
+        if path.exists() and await service.store.position(session):
+            await forget(await list_user_texts_to_forget(service.store, session))
+
+    async def erased(gone: ErasedMessagesRecord) -> None:
+        await forget(gone.user_texts)
+
+    service.delete_hooks.append(deleted)
+    service.erase_hooks.append(erased)
 
 
 @contextlib.contextmanager

@@ -134,6 +134,7 @@ async def _open_schedule_channel(
     )
 
     schedules = _open_schedules(service)
+    service.schedules = schedules
     service.delete_hooks.append(schedules.forget_session)
     service.erase_hooks.append(build_erased_call_schedules_hook(schedules))
     channel = ScheduleRunner(schedules, agents)

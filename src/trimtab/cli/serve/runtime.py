@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import os
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
 from trimtab.agent.agent import Agent
-from trimtab.cli.chat.history_file import (
-    list_user_texts_to_forget,
-    locate_history_file,
-    remove_history_lines,
-)
+from trimtab.cli.chat.history_file import forget_history_lines_with
 from trimtab.cli.serve.agent_reloading import ServedAgents
 from trimtab.cli.serve.agent_set_loading import AgentSetSpec
 from trimtab.cli.serve.channel_creation_and_reply_routing import (
@@ -29,10 +23,11 @@ from trimtab.observe.server_metrics import watch_pool
 from trimtab.server.channels.base import Channel
 from trimtab.server.control_files import serve_control_requests
 from trimtab.server.delivery import ReplyDelivery
+from trimtab.server.erasure_records import FileErasureRecords
 from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
-from trimtab.server.message_erasure import ErasedMessagesRecord
 from trimtab.server.queue.sqlite import SqliteMessageQueue
+from trimtab.server.retention import RetentionRunner
 from trimtab.server.service import AgentService
 from trimtab.stores.base import Store
 from trimtab.stores.factory import open_store
@@ -104,7 +99,7 @@ async def open_server_runtime(
         held.push_async_callback(runtime.service.close)
         for name, measure in runtime.pools.items():
             held.enter_context(watch_pool(name, measure))
-        _forget_history_lines(runtime.service)
+        forget_history_lines_with(runtime.service, log)
         await _start_channels(agent_set, runtime, held, run=run_channels)
         if isinstance(runtime.turn_runner, LocalTurnRunner):
             runtime.resumed_sessions = await runtime.turn_runner.resume_waiting()
@@ -127,6 +122,7 @@ async def _open_on_files(
         queue=queue,
         event_bus=LocalEventBus(),
         max_queued_messages=agent_set.serve_config.max_queued_messages,
+        erasure_records=FileErasureRecords(store.root),
     )
     own = LocalTurnRunner(
         service,
@@ -143,6 +139,8 @@ async def _open_on_files(
     runtime.background_tasks["local requests"] = partial(
         serve_control_requests, store.root, service
     )
+    retention = RetentionRunner(service=service, tenant_ages=agent_set.serve_config.retain_for)
+    runtime.background_tasks["retention"] = retention.run
     return runtime
 
 
@@ -151,6 +149,10 @@ async def _open_on_database(
 ) -> ServerRuntime:
     try:
         from trimtab.server.events.postgres_notify import PostgresEventBus
+        from trimtab.server.postgres.erasure_records import (
+            PostgresErasureRecords,
+            hold_retention_lock,
+        )
         from trimtab.server.postgres.procrastinate_jobs import JobPayload
         from trimtab.server.postgres.worker_pool import WorkerPool
         from trimtab.server.queue.postgres import PostgresMessageQueue
@@ -167,6 +169,7 @@ async def _open_on_database(
         queue=queue,
         event_bus=live,
         max_queued_messages=agent_set.serve_config.max_queued_messages,
+        erasure_records=PostgresErasureRecords(queue.borrow_connection),
     )
     live.on_stop_requested = service.stop_local_turn
     live.on_pause_requested = service.pause_local_turn
@@ -178,6 +181,12 @@ async def _open_on_database(
     pools = {"sessions": store.pool_usage, "queue": queue.pool_usage}
     runtime = ServerRuntime(service=service, schedule_turn=due, pools=pools)
     runtime.background_tasks["events"] = live.run
+    retention = RetentionRunner(
+        service=service,
+        tenant_ages=agent_set.serve_config.retain_for,
+        hold_lock=partial(hold_retention_lock, queue.borrow_connection),
+    )
+    runtime.background_tasks["retention"] = retention.run
     if run_turns:
         serve = agent_set.serve_config
         fleet = WorkerPool(
@@ -191,27 +200,6 @@ async def _open_on_database(
         runtime.prepare_agent = fleet.prepare_agent
         runtime.background_tasks["turns"] = fleet.run
     return runtime
-
-
-def _forget_history_lines(service: AgentService) -> None:
-    """What was typed into chats by whoever runs this leaves that file with the message."""
-    path = locate_history_file(os.environ)
-
-    async def forget(said: Collection[str]) -> None:
-        try:
-            await asyncio.to_thread(remove_history_lines, path, said)
-        except OSError as error:
-            log.warning("%s may still hold a line that was erased elsewhere: %s", path, error)
-
-    async def deleted(session: str) -> None:
-        if path.exists() and await service.store.position(session):
-            await forget(await list_user_texts_to_forget(service.store, session))
-
-    async def erased(gone: ErasedMessagesRecord) -> None:
-        await forget(gone.user_texts)
-
-    service.delete_hooks.append(deleted)
-    service.erase_hooks.append(erased)
 
 
 async def _start_channels(

@@ -64,7 +64,7 @@ def export_session_command(
 
     async def write(kept: Store, told: ProgressStatus) -> int:
         total, lines = await require_session_position(kept, session) + 2, 0
-        with _open_output(output) as file:
+        with open_output(output) as file:
             async for line in export.export_session(kept, session):
                 file.write(f"{line}\n")
                 lines += 1
@@ -255,7 +255,7 @@ def _announced_line_count(line: str) -> int:
 
 
 @contextmanager
-def _open_output(path: Path | None) -> Generator[TextIO]:
+def open_output(path: Path | None) -> Generator[TextIO]:
     """A file that is there as a whole or not at all, for its owner alone; without one, standard
     output."""
     if path is None:

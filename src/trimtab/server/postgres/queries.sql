@@ -294,3 +294,20 @@ ALTER TABLE procrastinate_events SET (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
     autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 10000,
     autovacuum_vacuum_cost_delay = 0);
+
+-- name: record_erasure
+INSERT INTO trimtab.erasures (tenant, target, body) VALUES ($1, $2, $3);
+
+-- name: newest_erasures
+SELECT body FROM trimtab.erasures
+WHERE ($1::text IS NULL OR tenant = $1) AND ($2::text IS NULL OR target = $2) ORDER BY number DESC LIMIT $3;
+
+-- name: erasure_secret
+SELECT secret FROM trimtab.erasure_secret;
+
+-- One process of many deletes what is too old; held until it is given back or the connection ends.
+-- name: take_retention
+SELECT pg_try_advisory_lock($1);
+
+-- name: leave_retention
+SELECT pg_advisory_unlock($1);

@@ -69,7 +69,9 @@ _DELETED_FOLDER = ".deleted"
 """Where sessions go to be removed; no session's folder begins with a dot."""
 SPENDING_FOLDER = ".spending"
 """Where it is kept what model calls have cost."""
-_RESERVED_FOLDERS = (_DELETED_FOLDER, ".server", SPENDING_FOLDER, ".mail", ".schedules")
+_RESERVED_FOLDERS = (
+    *(_DELETED_FOLDER, ".server", SPENDING_FOLDER, ".erasures", ".mail", ".schedules"),
+)
 """What may stand beside the sessions; the last two in a folder of the previous release."""
 
 _logger = logging.getLogger(__name__)

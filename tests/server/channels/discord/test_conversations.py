@@ -17,6 +17,7 @@ from tests.server.channels.discord.running_bots import (
     living,
     until,
 )
+from trimtab.server import forgetting
 from trimtab.testing import ScriptedCall
 from trimtab.testing.discord import serve_simulated_discord
 
@@ -329,5 +330,33 @@ def test_typing_is_shown_while_a_turn_runs_and_not_behind_it():
             waiting.go_on.set()
             assert await house.posted(channel) == ["Done."]
             await until(lambda: not [t for t in asyncio.all_tasks() if "typing" in t.get_name()])
+
+    asyncio.run(run())
+
+
+def test_who_has_written_is_recorded_and_a_direct_chat_is_known_to_be_theirs():
+    async def run() -> None:
+        async with serve_simulated_discord() as discord:
+            ann, ben = discord.add_user("Ann"), discord.add_user("Ben")
+            channel, direct = (
+                discord.add_channel(discord.add_guild()),
+                discord.open_direct_channel(ann),
+            )
+            async with living(discord, threads=False) as house:
+                await discord.post_user_message(direct, ann, "In private.")
+                await house.posted(direct)
+                await discord.post_user_message(channel, ann, "Ann here.", mention=True)
+                await house.posted(channel)
+                await discord.post_user_message(channel, ben, "Ben here.", mention=True)
+                await house.posted(channel, 2)
+                await house.served.turns.wait_until_idle()
+                service = house.served.service
+                done = await forgetting.erase_user(
+                    service, "default", f"discord:{ann['id']}", by="test"
+                )
+                assert (done.sessions, done.messages) == (1, 2)
+                assert await service.store.position(house.session(direct)) == 0
+                assert "Ann" not in str(await house.texts(channel))
+                assert ("user", "Ben: Ben here.") in await house.texts(channel)
 
     asyncio.run(run())

@@ -31,6 +31,8 @@ WITH_SESSION = [route for route in ROUTES if "{session}" in route[1]]
 SECRET = "the-heron-flies-at-midnight"  # noqa: S105 - what must not be seen
 THEIRS, NOBODYS = "theirs-0123456789", "nobody-0123456789"
 """Of the same length: so are the answers."""
+USER = "heron-keeper"
+"""A user of tenant B."""
 REFUSED = ProviderFailureDetails(kind="refused", message=SECRET)
 WHO = (
     {"key_name": "a", "tenant": "tenant-a"},
@@ -44,11 +46,12 @@ BODIES: Mapping[str, Any] = {
     "undo": {"to": "m2"},
     "fork": {"name": "copy", "at": 1},
     "erase": {"handle": "m2"},
+    "erase_tenant": {"confirm": "tenant-b"},
 }
 
 
 def filled(path: str, session: str, handle: str = "m2") -> str:
-    return path.format(agent="helper", session=session, handle=handle)
+    return path.format(agent="helper", session=session, handle=handle, user=USER)
 
 
 def told_of(method: str, path: str) -> dict[str, Any]:
@@ -278,7 +281,7 @@ async def _ask_one(http: httpx2.AsyncClient, one: Mapping[str, Any]) -> None:
     method, path = one["route"]
     if path == "/metrics":
         return
-    url = path.format(agent=one["agent"], session=one["session"], handle=one["handle"])
+    url = path.format(agent=one["agent"], session=one["session"], handle=one["handle"], user=USER)
     sent: dict[str, Any] = {"headers": one["headers"], "params": one["query"]}
     if one["body"] is not None:
         sent["json"] = one["body"]

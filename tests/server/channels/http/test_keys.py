@@ -74,7 +74,10 @@ def routes_with_a_key():
     for path, methods in build_openapi_document(API_OPERATIONS)["paths"].items():
         for method, told in methods.items():
             if told.get("security") != []:
-                yield method.upper(), path.format(agent="helper", session="one", handle="m2")
+                yield (
+                    method.upper(),
+                    path.format(agent="helper", session="one", handle="m2", user="u"),
+                )
 
 
 REQUIRED_ROLES = {

@@ -7,6 +7,9 @@ import logging
 from typing import Any
 
 from tests.server.channels.telegram.running_bots import ADA, BOB, GROUP, running
+from trimtab.log.event import MessageAdded
+from trimtab.server import forgetting
+from trimtab.server.message_senders import find_sender, was_sent_in_private
 from trimtab.testing.telegram import make_telegram_user
 
 CAROL = make_telegram_user(9, "Carol", "Carol")
@@ -176,3 +179,32 @@ def _named():
 def _photo():
     size = {"file_id": "p", "file_unique_id": "p", "width": 9, "height": 9}
     return {"photo": [size]}
+
+
+def test_who_has_written_is_recorded_for_whoever_must_forget_them_and_told_to_no_model(served):
+    async def run() -> None:
+        async with running(served, *["Yes."] * 4, groups="all") as bot:
+            served.simulator.post_user_message(ADA, "In private.")
+            await bot.settled()
+            for author in (CAROL, make_telegram_user(BOB, "Bob", "bob")):
+                served.simulator.post_user_message(GROUP, "In a group.", author=author)
+                await bot.settled()
+            assert await senders(bot, f"telegram:{ADA}") == [(f"telegram:{ADA}", True)]
+            assert await senders(bot, f"telegram:{GROUP}") == [
+                ("telegram:9", False),
+                (f"telegram:{BOB}", False),
+            ]
+            assert "telegram:" not in str(bot.provider.requests)
+            done = await forgetting.erase_user(bot.service, "default", "telegram:9", by="test")
+            assert (done.sessions, done.messages) == (0, 2)
+            assert await heard(bot) == ["[erased]", "Bob: In a group."]
+
+    asyncio.run(run())
+
+
+async def senders(bot, session):
+    return [
+        (find_sender(event.body.message), was_sent_in_private(event.body.message))
+        async for event in bot.service.store.events(f"default/helper/{session}")
+        if isinstance(event.body, MessageAdded) and event.body.message.role == "user"
+    ]

@@ -39,6 +39,7 @@ from trimtab.server.channels.discord.missed_messages import (
 from trimtab.server.channels.discord.wait_times import DiscordTiming
 from trimtab.server.channels.keyed_locks import KeyedLocks
 from trimtab.server.channels.typing_indicator import TypingIndicator
+from trimtab.server.message_senders import with_sender
 from trimtab.server.queue.inbound_outbound import InboundMessage, ReplyRoute
 from trimtab.server.service import AgentService
 from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddress
@@ -234,7 +235,9 @@ class DiscordMessageIntake:
         address = {"channel": channel, "reply_to": None if is_alone else message.id}
         inbound = InboundMessage(
             session=session,
-            message=said,
+            message=with_sender(
+                said, f"discord:{message.author.id}", is_private=is_direct_message(message)
+            ),
             key=key,
             at=time.time(),
             route=ReplyRoute(channel="discord", address=address),

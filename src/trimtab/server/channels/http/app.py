@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl
@@ -155,6 +155,9 @@ class ApiPathEndpoint:
 
 
 async def _send_response(response: EndpointResponse, send: Send) -> None:
+    if response.chunks is not None:
+        await _send_chunks(response, response.chunks, send)
+        return
     body = response.raw_body if response.raw_body is not None else b""
     if response.value is not None:
         body = encode_json_bytes(response.value)
@@ -164,6 +167,24 @@ async def _send_response(response: EndpointResponse, send: Send) -> None:
     headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+async def _send_chunks(
+    response: EndpointResponse, chunks: AsyncIterator[bytes], send: Send
+) -> None:
+    """Send what is made while it is sent; whoever reads slowly is waited for."""
+    named = {**response.headers, "Content-Type": response.media_type}
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()]
+    begin = {"type": "http.response.start", "status": response.status, "headers": headers}
+    begun = False
+    async for chunk in chunks:
+        if not begun:
+            await send(begin)  # an error before the first chunk still has a status of its own
+            begun = True
+        await send({"type": "http.response.body", "body": chunk, "more_body": True})
+    if not begun:
+        await send(begin)
+    await send({"type": "http.response.body", "body": b""})
 
 
 async def _read_request_body(

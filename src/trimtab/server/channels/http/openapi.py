@@ -34,6 +34,8 @@ PATH_PARAMETER_DESCRIPTIONS = {
     "agent": "The agent.",
     "session": "The session: 1 to 128 letters, digits and `_ . : @ + = -`, a letter, digit or `_` "
     "first.",
+    "user": "The user, as the channel names them: `telegram:123`, `discord:456`, or the `user` of "
+    "a message; 1 to 128 letters, digits and `_ . : @ + = -`.",
     "handle": "A message `m12`, its part `m12.0`, or a range `m3-m50`.",
 }
 HANDLE_PATTERN = r"^m[0-9]{1,18}(\.[0-9]{1,9}|-m?[0-9]{1,18})?$"

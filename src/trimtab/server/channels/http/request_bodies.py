@@ -10,9 +10,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from trimtab.log.message import Media, Message, Part, Text, make_text_message
 from trimtab.server.channels.http.problems import HttpProblem
+from trimtab.server.message_senders import with_sender
 from trimtab.server.tenant_agent_session_ids import NAME_PATTERN
 
 SessionNameField = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=128)]
+UserNameField = Annotated[str, Field(pattern=f"^{NAME_PATTERN}$", max_length=128)]
 MESSAGE_KEY_PATTERN = re.compile(r"[!-~]{1,200}")
 MessageKeyField = Annotated[str, Field(pattern=f"^{MESSAGE_KEY_PATTERN.pattern}$")]
 MAX_REPORTED_ERRORS = 20
@@ -81,6 +83,9 @@ class SendMessageBody(RequestBody):
     key: MessageKeyField | None = None
     """An idempotency key: a message with a key that is known is not added again. One is generated
     if it is missing."""
+    user: UserNameField | None = None
+    """Who says it, by a name of yours. It is kept beside the message and not sent to the model;
+    what a user said can be exported and erased by it."""
 
     @model_validator(mode="after")
     def _one_content(self) -> SendMessageBody:
@@ -91,9 +96,11 @@ class SendMessageBody(RequestBody):
     def to_message(self) -> Message:
         """What goes into the log."""
         if self.text is not None:
-            return make_text_message("user", self.text)
-        parts = tuple(_to_message_part(part) for part in self.parts or ())
-        return Message(role="user", parts=parts, plain=False)
+            said = make_text_message("user", self.text)
+        else:
+            parts = tuple(_to_message_part(part) for part in self.parts or ())
+            said = Message(role="user", parts=parts, plain=False)
+        return said if self.user is None else with_sender(said, self.user)
 
 
 class UndoBody(RequestBody):
@@ -111,6 +118,13 @@ class EraseBody(RequestBody):
     """A message `m12`, one part of it `m12.0`, or all from one to another, `m3-m50`."""
     reason: Annotated[str, Field(max_length=1_000)] = ""
     """Who asked for it, or which rule; it stays in the log."""
+
+
+class EraseTenantBody(RequestBody):
+    """A word of confirmation."""
+
+    confirm: Annotated[str, Field(min_length=1, max_length=128)]
+    """The name of the tenant whose data is erased: that of the key."""
 
 
 class ForkBody(RequestBody):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +137,8 @@ class EndpointResponse:
     """Sent as it is, in place of `value`."""
     media_type: str = "application/json"
     """What it is."""
+    chunks: AsyncIterator[bytes] | None = None
+    """Sent one after the other, in place of `value`. What raises within cuts the answer off."""
 
 
 EndpointHandler = Callable[[RequestContext], Awaitable[EndpointResponse | EventStreamResponse]]

@@ -11,6 +11,8 @@ from trimtab.http_api_response_types import (
     DeadLetterRetryResult,
     DeadLetterSessionList,
     EraseResult,
+    ErasureRecordList,
+    ForgottenTotals,
     HealthStatus,
     HistoryPage,
     MessageAccepted,
@@ -26,6 +28,7 @@ from trimtab.http_api_response_types import (
 )
 from trimtab.server.channels.http.endpoints import (
     compact_undo_erase_fork,
+    erasure_and_export,
     health_and_metrics,
     inspection,
     messages,
@@ -35,6 +38,7 @@ from trimtab.server.channels.http.request_bodies import (
     CreateSessionBody,
     EmptyBody,
     EraseBody,
+    EraseTenantBody,
     ForkBody,
     SendMessageBody,
     UndoBody,
@@ -48,6 +52,7 @@ from trimtab.server.channels.http.request_context_and_operations import (
 
 AGENT_PATH = "/v1/agents/{agent}"
 SESSION_PATH = f"{AGENT_PATH}/sessions/{{session}}"
+USER_PATH = "/v1/users/{user}"
 PLAIN_TEXT = "text/plain"
 
 LIMIT_PARAMETER = QueryParameter(
@@ -304,6 +309,61 @@ API_OPERATIONS = (
         status=202,
         body_model=EmptyBody,
         error_statuses=(404, 409),
+    ),
+    ApiOperation(
+        method="DELETE",
+        path=USER_PATH,
+        name="erase_user",
+        description="Erase a user of your tenant: sessions that are the user's own are deleted; in "
+        "sessions with others the user's messages and the answers to them are erased. It cannot be "
+        "restored. Repeating this changes nothing.",
+        handler=erasure_and_export.handle_erase_user,
+        response_type=ForgottenTotals,
+        error_statuses=(404,),
+    ),
+    ApiOperation(
+        method="GET",
+        path=f"{USER_PATH}/export",
+        name="export_user",
+        description="Read a copy of all that is kept of a user, hidden and waiting messages and "
+        "files included, as lines of JSON. The last line has the kind `end`; without it the copy "
+        "is cut off.",
+        handler=erasure_and_export.handle_export_user,
+        text_media_type=erasure_and_export.JSON_LINES_MEDIA_TYPE,
+        error_statuses=(404,),
+    ),
+    ApiOperation(
+        method="DELETE",
+        path="/v1/tenant",
+        name="erase_tenant",
+        description="Erase all sessions of your tenant, with all that waits or is scheduled in "
+        "them. It cannot be restored. Repeating this changes nothing.",
+        handler=erasure_and_export.handle_erase_tenant,
+        response_type=ForgottenTotals,
+        body_model=EraseTenantBody,
+    ),
+    ApiOperation(
+        method="GET",
+        path="/v1/tenant/export",
+        name="export_tenant",
+        description="Read a copy of all that is kept of your tenant, in the same lines.",
+        handler=erasure_and_export.handle_export_tenant,
+        text_media_type=erasure_and_export.JSON_LINES_MEDIA_TYPE,
+    ),
+    ApiOperation(
+        method="GET",
+        path="/v1/erasures",
+        name="list_erasures",
+        description="List what was erased for your tenant, the newest first, without the content.",
+        handler=erasure_and_export.handle_list_erasures,
+        response_type=ErasureRecordList,
+        query_parameters=(
+            QueryParameter(name="user", description="Erasures of this user.", maximum=128),
+            QueryParameter(
+                name="session", description="Those of a session, `AGENT/NAME`.", maximum=257
+            ),
+            LIMIT_PARAMETER,
+        ),
     ),
     ApiOperation(
         method="GET",

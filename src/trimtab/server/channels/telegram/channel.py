@@ -51,6 +51,7 @@ from trimtab.server.channels.telegram.slash_commands import (
 )
 from trimtab.server.channels.typing_indicator import TypingIndicator
 from trimtab.server.delivery import Undeliverable
+from trimtab.server.message_senders import with_sender
 from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessage, ReplyRoute
 from trimtab.server.service import AgentService
 from trimtab.server.tenant_agent_session_ids import DEFAULT_TENANT, SessionAddress
@@ -244,7 +245,9 @@ class TelegramChannel:
         )
         inbound = InboundMessage(
             session=session,
-            message=user_message,
+            message=with_sender(
+                user_message, _sender_id(message), is_private=message.chat.type == "private"
+            ),
             key=f"{key}:{update_id}" if edited else key,
             at=time.time(),
             route=_build_reply_route(place),
@@ -327,6 +330,12 @@ class TelegramChannel:
 
     async def _delete_webhook(self) -> None:
         await self.bot.delete_webhook()
+
+
+def _sender_id(message: Message) -> str:
+    """Who wrote it, as users are named: a person, or the chat in whose name they speak."""
+    sender = message.sender_chat or message.from_user or message.chat
+    return f"{TELEGRAM_CHANNEL_NAME}:{sender.id}"
 
 
 def _build_reply_route(target: TelegramTarget) -> ReplyRoute:

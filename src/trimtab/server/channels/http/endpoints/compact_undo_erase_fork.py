@@ -9,6 +9,7 @@ from trimtab.http_api_response_types import (
     SessionCreated,
     UndoResult,
 )
+from trimtab.server import forgetting
 from trimtab.server.channels.http.endpoints.sessions import (
     build_session_path,
     generate_session_name,
@@ -54,8 +55,12 @@ async def handle_erase_message(request: RequestContext) -> EndpointResponse:
     """Destroy a message, and all that was made from it."""
     session = await request.require_session_id()
     try:
-        done = await request.service.erase_message(
-            session, request.body.handle, why=request.body.reason
+        done = await forgetting.erase_message(
+            request.service,
+            session,
+            request.body.handle,
+            why=request.body.reason,
+            by=request.caller.name,
         )
     except SessionNotFound:
         raise

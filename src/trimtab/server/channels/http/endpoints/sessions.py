@@ -17,6 +17,7 @@ from trimtab.http_api_response_types import (
     SessionState,
 )
 from trimtab.log.event import TurnProgressRecord
+from trimtab.server import forgetting
 from trimtab.server.channels.http.problems import HttpProblem, build_session_not_found_problem
 from trimtab.server.channels.http.request_context_and_operations import (
     EndpointResponse,
@@ -108,7 +109,7 @@ async def handle_delete_session(request: RequestContext) -> EndpointResponse:
     address = request.session_address()
     session = str(address)
     try:
-        await request.service.delete_session(session)
+        await forgetting.delete_session(request.service, session, by=request.caller.name)
     except SessionNotFound:
         raise build_session_not_found_problem(address.agent, address.name) from None
     request.server_state.hubs.notify_log_changed(session)

@@ -1,0 +1,155 @@
+"""Sessions that are older than they may become are deleted, without anybody asking.
+
+A session's age is that of its last event. One in which something waits, runs or is yet to come is
+left alone; one whose messages are dead letters is as old as these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+
+from trimtab.agent.config.spec import age_in_seconds
+from trimtab.observe.server_metrics import count_retention_deletion
+from trimtab.server.erasure_records import BY_RETENTION, ErasureRecord
+from trimtab.server.service import AgentService
+from trimtab.server.tenant_agent_session_ids import SessionAddress, parse_session_address
+
+RETENTION_INTERVAL_S = 3_600.0
+"""Seconds between two looks at all sessions."""
+RETENTION_PAGE_SIZE = 100
+"""Sessions that are listed at once."""
+RETENTION_PAUSE_S = 0.05
+"""Seconds between two deletions: those who are served come first."""
+FOREVER = "forever"
+NO_OWNER_IS_NEWER = 2**62
+"""An epoch that no turn has: what is taken away here is no turn's."""
+
+log = logging.getLogger("trimtab.server")
+
+HoldLock = Callable[[], AbstractAsyncContextManager[bool]]
+"""Says whether this process may delete, for as long as it is within."""
+
+
+@asynccontextmanager
+async def hold_no_lock() -> AsyncGenerator[bool]:
+    """For a process that is alone."""
+    yield True
+
+
+@dataclass(slots=True, kw_only=True)
+class RetentionRunner:
+    """Deletes what is too old, one process of all that serve a store."""
+
+    service: AgentService
+    """Agents, with their ages, and sessions."""
+    tenant_ages: Mapping[str, str]
+    """How long sessions of a tenant are kept, in place of their agents': `90d`, or `forever`."""
+    hold_lock: HoldLock = hold_no_lock
+    """How one process of many is chosen."""
+    clock: Callable[[], float] = time.time
+    """Seconds since the epoch."""
+    interval_s: float = RETENTION_INTERVAL_S
+    """Seconds between two looks."""
+
+    async def run(self) -> None:
+        """Look now and every hour, until cancelled; what cannot be deleted is tried again."""
+        task = asyncio.current_task()
+        # Python 3.11 may lose a cancellation inside wait_for, which pools of connections use.
+        while task is None or not task.cancelling():
+            try:
+                await self.delete_expired()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next look comes
+                log.warning("old sessions could not be deleted; they are next time: %r", error)
+            await asyncio.sleep(self.interval_s)
+
+    async def delete_expired(self) -> int:
+        """Delete what is too old now; returns how many sessions that were."""
+        if not self._is_needed():
+            return 0
+        async with self.hold_lock() as is_mine:
+            return await self._delete_expired() if is_mine else 0
+
+    def _is_needed(self) -> bool:
+        ages = [agent.spec.session.retain_for for agent in self.service.agents.values()]
+        return any(ages) or any(age != FOREVER for age in self.tenant_ages.values())
+
+    async def _delete_expired(self) -> int:
+        begun, gone = self.clock(), Counter[tuple[str, str]]()
+        await self._forget_dead_letters(gone)
+        store, last = self.service.store, ""
+        while page := await store.sessions(after=last, limit=RETENTION_PAGE_SIZE):
+            for one in page:
+                last = one.session
+                address = parse_session_address(one.session)
+                if address is None or not self._is_expired(address, one.updated):
+                    continue
+                if await self._delete_if_idle(one.session, one.position):
+                    gone[address.tenant, address.agent] += 1
+                    await asyncio.sleep(RETENTION_PAUSE_S)
+        await self._record(gone, begun)
+        return sum(gone.values())
+
+    async def _forget_dead_letters(self, gone: Counter[tuple[str, str]]) -> None:
+        """Messages that were given up so long ago leave the queue; their sessions are then treated
+        like all others."""
+        queue = self.service.queue
+        for one in await queue.list_dead_letters(limit=1_000_000):
+            address = parse_session_address(one.session)
+            if address is None or not one.messages or not self._is_expired(address, one.at):
+                continue
+            resting = await queue.pending(one.session, limit=one.messages)
+            if await queue.dead_letter_reason(one.session) is None:
+                continue  # somebody has revived it
+            numbers = [message.number for message in resting]
+            # By their numbers: one that comes meanwhile stays.
+            await queue.finish_turn(one.session, NO_OWNER_IS_NEWER, numbers, [])
+            if not await self.service.store.position(one.session):
+                gone[address.tenant, address.agent] += 1
+
+    def _is_expired(self, address: SessionAddress, last_event_at: float) -> bool:
+        age = self.tenant_ages.get(address.tenant)
+        if age is None and (agent := self.service.agents.get(address.agent)) is not None:
+            age = agent.spec.session.retain_for
+        if age is None or age == FOREVER:
+            return False
+        return last_event_at < self.clock() - age_in_seconds(age)
+
+    async def _delete_if_idle(self, session: str, position: int) -> bool:
+        service = self.service
+        if service.is_turn_running(session) or await service.queue.pending(session, limit=1):
+            return False
+        if service.schedules is not None:
+            to_come = await service.schedules.find(session=session)
+            if any(one.next_run_at is not None for one in to_come):
+                return False
+        if await service.store.position(session) != position:
+            return False  # something has happened since it was listed
+        await service.delete_idle_session(session)
+        return True
+
+    async def _record(self, gone: Counter[tuple[str, str]], begun: float) -> None:
+        for (tenant, agent), count in sorted(gone.items()):
+            count_retention_deletion(agent, count)
+            log.info(
+                "retention: %d old sessions of agent %s, tenant %s, were deleted",
+                *(count, agent, tenant),
+                extra={"event": "retention", "agent": agent, "tenant": tenant, "sessions": count},
+            )
+            if self.service.erasure_records is not None:
+                record = ErasureRecord(
+                    at=begun,
+                    by=BY_RETENTION,
+                    kind="session",
+                    tenant=tenant,
+                    agent=agent,
+                    outcome="done",
+                    sessions=count,
+                    duration_s=round(self.clock() - begun, 3),
+                )
+                await self.service.erasure_records.add(record)
