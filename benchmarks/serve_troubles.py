@@ -57,7 +57,7 @@ class Troubled:
         self._records = served.simulator.records
         self._pick = pick
 
-    def take(self, key: str, header: str | None, said: str) -> ScriptStep:
+    def take_step(self, key: str, header: str | None, said: str) -> ScriptStep:
         """What happens to the request that has just come."""
         del key, header, said
         record = self._records.requests.pop()

@@ -60,6 +60,7 @@ from trimtab.server.queue.inbound_outbound import InboundMessage, OutboundMessag
 from trimtab.server.queue.postgres import PostgresMessageQueue
 from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.service import AgentService
+from trimtab.server.sqlite.database import SqliteDatabase
 from trimtab.session import Session
 from trimtab.session.tools import Tool, ToolInvocation
 from trimtab.stores.files import FileStore
@@ -118,11 +119,19 @@ async def on_files(
 
         return counted
 
+    commit = SqliteDatabase._commit  # noqa: SLF001 - SQLite syncs in it
+
+    def counted_commit(database: SqliteDatabase) -> None:
+        nonlocal syncs
+        syncs += 1
+        commit(database)
+
     async def gauge() -> dict[str, float]:
         return {"disk": folder_bytes(where.root), "syncs": syncs}
 
     try:
         with (
+            patch.object(SqliteDatabase, "_commit", counted_commit),
             patch("os.fsync", counting(os.fsync)),
             patch("os.fdatasync", counting(os.fdatasync)),
         ):

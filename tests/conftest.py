@@ -40,7 +40,10 @@ settings.register_profile(
 )
 settings.load_profile("other")
 
-LONGEST = ("tests/laws/", "tests/benchmarks/", "tests/cli/serve/", "tests/cli/terminal/")
+LONGEST = (
+    *("tests/laws/", "tests/benchmarks/", "tests/cli/serve/", "tests/cli/terminal/"),
+    "tests/attacks/",
+)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -43,8 +43,17 @@ class _Vfs(ctypes.Structure):
     )
 
 
+def can_wrap_sqlite_writes() -> bool:
+    """Whether this Python's SQLite can be reached: not where it is built into the interpreter."""
+    return hasattr(_sqlite3, "__file__") and hasattr(
+        ctypes.CDLL(_sqlite3.__file__), "sqlite3_vfs_find"
+    )
+
+
 def wrap_sqlite_writes(at: At) -> None:
-    """Have all that SQLite changes a disk by go through a function."""
+    """Have all that SQLite changes a disk by go through a function, if it can be reached."""
+    if not can_wrap_sqlite_writes():
+        return
     library = ctypes.CDLL(_sqlite3.__file__)
     library.sqlite3_vfs_find.restype = _POINTER
     address = library.sqlite3_vfs_find(None)

@@ -23,7 +23,7 @@ from trimtab.cli.app import app
 from trimtab.testing import serve_simulated_provider
 from trimtab.testing.server.simulator import ProviderSimulator
 
-LONGEST = 20.0
+LONGEST = 60.0
 """Seconds after which an answer that should have come has not."""
 PROVIDER_KEY = "sk-ant-0123456789abcdef-of-the-attacked"
 """What the server sends to its provider, and must show to nobody."""

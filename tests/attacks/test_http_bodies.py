@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,8 @@ def said(target: Target) -> str:
 
 
 def refused(target: Target, raw: bytes, status: int = 422, **headers: str) -> dict[str, object]:
-    answer = target.request("POST", MESSAGES, raw=raw, **headers)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    answer = target.request("POST", MESSAGES, raw=raw, named=named)
     assert answer.is_problem(status), (raw[:200], answer)
     return answer.document
 
@@ -71,7 +73,7 @@ def test_a_caller_cannot_play_a_tool_or_the_model(target: Target):
 def test_an_address_inside_of_the_network_is_refused(target: Target):
     for url in (
         "http://169.254.169.254/latest/meta-data/",
-        "file://localhost/etc/passwd",
+        Path("/etc/passwd").as_uri(),
         "ftp://example.com/x.png",
         "gopher://127.0.0.1:6379/_x",
         "data:image/png;base64,AAAA",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import resource
 import sys
-import time
 from contextlib import ExitStack
 
 import pytest
@@ -18,6 +17,8 @@ DESCRIPTORS, HALF_OPEN = 1_024, 1_300
 """What a process has on Debian unless somebody says otherwise, and more than that."""
 LIMITED = ("/bin/sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"', sys.executable)
 MAX_LOG_BYTES = 1_000_000
+MAX_WAIT_S = 20
+"""Without a limit of connections there is no answer for as long as they are held."""
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +49,10 @@ def test_connections_that_say_nothing_keep_nobody_out(flooded: Target):
             for number in range(HALF_OPEN):
                 wire = held.enter_context(flooded.connect(f"127.7.{number % 250}.1"))
                 wire.sendall(b"GET / HTTP/1.1\r\nX: ")
-            begun = time.monotonic()
             with flooded.connect("127.8.0.1") as wire:
-                wire.settimeout(5)
+                wire.settimeout(MAX_WAIT_S)
                 wire.sendall(build_head("GET", "/healthz", None))
                 assert read_status(wire) == 200
-            assert time.monotonic() - begun < 5
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     flooded.server.end()

@@ -13,7 +13,8 @@ pytestmark = pytest.mark.process
 
 HEAVY = {
     *("rich", "matplotlib", "yaml", "prompt_toolkit", "anthropic", "openai", "mcp"),
-    *("psycopg", "starlette", "uvicorn", "asyncio", "trimtab.session", "trimtab.window.window"),
+    *("psycopg", "fastapi", "starlette", "uvicorn", "asyncio"),
+    *("trimtab.session", "trimtab.window.window"),
 }
 # typer checks arguments with pydantic, so it is there as soon as one is read; not before.
 LOADED = """

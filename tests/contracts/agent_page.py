@@ -34,6 +34,7 @@ BLOCKS = (
     f"session.context.tools.{ANY_NAME}",
     "session.summary",
     "session.thresholds",
+    "cost",
 )
 DOORS = ("serve", "telegram", "discord", f"schedules.{ANY_NAME}")
 """How it is reached."""

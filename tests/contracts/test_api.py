@@ -25,6 +25,7 @@ ACCEPT = (
 )
 DIALECT = "one function of the Dialect protocol, in each dialect"
 WIRE_FORMAT = "one function of a simulated wire format, in each format"
+HTTP_OPERATION = "an operation of the HTTP API, whose function is named as its id"
 SAME_NAMES = {
     "build_request_kwargs": DIALECT,
     "create_reply_accumulator": DIALECT,
@@ -40,6 +41,10 @@ SAME_NAMES = {
     "serialize_history": DIALECT,
     "build_reply_body": WIRE_FORMAT,
     "stream_reply_events": WIRE_FORMAT,
+    "explain_visibility": HTTP_OPERATION,
+    "read_history": HTTP_OPERATION,
+    "resume": HTTP_OPERATION,
+    "send_message": HTTP_OPERATION,
     "check_api_key": "one rule of a simulated API, in the modules of both makers",
     "main": "the entry point of a program",
 }

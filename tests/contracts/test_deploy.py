@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from trimtab.cli.app import TRIMTAB_COMMANDS
-from trimtab.server.channels.http.routes import API_OPERATIONS
+from trimtab.server.channels.http.app import API_ROUTES
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -202,7 +202,7 @@ def test_the_manifest_has_all_parts_of_a_fleet():
 
 
 def test_kubernetes_asks_paths_that_are_answered_without_a_key():
-    public = {operation.path for operation in API_OPERATIONS if operation.is_public}
+    public = {route.path for route in API_ROUTES if route.required_role is None}
     serve = container("trimtab-serve")
     asked = {probe: serve[probe]["httpGet"]["path"] for probe in serve if probe.endswith("Probe")}
     assert asked == {

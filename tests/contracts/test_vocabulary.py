@@ -13,10 +13,10 @@ from tests.contracts.cli_page import COMMANDS
 from tests.observe.metrics_page import exposed, own
 from trimtab.agent.config.schema import index_blocks_by_setting
 from trimtab.agent.config.suggestions import RENAMED_SETTINGS
+from trimtab.server.channels.http.app import API_ROUTES
 from trimtab.server.channels.http.openapi import build_openapi_document
 from trimtab.server.channels.http.problems import PROBLEM_KINDS
 from trimtab.server.channels.http.projection import STREAM_EVENT_KINDS
-from trimtab.server.channels.http.routes import API_OPERATIONS
 from trimtab.session import events
 
 PRIVATE_WORDS = frozenset(
@@ -79,7 +79,7 @@ def metric_names() -> Iterator[str]:
 
 
 def http_names() -> Iterator[str]:
-    document = build_openapi_document(API_OPERATIONS)
+    document = build_openapi_document(API_ROUTES)
     yield from document["paths"]
     for path in document["paths"].values():
         for operation in path.values():

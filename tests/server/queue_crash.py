@@ -106,7 +106,7 @@ ERASED = 9
 """The step after which no file may hold the word: the first session's row of it is long gone."""
 
 
-async def live(root: Path, told: Callable[[int], None]) -> None:
+async def live(root: Path, told: Callable[[int], object]) -> None:
     """All steps, one after the other."""
     store = FileStore(root)
     queue = await SqliteMessageQueue.open(store)

@@ -109,6 +109,15 @@ async def test_dead_letters_are_as_old_as_when_they_were_given_up(service):
     assert await holders(service) == []
 
 
+async def test_of_a_dead_letter_whose_session_never_began_nothing_is_left(service):
+    await service.queue.post(letter("a", f"I am {WORD}", session=TWO))
+    await give_up(service.queue, TWO, why=f"Broken: {WORD}")
+    assert await holders(service)
+    assert await runner(service, days_later=91).delete_expired() == 1
+    assert await holders(service) == []
+    assert await service.queue.pending(TWO) == []
+
+
 async def test_a_message_that_comes_while_its_session_is_deleted_is_kept(service):
     await talk(service.store, ONE, said("hi"), "Hello.")
 

@@ -106,6 +106,8 @@ class RetentionRunner:
             resting = await queue.pending(one.session, limit=one.messages)
             if await queue.dead_letter_reason(one.session) is None:
                 continue  # somebody has revived it
+            # What they say is destroyed first: to remove a message alone may leave its bytes.
+            await queue.erase_messages(one.session, (), [message.key for message in resting])
             numbers = [message.number for message in resting]
             # By their numbers: one that comes meanwhile stays.
             await queue.finish_turn(one.session, NO_OWNER_IS_NEWER, numbers, [])

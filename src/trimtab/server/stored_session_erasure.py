@@ -181,9 +181,9 @@ async def open_queue_and_schedules(
     """What else is kept of a session. Raises `QueueInUse` where a process that serves has it."""
     async with AsyncExitStack() as held:
         if parse_session_address(session) is None:
-            # It is not served, and never was.
-            is_folder = isinstance(store, FileStore)
-            yield QueueAndSchedules(records=FileErasureRecords(store.root) if is_folder else None)
+            # It is not served, and never was: nothing else is kept of it.
+            async with open_erasure_records(location, store) as records:
+                yield QueueAndSchedules(records=records)
         elif isinstance(store, FileStore):
             yield await _open_folder_stores(store, held)
         else:

@@ -91,7 +91,7 @@ def test_the_banner_says_where_it_is_who_answers_and_what_to_try(folder):
     assert told == snapshot("""\
 Trimtab is serving. Ctrl-C stops it; running turns are finished first.
 
-  HTTP     http://127.0.0.1:8080   (described at http://127.0.0.1:8080/openapi.json)
+  HTTP     http://127.0.0.1:8080   (described at http://127.0.0.1:8080/docs)
   agents   helper (claude-sonnet-5-5)
   store    SESSIONS
   keys     none: only this machine has access; `trimtab keys create NAME` makes one for others

@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 
 from trimtab.server.queue.inbound_outbound import InboundMessage, ReplyRoute
 from trimtab.server.queue.postgres import PostgresMessageQueue
-from trimtab.server.queue.protocol import MessageQueue
 from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.schedules.postgres import PostgresScheduleStore
 from trimtab.server.schedules.protocol import ScheduleStore
@@ -34,7 +33,8 @@ class Place:
     """Schedules with the mail that their letters go to, as long as they are open."""
 
     def __init__(self) -> None:
-        self.mail: MessageQueue | None = None
+        self.mail: Any = None
+        """The `MessageQueue`."""
         self.refused: set[str] = set()
         """Sessions whose letters are not taken."""
 
@@ -69,9 +69,9 @@ class Files(Place):
         mail = self.mail = await SqliteMessageQueue.open(store, fsync=False)
         post = mail.post_in_transaction
 
-        def checked(connection: Connection, letter: InboundMessage) -> bool:
-            self.check(letter)
-            return post(connection, letter)
+        def checked(connection: Connection, inbound: InboundMessage) -> bool:
+            self.check(inbound)
+            return post(connection, inbound)
 
         mail.post_in_transaction = checked
         try:

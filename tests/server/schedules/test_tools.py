@@ -11,6 +11,7 @@ from trimtab.server.schedules.runner import ScheduleRunner
 from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.server.schedules.tools import build_schedule_tools, derive_schedule_number
 from trimtab.session.tools import ToolError, ToolInvocation
+from trimtab.testing.memory_queue import MemoryQueue
 from trimtab.testing.replies import ScriptedCall
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +29,7 @@ class Life:
 
     async def open(self, root):
         service = self.house.service
+        assert isinstance(service.queue, MemoryQueue)
         self.schedules = SqliteScheduleStore(service.queue)
         made = build_schedule_tools(
             self.schedules, service.queue, clock=lambda: self.now, on_added=self._woken, limit=3

@@ -27,7 +27,7 @@ def render_startup_banner(
     """Where it is, who answers, what is open, and what to try."""
     rows = [("agents", _agents(agent_set)), ("store", _store(agent_set))]
     if url is not None:
-        rows.insert(0, ("HTTP", f"{url}   (described at {url}/openapi.json)"))
+        rows.insert(0, ("HTTP", f"{url}   (described at {url}/docs)"))
         rows.append(("keys", _keys(agent_set, keys)))
     if metrics_url is not None:
         rows.append(("metrics", metrics_url))

@@ -41,7 +41,7 @@ from trimtab.cli.store_command import report_known_errors
 from trimtab.cli.terminal_text_format import format_count
 from trimtab.server.channels.http.api_keys import ApiKeyFile, read_stored_api_keys
 from trimtab.server.channels.http.app import create_http_app
-from trimtab.server.channels.http.request_context_and_operations import HttpServerState
+from trimtab.server.channels.http.server_state import HttpServerState
 
 log = logging.getLogger("trimtab.serve")
 

@@ -250,9 +250,13 @@ class SqliteDatabase:
                 self._writer.execute("BEGIN IMMEDIATE")
             except sqlite3.OperationalError:
                 await self._in_thread(self._begin_patiently)
+            before = self._writer.total_changes
             for one in batch:
                 _attempt(self._writer, one, self._path)
-            await self._in_thread(self._commit)
+            if self._writer.total_changes == before:
+                self._writer.execute("COMMIT")  # of nothing: the disk is not touched
+            else:
+                await self._in_thread(self._commit)
         except Exception as error:  # noqa: BLE001 - each of them is told
             with contextlib.suppress(sqlite3.Error):
                 self._writer.rollback()

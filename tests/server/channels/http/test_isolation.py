@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from tests.server.channels.http.running_apps import House, house
 from trimtab.providers.protocol_and_failures import ProviderFailureDetails
+from trimtab.server.channels.http.app import API_ROUTES
 from trimtab.server.channels.http.openapi import build_openapi_document
-from trimtab.server.channels.http.routes import API_OPERATIONS
 
-DOCUMENT = build_openapi_document(API_OPERATIONS)
+DOCUMENT = build_openapi_document(API_ROUTES)
 ROUTES = sorted(
     (method.upper(), path)
     for path, methods in DOCUMENT["paths"].items()

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from tests.server.channels.http.running_apps import MESSAGES, house, problem
-from trimtab.server.channels.http import app
+from trimtab.server.channels.http import api_route
 from trimtab.server.channels.http.rate_limit import CallerRateLimiter
 
 pytestmark = pytest.mark.anyio
@@ -62,7 +62,7 @@ async def test_a_refusal_before_the_body_has_come_ends_the_connection():
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for_forever(monkeypatch):
-    monkeypatch.setattr(app, "BODY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(api_route, "BODY_TIMEOUT_S", 0.05)
     async with house() as served:
         status, body = await exchange(served.url, post("Content-Length: 20", body=b"{"))
         assert (status, json.loads(body)["type"]) == (408, "urn:trimtab:problem:request-timeout")

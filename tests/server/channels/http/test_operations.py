@@ -9,8 +9,8 @@ import pytest
 
 from tests.server.channels.http.running_apps import house, problem
 from trimtab.errors import StoreUnavailable
+from trimtab.server.channels.http.app import API_ROUTES
 from trimtab.server.channels.http.openapi import build_openapi_document
-from trimtab.server.channels.http.routes import API_OPERATIONS
 from trimtab.server.channels.http.size_origin_and_header_middleware import SECURITY_HEADERS
 
 pytestmark = pytest.mark.anyio
@@ -76,14 +76,14 @@ async def test_every_answer_forbids_a_browser_what_it_need_not_do():
 async def test_the_document_describes_every_operation_and_what_it_answers():
     async with house() as served, served.client() as client:
         told = await client.openapi()
-    assert told == build_openapi_document(API_OPERATIONS)
+    assert told == build_openapi_document(API_ROUTES)
     assert told["openapi"] == "3.1.0"
     described = {
         (method.upper(), path) for path, methods in told["paths"].items() for method in methods
     }
-    assert described == {(operation.method, operation.path) for operation in API_OPERATIONS}
+    assert described == {(method, route.path) for route in API_ROUTES for method in route.methods}
     names = [method["operationId"] for path in told["paths"].values() for method in path.values()]
-    assert len(set(names)) == len(API_OPERATIONS)
+    assert len(set(names)) == len(API_ROUTES)
     for schema in told["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trimtab.server.channels.http.api_keys import ApiCaller, ApiKeyFile
     from trimtab.server.channels.http.app import create_http_app
-    from trimtab.server.channels.http.request_context_and_operations import HttpServerState
+    from trimtab.server.channels.http.server_state import HttpServerState
 
 __all__ = ["ApiCaller", "ApiKeyFile", "HttpServerState", "create_http_app"]
 
 _HOMES = {
     "ApiCaller": "api_keys",
     "ApiKeyFile": "api_keys",
-    "HttpServerState": "request_context_and_operations",
+    "HttpServerState": "server_state",
     "create_http_app": "app",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -142,14 +142,22 @@ def parse_request_body(body_model: type[RequestBody], raw_body: bytes) -> Reques
         return body_model.model_validate_json(raw_body or b"{}")
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-    wrong = [
-        {
-            "field": ".".join(map(str, each["loc"])) or "body",
-            "detail": _explain_validation_error(each["type"], each["msg"]),
-        }
-        for each in found[:MAX_REPORTED_ERRORS]
-    ]
-    raise build_invalid_fields_problem(wrong)
+    raise build_validation_problem([(each["loc"], each) for each in found])
+
+
+def build_validation_problem(
+    errors: Sequence[tuple[tuple[int | str, ...], Mapping[str, Any]]],
+) -> HttpProblem:
+    """Errors of pydantic, each with where it is, as a problem that names each field."""
+    return build_invalid_fields_problem(
+        [
+            {
+                "field": ".".join(map(str, where)) or "body",
+                "detail": _explain_validation_error(error["type"], error["msg"]),
+            }
+            for where, error in errors[:MAX_REPORTED_ERRORS]
+        ]
+    )
 
 
 def build_invalid_fields_problem(field_problems: Sequence[Mapping[str, str]]) -> HttpProblem:

@@ -23,7 +23,7 @@ from trimtab.server.channels.http.problems import (
     HttpProblem,
     convert_error_to_problem,
 )
-from trimtab.server.channels.http.request_context_and_operations import HttpServerState
+from trimtab.server.channels.http.server_state import HttpServerState
 
 SECURITY_HEADERS = {
     "cache-control": "no-store",
@@ -82,7 +82,10 @@ class RequestSafetyMiddleware:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message = {**message, "headers": [*message["headers"], *own_headers]}
+                told = [*message["headers"]]
+                names = {name for name, _ in told}  # a page may have a policy of its own
+                told += [(name, value) for name, value in own_headers if name not in names]
+                message = {**message, "headers": told}
             await send(message)
 
         try:

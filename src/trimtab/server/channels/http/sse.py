@@ -17,6 +17,7 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from trimtab.errors import SessionNotFound, StoreError
@@ -281,23 +282,33 @@ def encode_sse_frame(
 EVENT_STREAM_MEDIA_TYPE = "text/event-stream"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventStreamResponse:
+class EventStreamResponse(Response):
     """Server-sent events."""
 
-    open_frames: Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
-    """What is sent; closed whatever happens."""
-    on_disconnect: Callable[[], Awaitable[None]] | None = None
-    """Called where the reader has gone before the end."""
+    media_type = EVENT_STREAM_MEDIA_TYPE
 
-    async def send(self, headers: list[tuple[bytes, bytes]], receive: Receive, send: Send) -> None:
+    def __init__(
+        self,
+        *,
+        open_frames: Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]],
+        on_disconnect: Callable[[], Awaitable[None]] | None = None,
+        status_code: int = 200,
+    ) -> None:
+        self.status_code = status_code
+        self.background = None
+        self.open_frames = open_frames
+        """What is sent; closed whatever happens."""
+        self.on_disconnect = on_disconnect
+        """Called where the reader has gone before the end."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it all, as fast as it is read."""
+        del scope
         start = [
             (b"content-type", EVENT_STREAM_MEDIA_TYPE.encode()),
             (b"x-accel-buffering", b"no"),
-            *headers,
         ]
-        await send({"type": "http.response.start", "status": 200, "headers": start})
+        await send({"type": "http.response.start", "status": self.status_code, "headers": start})
         pump = asyncio.create_task(self._send_frames(send))
         leave = asyncio.create_task(_wait_for_disconnect(receive))
         try:

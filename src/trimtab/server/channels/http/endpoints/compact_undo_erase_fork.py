@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from fastapi import Body
+from starlette.responses import Response
+
 from trimtab.errors import SessionExists, SessionNotFound
 from trimtab.http_api_response_types import (
     CompactionResult,
@@ -10,74 +15,111 @@ from trimtab.http_api_response_types import (
     UndoResult,
 )
 from trimtab.server import forgetting
+from trimtab.server.channels.http.api_route import (
+    ApiRequest,
+    create_api_router,
+    describe_problems,
+    requires,
+)
 from trimtab.server.channels.http.endpoints.sessions import (
     build_session_path,
     generate_session_name,
     is_turn_running_elsewhere,
     reject_if_turn_running,
 )
+from trimtab.server.channels.http.parameters import SESSION_PATH, AgentName, NoBody, SessionName
 from trimtab.server.channels.http.problems import HttpProblem
-from trimtab.server.channels.http.request_context_and_operations import (
-    EndpointResponse,
-    RequestContext,
+from trimtab.server.channels.http.request_bodies import (
+    EraseBody,
+    ForkBody,
+    UndoBody,
 )
 from trimtab.session.session import Session
 
+router = create_api_router("sessions")
 
-async def handle_compact_context(request: RequestContext) -> EndpointResponse:
-    """Make the context smaller now; nothing is lost."""
-    session = await request.require_session_id()
-    async with request.service.open_session(session) as opened:
+
+@router.post(
+    f"{SESSION_PATH}/compact", openapi_extra=requires("talk"), responses=describe_problems(409)
+)
+async def compact(
+    request: ApiRequest, agent: AgentName, session: SessionName, body: NoBody
+) -> CompactionResult:
+    """Compact the context now; nothing is lost."""
+    del body
+    session_id = await request.require_session_id(agent, session)
+    async with request.service.open_session(session_id) as opened:
         done = await opened.compact()
-    request.server_state.hubs.notify_log_changed(session)
-    return EndpointResponse(
-        value=CompactionResult(
-            before=done.tokens_before, after=done.tokens_after, hidden=[*done.hidden]
-        )
+    request.server_state.hubs.notify_log_changed(session_id)
+    return CompactionResult(
+        before=done.tokens_before, after=done.tokens_after, hidden=[*done.hidden]
     )
 
 
-async def handle_undo_messages(request: RequestContext) -> EndpointResponse:
-    """Take back the newest message of the user and all behind it, or more."""
-    session = await request.require_session_id()
-    async with request.service.open_session(session) as opened:
-        reject_if_turn_running(opened.turn_lock.locked(), request)
+@router.post(
+    f"{SESSION_PATH}/undo", openapi_extra=requires("talk"), responses=describe_problems(409)
+)
+async def undo(
+    request: ApiRequest,
+    agent: AgentName,
+    session: SessionName,
+    body: Annotated[UndoBody, Body(default_factory=UndoBody)],
+) -> UndoResult:
+    """Undo the newest message of the user and all after it, or more. Effects of tools are not
+    undone."""
+    session_id = await request.require_session_id(agent, session)
+    async with request.service.open_session(session_id) as opened:
+        reject_if_turn_running(opened.turn_lock.locked(), session)
         async with opened.turn_lock:
             reject_if_turn_running(
-                await is_turn_running_elsewhere(request.service.queue, opened), request
+                await is_turn_running_elsewhere(request.service.queue, opened), session
             )
-            told = await _undo_messages(opened, request.body.to)
-    request.server_state.hubs.notify_log_changed(session)
-    return EndpointResponse(value=told)
+            told = await _undo_messages(opened, body.to)
+    request.server_state.hubs.notify_log_changed(session_id)
+    return told
 
 
-async def handle_erase_message(request: RequestContext) -> EndpointResponse:
-    """Destroy a message, and all that was made from it."""
-    session = await request.require_session_id()
+@router.post(
+    f"{SESSION_PATH}/erase", openapi_extra=requires("admin"), responses=describe_problems(409)
+)
+async def erase(
+    request: ApiRequest, agent: AgentName, session: SessionName, body: EraseBody
+) -> EraseResult:
+    """Erase a message, or a part of it, with everything derived from it. It cannot be restored. A
+    running turn is cancelled and started again without it. Repeating this changes nothing."""
+    session_id = await request.require_session_id(agent, session)
     try:
         done = await forgetting.erase_message(
-            request.service,
-            session,
-            request.body.handle,
-            why=request.body.reason,
-            by=request.caller.name,
+            request.service, session_id, body.handle, why=body.reason, by=request.caller.name
         )
     except SessionNotFound:
         raise
     except LookupError as error:
         raise HttpProblem("not-found", str(error)) from None
-    request.server_state.hubs.notify_log_changed(session)
-    prefix = session.removesuffix(request.path_params["session"])
+    request.server_state.hubs.notify_log_changed(session_id)
+    prefix = session_id.removesuffix(session)
     forks = [fork.removeprefix(prefix) for fork in done.forks if fork.startswith(prefix)]
-    return EndpointResponse(value=EraseResult(handles=[*done.handles], forks=forks))
+    return EraseResult(handles=[*done.handles], forks=forks)
 
 
-async def handle_fork_session(request: RequestContext) -> EndpointResponse:
-    """A new session that shares the past of this one."""
-    session = await request.require_session_id()
-    address = request.session_address(request.body.name or generate_session_name())
-    at: int | None = request.body.at
-    async with request.service.open_session(session) as opened:
+@router.post(
+    f"{SESSION_PATH}/fork",
+    status_code=201,
+    openapi_extra=requires("talk"),
+    responses=describe_problems(409),
+)
+async def fork(
+    request: ApiRequest,
+    response: Response,
+    agent: AgentName,
+    session: SessionName,
+    body: Annotated[ForkBody, Body(default_factory=ForkBody)],
+) -> SessionCreated:
+    """Create a session that begins with the history of this one."""
+    session_id = await request.require_session_id(agent, session)
+    address = request.session_address(agent, body.name or generate_session_name())
+    at = body.at
+    async with request.service.open_session(session_id) as opened:
         last = opened.window.seq
         if at is not None and at > last:
             raise HttpProblem("invalid-request", f"at is {at}; positions go from 1 to {last}")
@@ -87,10 +129,8 @@ async def handle_fork_session(request: RequestContext) -> EndpointResponse:
             raise _session_exists_problem(address.name) from None
         position = made.window.seq
         await made.close()
-    told = SessionCreated(agent=address.agent, name=address.name, position=position)
-    return EndpointResponse(
-        value=told, status=201, headers={"Location": build_session_path(address)}
-    )
+    response.headers["Location"] = build_session_path(address)
+    return SessionCreated(agent=address.agent, name=address.name, position=position)
 
 
 async def _undo_messages(session: Session, handle: str | None) -> UndoResult:

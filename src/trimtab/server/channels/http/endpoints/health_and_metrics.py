@@ -7,6 +7,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+from starlette.responses import PlainTextResponse, Response
+
 from trimtab.errors import StoreError, StoreUnavailable
 from trimtab.http_api_response_types import HealthStatus
 from trimtab.observe.server_metrics import (
@@ -15,14 +17,17 @@ from trimtab.observe.server_metrics import (
     set_queue_state,
     set_waiting_retries,
 )
+from trimtab.server.channels.http.api_route import (
+    PUBLIC,
+    ApiRequest,
+    create_api_router,
+    describe_problems,
+    requires,
+)
 from trimtab.server.channels.http.problems import (
     HttpProblem,
     build_unavailable_problem,
     describe_store_trouble,
-)
-from trimtab.server.channels.http.request_context_and_operations import (
-    EndpointResponse,
-    RequestContext,
 )
 from trimtab.server.service import AgentService
 
@@ -35,22 +40,36 @@ MAX_COUNTED_DEAD_LETTERS = 1_000
 """Sessions that were given up, as many as are counted."""
 
 
-async def handle_liveness_check(request: RequestContext) -> EndpointResponse:
-    del request
-    return EndpointResponse(value=HealthStatus(status="ok"))
+router = create_api_router("operations")
 
 
-async def handle_readiness_check(request: RequestContext) -> EndpointResponse:
+@router.get("/healthz", openapi_extra=PUBLIC)
+async def health() -> HealthStatus:
+    """Whether the server runs."""
+    return HealthStatus(status="ok")
+
+
+@router.get("/readyz", openapi_extra=PUBLIC, responses=describe_problems(503))
+async def readiness(request: ApiRequest) -> HealthStatus:
+    """Whether the store is available and the server is not shutting down."""
     if request.server_state.draining:
         raise build_unavailable_problem("the server is shutting down")
     try:
         await _within(STORE_TIMEOUT_S, _ask_store(request.service))
     except StoreError as error:
         raise build_unavailable_problem(describe_store_trouble(error)) from None
-    return EndpointResponse(value=HealthStatus(status="ok"))
+    return HealthStatus(status="ok")
 
 
-async def handle_read_metrics(request: RequestContext) -> EndpointResponse:
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    openapi_extra=requires("metrics"),
+    responses=describe_problems(403, 404),
+)
+async def metrics(request: ApiRequest) -> Response:
+    """Metrics for Prometheus, of all tenants; for keys of the role `metrics`, which read nothing
+    else."""
     if request.server_state.render_metrics is None:
         raise HttpProblem(
             "not-found", "metrics are not available here: prometheus_client is not installed"
@@ -63,7 +82,7 @@ async def handle_read_metrics(request: RequestContext) -> EndpointResponse:
     except StoreError:
         mark_store_unreachable()
     raw, media = request.server_state.render_metrics()
-    return EndpointResponse(raw_body=raw, media_type=media)
+    return Response(raw, media_type=media)
 
 
 async def _ask_store(service: AgentService) -> None:

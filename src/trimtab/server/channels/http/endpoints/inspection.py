@@ -2,95 +2,162 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
+from fastapi import Query
+from starlette.responses import PlainTextResponse, Response
+
 from trimtab.http_api_response_types import (
     ContextUsageInfo,
     HistoryPage,
     MessageInfo,
     RecalledText,
     SearchResultsText,
+    VisibilityInfo,
 )
 from trimtab.log.edits import parse_handle
 from trimtab.log.event import Event, MessageAdded, ToolResultRepair
 from trimtab.log.events_undone_by_rewinds import is_event_in_force
+from trimtab.server.channels.http.api_route import (
+    ApiRequest,
+    create_api_router,
+    requires,
+)
+from trimtab.server.channels.http.parameters import (
+    MAX_POSITION,
+    ONLY_DIGITS,
+    SESSION_PATH,
+    AgentName,
+    MessageHandle,
+    PageSize,
+    QueryText,
+    SessionName,
+)
 from trimtab.server.channels.http.problems import HttpProblem
 from trimtab.server.channels.http.projection import build_message_info
-from trimtab.server.channels.http.request_context_and_operations import (
-    EndpointResponse,
-    RequestContext,
-)
+from trimtab.stores.base import Store
 
+ALSO_PLAIN_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/plain": {"schema": {"type": "string"}}}}
+}
 EVENTS_PER_READ = 500
 """Events that are read at a time while messages are looked for."""
-PLAIN_TEXT_MEDIA_TYPE = "text/plain; charset=utf-8"
+router = create_api_router("sessions")
 
 
-async def handle_read_history(request: RequestContext) -> EndpointResponse:
-    """All that was said, hidden or not, a page at a time."""
-    session = await request.require_session_id()
-    after, before, limit = (request.query_params[name] for name in ("after", "before", "limit"))
+@router.get(f"{SESSION_PATH}/history", openapi_extra=requires("read"))
+async def read_history(
+    request: ApiRequest,
+    *,
+    agent: AgentName,
+    session: SessionName,
+    after: Annotated[
+        int | None,
+        Query(description="Messages after this position.", ge=0, le=MAX_POSITION),
+        ONLY_DIGITS,
+    ] = None,
+    before: Annotated[
+        int | None,
+        Query(
+            description="The last messages before this position, instead.", ge=1, le=MAX_POSITION
+        ),
+        ONLY_DIGITS,
+    ] = None,
+    limit: PageSize = 100,
+) -> HistoryPage:
+    """Read all messages, including those hidden from the model."""
+    session_id = await request.require_session_id(agent, session)
     if after is not None and before is not None:
         raise HttpProblem(
             "invalid-request", "after and before exclude each other; send one of them"
         )
-    async with request.service.open_session(session) as opened:
+    async with request.service.open_session(session_id) as opened:
         rewinds, last = list(opened.window.base.rewinds), opened.window.seq
     if before is None:
-        found = await _read_messages_after(request, session, after or 0, last, limit + 1)
+        found = await _read_messages_after(
+            request.service.store, session_id, after or 0, last, limit + 1
+        )
         page, more = found[:limit], len(found) > limit
         next_ = page[-1].seq if more else None
     else:
-        found = await _read_messages_until(request, session, min(before - 1, last), limit + 1)
+        found = await _read_messages_until(
+            request.service.store, session_id, min(before - 1, last), limit + 1
+        )
         page, more = found[-limit:], len(found) > limit
         next_ = page[0].seq if more else None
     shown = [_to_message_info(event, rewinds) for event in page]
-    return EndpointResponse(value=HistoryPage(messages=shown, next=next_))
+    return HistoryPage(messages=shown, next=next_)
 
 
-async def handle_read_context_usage(request: RequestContext) -> EndpointResponse:
-    """Where the tokens of the next call would go."""
-    async with request.service.open_session(await request.require_session_id()) as opened:
+@router.get(
+    f"{SESSION_PATH}/context",
+    response_model=ContextUsageInfo,
+    openapi_extra=requires("read"),
+    responses=ALSO_PLAIN_TEXT,
+)
+async def read_context(
+    request: ApiRequest, agent: AgentName, session: SessionName
+) -> ContextUsageInfo | Response:
+    """Read how the tokens of the next call are used; as text with `Accept: text/plain`."""
+    session_id = await request.require_session_id(agent, session)
+    async with request.service.open_session(session_id) as opened:
         ledger = opened.report()
     if request.wants_plain_text:
-        return EndpointResponse(raw_body=f"{ledger}\n".encode(), media_type=PLAIN_TEXT_MEDIA_TYPE)
-    told = ContextUsageInfo(text=str(ledger), line=ledger.line(), ledger=ledger.to_dict())
-    return EndpointResponse(value=told)
+        return PlainTextResponse(f"{ledger}\n")
+    return ContextUsageInfo(text=str(ledger), line=ledger.line(), ledger=ledger.to_dict())
 
 
-async def handle_explain_visibility(request: RequestContext) -> EndpointResponse:
-    """Why the model sees something as it does."""
-    session, handle = await request.require_session_id(), _require_valid_handle(request)
-    async with request.service.open_session(session) as opened:
+@router.get(f"{SESSION_PATH}/why/{{handle}}", openapi_extra=requires("read"))
+async def explain_visibility(
+    request: ApiRequest, agent: AgentName, session: SessionName, handle: MessageHandle
+) -> VisibilityInfo:
+    """Explain why the model sees a message, or a part of it, as it does."""
+    session_id = await request.require_session_id(agent, session)
+    _check_handle(handle)
+    async with request.service.open_session(session_id) as opened:
         try:
-            return EndpointResponse(value=await opened.why(handle))
+            return await opened.why(handle)
         except (LookupError, ValueError) as error:
             raise _not_found_problem(error) from None
 
 
-async def handle_recall_text(request: RequestContext) -> EndpointResponse:
-    """The text behind a handle."""
-    session, handle = await request.require_session_id(), _require_valid_handle(request)
-    async with request.service.open_session(session) as opened:
+@router.get(
+    f"{SESSION_PATH}/recall/{{handle}}",
+    response_model=RecalledText,
+    openapi_extra=requires("read"),
+    responses=ALSO_PLAIN_TEXT,
+)
+async def recall(
+    request: ApiRequest, agent: AgentName, session: SessionName, handle: MessageHandle
+) -> RecalledText | Response:
+    """Read a text exactly as it was written, hidden or not."""
+    session_id = await request.require_session_id(agent, session)
+    _check_handle(handle)
+    async with request.service.open_session(session_id) as opened:
         try:
             text = await opened.recall(handle)
         except (LookupError, ValueError) as error:
             raise _not_found_problem(error) from None
     if request.wants_plain_text:
-        return EndpointResponse(
-            raw_body=text.encode("utf-8", "replace"), media_type=PLAIN_TEXT_MEDIA_TYPE
-        )
-    return EndpointResponse(value=RecalledText(handle=handle, text=text))
+        return PlainTextResponse(text.encode("utf-8", "replace"))
+    return RecalledText(handle=handle, text=text)
 
 
-async def handle_search_messages(request: RequestContext) -> EndpointResponse:
-    """Messages by their words."""
-    session, query = await request.require_session_id(), request.query_params["q"]
-    async with request.service.open_session(session) as opened:
-        text = await opened.search(query)
-    return EndpointResponse(value=SearchResultsText(query=query, text=text))
+@router.get(f"{SESSION_PATH}/search", openapi_extra=requires("read"))
+async def search(
+    request: ApiRequest,
+    agent: AgentName,
+    session: SessionName,
+    q: Annotated[QueryText, Query(description="The words.", min_length=1, max_length=1_000)],
+) -> SearchResultsText:
+    """Search messages by words, those hidden from the model first."""
+    session_id = await request.require_session_id(agent, session)
+    async with request.service.open_session(session_id) as opened:
+        text = await opened.search(q)
+    return SearchResultsText(query=q, text=text)
 
 
-def _require_valid_handle(request: RequestContext) -> str:
-    handle = request.path_params["handle"]
+def _check_handle(handle: str) -> None:
     try:
         named = parse_handle(handle)
     except ValueError as error:
@@ -102,7 +169,6 @@ def _require_valid_handle(request: RequestContext) -> str:
         raise HttpProblem(
             "invalid-request", f"{handle!r} is not a valid handle; try m12, m12.0 or m3-m50"
         )
-    return handle
 
 
 def _not_found_problem(error: Exception) -> HttpProblem:
@@ -110,36 +176,31 @@ def _not_found_problem(error: Exception) -> HttpProblem:
 
 
 async def _read_messages_after(
-    request: RequestContext, session: str, after: int, last: int, limit: int
+    store: Store, session_id: str, after: int, last: int, limit: int
 ) -> list[Event]:
     found: list[Event] = []
     first = after + 1
     while first <= last and len(found) < limit:
         found += await _read_message_events(
-            request, session, first, min(first + EVENTS_PER_READ - 1, last)
+            store, session_id, first, min(first + EVENTS_PER_READ - 1, last)
         )
         first += EVENTS_PER_READ
     return found[:limit]
 
 
-async def _read_messages_until(
-    request: RequestContext, session: str, last: int, limit: int
-) -> list[Event]:
+async def _read_messages_until(store: Store, session_id: str, last: int, limit: int) -> list[Event]:
     found: list[Event] = []
     while last > 0 and len(found) < limit:
         first = max(1, last - EVENTS_PER_READ + 1)
-        found[:0] = await _read_message_events(request, session, first, last)
+        found[:0] = await _read_message_events(store, session_id, first, last)
         last = first - 1
     return found[-limit:]
 
 
-async def _read_message_events(
-    request: RequestContext, session: str, first: int, last: int
-) -> list[Event]:
-    store = request.service.store
+async def _read_message_events(store: Store, session_id: str, first: int, last: int) -> list[Event]:
     return [
         event
-        async for event in store.events(session, [(first, last)])
+        async for event in store.events(session_id, [(first, last)])
         if isinstance(event.body, MessageAdded | ToolResultRepair)
     ]
 

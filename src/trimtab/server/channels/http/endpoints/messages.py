@@ -8,8 +8,12 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from typing import Annotated, Any
 
-from trimtab.agent.agent import build_redactor
+from fastapi import Query
+from starlette.responses import Response
+
+from trimtab.agent.agent import Agent, build_redactor
 from trimtab.dialects.media_validation import UnsupportedMedia, validate_and_convert_media
 from trimtab.errors import PositionTaken, StoreError
 from trimtab.http_api_response_types import (
@@ -21,26 +25,40 @@ from trimtab.log.edits import ERASED_PLACEHOLDER
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Media, Message, Part, Text
 from trimtab.redaction import redacted_message
+from trimtab.server.channels.http.api_route import (
+    ApiRequest,
+    create_api_router,
+    describe_problems,
+    requires,
+)
 from trimtab.server.channels.http.endpoints.sessions import (
     build_session_path,
     list_callers_dead_letters,
     was_newest_turn_ended,
+)
+from trimtab.server.channels.http.parameters import (
+    SESSION_PATH,
+    AgentName,
+    IdempotencyKey,
+    LastEventId,
+    NoBody,
+    QueryText,
+    SessionName,
 )
 from trimtab.server.channels.http.problems import (
     HttpProblem,
     build_session_not_found_problem,
     build_unavailable_problem,
 )
+from trimtab.server.channels.http.projection import STREAM_EVENT_KINDS
 from trimtab.server.channels.http.request_bodies import (
     MESSAGE_KEY_PATTERN,
     SendMessageBody,
     build_invalid_fields_problem,
 )
-from trimtab.server.channels.http.request_context_and_operations import (
-    EndpointResponse,
-    RequestContext,
-)
+from trimtab.server.channels.http.server_state import HttpServerState
 from trimtab.server.channels.http.sse import (
+    EVENT_STREAM_MEDIA_TYPE,
     EventStreamResponse,
     SessionEventStream,
     StreamEndConditions,
@@ -49,10 +67,21 @@ from trimtab.server.channels.http.sse import (
 )
 from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.queue.protocol import MessageQueue
+from trimtab.server.service import AgentService
 from trimtab.session.session import Session
 from trimtab.session.turn import is_model_reply_due
 from trimtab.stores.base import Store
 
+EVENT_STREAM_CONTENT: dict[str, Any] = {
+    EVENT_STREAM_MEDIA_TYPE: {
+        "schema": {
+            "type": "string",
+            "description": "Events, each with JSON as its data:\n\n"
+            + "\n".join(f"- `{name}`: {text}" for name, text in STREAM_EVENT_KINDS.items()),
+        }
+    }
+}
+"""What the OpenAPI document says of a stream."""
 MAX_RETRIED_SESSIONS = 1_000
 """Sessions that are revived at once."""
 FIRST_POLL_S, MAX_POLL_S = 0.1, 2.0
@@ -60,89 +89,150 @@ FIRST_POLL_S, MAX_POLL_S = 0.1, 2.0
 first, and at most."""
 
 
-async def handle_enqueue_message(request: RequestContext) -> EndpointResponse | EventStreamResponse:
-    """Queue a message; its answer is read elsewhere, or follows as a stream."""
+router = create_api_router("sessions")
+
+
+@router.post(
+    f"{SESSION_PATH}/messages",
+    status_code=202,
+    response_model=MessageAccepted,
+    openapi_extra=requires("talk"),
+    responses={
+        200: {
+            "description": "The answer, up to the end of the turn.",
+            "content": EVENT_STREAM_CONTENT,
+        },
+        **describe_problems(409),
+    },
+)
+async def send_message(
+    request: ApiRequest,
+    *,
+    response: Response,
+    agent: AgentName,
+    session: SessionName,
+    body: SendMessageBody,
+    last_event_id: LastEventId = None,
+    idempotency_key: IdempotencyKey = None,
+) -> MessageAccepted | EventStreamResponse:
+    """Send a message to the agent. The response means that it is queued and will be answered. With
+    `Accept: text/event-stream` the answer follows as events, up to the end of the turn. A message
+    with a key that is known is not added again; with `Last-Event-ID` as well, the events continue
+    after that one."""
     if request.server_state.draining:
         raise build_unavailable_problem("the server is shutting down and accepts no new messages")
-    address, body = request.session_address(), request.body
-    assert isinstance(body, SendMessageBody)  # noqa: S101 - what the operation says
-    key, read = _choose_message_key(request, body), _parse_last_event_id(request)
-    message = _build_message(request, body)
-    session, service = str(address), request.service
-    if not await service.store.position(session):
+    address, service = request.session_address(agent, session), request.service
+    key, read = _choose_message_key(idempotency_key, body), _parse_last_event_id(last_event_id)
+    message = _build_message(request.require_agent(agent), body)
+    session_id = str(address)
+    if not await service.store.position(session_id):
         if read is not None:
-            raise build_session_not_found_problem(
-                address.agent, address.name
-            )  # deleted since it was read
+            raise build_session_not_found_problem(agent, session)  # deleted since it was read
         with suppress(PositionTaken):
-            async with service.open_session(session):
+            async with service.open_session(session_id):
                 pass  # it is there now: whoever reads its events finds it
-    said = await service.store.find_key(session, key)
-    after = await service.store.position(session) if said is None else said - 1
-    if request.wants_stream:
+    said = await service.store.find_key(session_id, key)
+    after = await service.store.position(session_id) if said is None else said - 1
+    if request.wants_event_stream:
         # Listened to before it is posted, so that no piece of the answer is missed.
-        async with request.server_state.hubs.subscribe(session):
+        async with request.server_state.hubs.subscribe(session_id):
             if said is not None or not await service.post(
-                _build_inbound_message(session, key, message)
+                _build_inbound_message(session_id, key, message)
             ):
-                await _reject_reused_key(request, session, key, message, said)
-        place, unknown = await _choose_start(request, session, StreamPosition(log_position=after))
+                await _reject_reused_key(service, session_id, key, message, said)
+        place, unknown = await _choose_start(
+            service.store, session_id, read, StreamPosition(log_position=after)
+        )
         return _answer_stream(
-            request,
-            session,
+            request.server_state,
+            session_id,
             key,
             place,
             message_is_in_log=said is not None and said <= place.log_position,
             unknown_position=unknown,
         )
-    new = said is None and await service.post(_build_inbound_message(session, key, message))
+    new = said is None and await service.post(_build_inbound_message(session_id, key, message))
     if not new:
-        await _reject_reused_key(request, session, key, message, said)
+        await _reject_reused_key(service, session_id, key, message, said)
     events_url = f"{build_session_path(address)}/events"
-    accepted = MessageAccepted(key=key, duplicate=not new, after=after, events_url=events_url)
-    headers = {"Location": f"{events_url}?after={after}"}
-    return EndpointResponse(value=accepted, status=202, headers=headers)
+    response.headers["Location"] = f"{events_url}?after={after}"
+    return MessageAccepted(key=key, duplicate=not new, after=after, events_url=events_url)
 
 
-async def handle_follow_session(request: RequestContext) -> EventStreamResponse:
-    """Follow a session."""
-    session = await request.require_session_id()
-    end = StreamPosition(log_position=await request.service.store.position(session))
-    place, unknown = await _choose_start(request, session, end)
-    offer = request.server_state
+@router.get(
+    f"{SESSION_PATH}/events",
+    response_class=EventStreamResponse,
+    openapi_extra=requires("read"),
+    responses={200: {"content": EVENT_STREAM_CONTENT}},
+)
+async def follow_session(
+    request: ApiRequest,
+    agent: AgentName,
+    session: SessionName,
+    after: Annotated[
+        QueryText | None,
+        Query(
+            description="The id of the last event you have, if you cannot send `Last-Event-ID`; 0 "
+            "starts at the beginning.",
+            max_length=60,
+        ),
+    ] = None,
+    last_event_id: LastEventId = None,
+) -> EventStreamResponse:
+    """Follow a session as server-sent events, from now on or after `Last-Event-ID`, without a gap
+    or a repeat."""
+    session_id = await request.require_session_id(agent, session)
+    store, offer = request.service.store, request.server_state
+    end = StreamPosition(log_position=await store.position(session_id))
+    place, unknown = await _choose_start(
+        store, session_id, _parse_last_event_id(last_event_id or after), end
+    )
     wanted = StreamEndConditions(
-        is_closing=lambda: offer.draining, log_is_verbatim=_is_log_verbatim(request)
+        is_closing=lambda: offer.draining,
+        log_is_verbatim=_is_log_verbatim(request.service, session_id),
     )
     return EventStreamResponse(
-        open_frames=lambda: _open_frames(request, session, place, wanted, unknown)
+        open_frames=lambda: _open_frames(offer, session_id, place, wanted, unknown)
     )
 
 
-async def handle_stop_turn(request: RequestContext) -> EndpointResponse:
-    """Cut off the turn that runs."""
-    return EndpointResponse(
-        value=TurnControlResult(done=request.service.stop_turn(await request.require_session_id()))
-    )
+@router.post(f"{SESSION_PATH}/stop", openapi_extra=requires("talk"))
+async def stop(
+    request: ApiRequest, agent: AgentName, session: SessionName, body: NoBody
+) -> TurnControlResult:
+    """Stop the running turn at once: the text so far is kept, and tools are killed."""
+    del body
+    session_id = await request.require_session_id(agent, session)
+    return TurnControlResult(done=request.service.stop_turn(session_id))
 
 
-async def handle_resume_turn(request: RequestContext) -> EndpointResponse:
-    """Go on with a turn that was stopped or given up."""
-    session, service = await request.require_session_id(), request.service
+@router.post(
+    f"{SESSION_PATH}/resume",
+    status_code=202,
+    openapi_extra=requires("talk"),
+    responses=describe_problems(409),
+)
+async def resume(
+    request: ApiRequest, agent: AgentName, session: SessionName, body: NoBody
+) -> TurnControlResult:
+    """Continue a turn that was stopped, or retry one that failed."""
+    del body
+    session_id, service = await request.require_session_id(agent, session), request.service
     if request.server_state.draining:
         raise build_unavailable_problem("the server is about to stop and begins nothing new")
-    if await service.queue.revive(session):
-        return EndpointResponse(value=TurnControlResult(done=True), status=202)
+    if await service.queue.revive(session_id):
+        return TurnControlResult(done=True)
     # What it answers is in the queue until it has ended.
-    await service.wait_for_ending_turn(session)
-    waits = bool(await service.queue.pending(session, limit=1))
-    async with service.open_session(session) as opened:
+    await service.wait_for_ending_turn(session_id)
+    waits = bool(await service.queue.pending(session_id, limit=1))
+    async with service.open_session(session_id) as opened:
         window = opened.window
         if is_model_reply_due(window) or window.conversation.open_calls():
             await _reopen_ended_turn(opened)
         elif not waits:
-            return EndpointResponse(value=TurnControlResult(done=False), status=202)
-    await request.server_state.schedule_turn(session)
-    return EndpointResponse(value=TurnControlResult(done=True), status=202)
+            return TurnControlResult(done=False)
+    await request.server_state.schedule_turn(session_id)
+    return TurnControlResult(done=True)
 
 
 async def _reopen_ended_turn(session: Session) -> None:
@@ -152,29 +242,34 @@ async def _reopen_ended_turn(session: Session) -> None:
         session.epoch = None  # nobody runs it yet
 
 
-async def handle_retry_dead_letters(request: RequestContext) -> EndpointResponse:
-    """Retry the dead letters of a session."""
-    address = request.session_address()
-    if not await request.service.queue.revive(str(address)):
-        raise HttpProblem(
-            "not-found", f"session {address.agent}/{address.name} has no dead letters"
-        )
-    return EndpointResponse(value=TurnControlResult(done=True), status=202)
-
-
-async def handle_retry_all_dead_letters(request: RequestContext) -> EndpointResponse:
-    """Retry all dead letters of this caller."""
+@router.post("/v1/dead-letters/retry", status_code=202, openapi_extra=requires("admin"))
+async def retry_all_dead_letters(request: ApiRequest, body: NoBody) -> DeadLetterRetryResult:
+    """Retry the dead letters of the newest 1,000 sessions; repeat it for more."""
+    del body
     found = [
         str(address)
         for address, _ in await list_callers_dead_letters(request, MAX_RETRIED_SESSIONS)
     ]
     done = [await request.service.queue.revive(session) for session in found]
-    return EndpointResponse(value=DeadLetterRetryResult(sessions=sum(done)), status=202)
+    return DeadLetterRetryResult(sessions=sum(done))
+
+
+@router.post(
+    "/v1/dead-letters/{agent}/{session}/retry", status_code=202, openapi_extra=requires("admin")
+)
+async def retry_dead_letters(
+    request: ApiRequest, agent: AgentName, session: SessionName, body: NoBody
+) -> TurnControlResult:
+    """Retry the dead letters of a session."""
+    del body
+    if not await request.service.queue.revive(str(request.session_address(agent, session))):
+        raise HttpProblem("not-found", f"session {agent}/{session} has no dead letters")
+    return TurnControlResult(done=True)
 
 
 def _answer_stream(
-    request: RequestContext,
-    session: str,
+    server_state: HttpServerState,
+    session_id: str,
     key: str,
     start: StreamPosition,
     *,
@@ -182,55 +277,62 @@ def _answer_stream(
     unknown_position: StreamPosition | None,
 ) -> EventStreamResponse:
     """The answer to a message, up to the end of its turn."""
-    offer = request.server_state
+    service = server_state.service
 
     async def why() -> str | None:
-        return await request.service.queue.dead_letter_reason(session)
+        return await service.queue.dead_letter_reason(session_id)
 
     async def settled() -> bool:
-        waiting = await request.service.queue.pending(session)
+        waiting = await service.queue.pending(session_id)
         return all(queued.key != key for queued in waiting)
 
     async def gone() -> None:
-        agent = request.service.agent_for(session)
+        agent = service.agent_for(session_id)
         if agent.spec.session.on_disconnect == "pause":
-            offer.run_in_background(_pause_abandoned_turn(request, session, key))
+            server_state.run_in_background(_pause_abandoned_turn(service, session_id, key))
 
     wanted = StreamEndConditions(
-        is_closing=lambda: offer.closing,
+        is_closing=lambda: server_state.closing,
         until_answered_key=key,
         message_is_in_log=message_is_in_log,
         find_failure_reason=why,
         is_message_answered=settled,
-        log_is_verbatim=_is_log_verbatim(request),
+        log_is_verbatim=_is_log_verbatim(service, session_id),
     )
     return EventStreamResponse(
-        open_frames=lambda: _open_frames(request, session, start, wanted, unknown_position),
+        open_frames=lambda: _open_frames(
+            server_state, session_id, start, wanted, unknown_position
+        ),
         on_disconnect=gone,
     )
 
 
 @asynccontextmanager
 async def _open_frames(
-    request: RequestContext,
-    session: str,
+    server_state: HttpServerState,
+    session_id: str,
     start: StreamPosition,
     options: StreamEndConditions,
     unknown_position: StreamPosition | None,
 ) -> AsyncGenerator[AsyncIterator[bytes]]:
-    async with request.server_state.hubs.subscribe(session) as hub:
+    async with server_state.hubs.subscribe(session_id) as hub:
         yield SessionEventStream(
-            request.service.store, session, hub, start, options, unknown_position=unknown_position
+            server_state.service.store,
+            session_id,
+            hub,
+            start,
+            options,
+            unknown_position=unknown_position,
         ).iterate_frames()
 
 
-async def _pause_abandoned_turn(request: RequestContext, session: str, key: str) -> None:
+async def _pause_abandoned_turn(service: AgentService, session: str, key: str) -> None:
     """Stop the turn that answers a message nobody waits for, also if it has yet to begin.
 
     Until the message is in the log, the turn that runs is another's; so is one that runs when it
     was answered, unless nothing was said since: then its own was resumed.
     """
-    service, wait = request.service, FIRST_POLL_S
+    wait = FIRST_POLL_S
     with suppress(StoreError):
         while True:
             rests = await _is_settled(service.queue, session, key)
@@ -261,14 +363,14 @@ async def _is_newest_user_message(store: Store, session: str, position: int) -> 
 
 
 async def _reject_reused_key(
-    request: RequestContext, session: str, key: str, message: Message, known_position: int | None
+    service: AgentService, session: str, key: str, message: Message, known_position: int | None
 ) -> None:
     """A key that comes again must come with what was said under it: else that would be dropped
     without a word. What was erased cannot be compared; what was redacted is, as it was redacted."""
-    said = await request.service.find_message_by_key(session, key, known_position)
+    said = await service.find_message_by_key(session, key, known_position)
     if said is None or Text(text=ERASED_PLACEHOLDER) in said.parts:
         return
-    kept = redacted_message(message, build_redactor(request.require_agent().spec))
+    kept = redacted_message(message, build_redactor(service.agent_for(session).spec))
     if said.parts not in (message.parts, kept.parts):
         raise HttpProblem(
             "idempotency-key-reused",
@@ -281,9 +383,9 @@ def _build_inbound_message(session: str, key: str, message: Message) -> InboundM
     return InboundMessage(session=session, message=message, key=key, at=time.time())
 
 
-def _build_message(request: RequestContext, body: SendMessageBody) -> Message:
+def _build_message(agent: Agent, body: SendMessageBody) -> Message:
     """What goes into the log, if the agent's model can be given all of it."""
-    said, takes = body.to_message(), request.require_agent().accepted_media
+    said, takes = body.to_message(), agent.accepted_media
     parts: list[Part] = []
     wrong: list[dict[str, str]] = []
     for number, part in enumerate(said.parts):
@@ -300,8 +402,7 @@ def _build_message(request: RequestContext, body: SendMessageBody) -> Message:
     return replace(said, parts=tuple(parts))
 
 
-def _choose_message_key(request: RequestContext, body: SendMessageBody) -> str:
-    header = request.headers.get("idempotency-key")
+def _choose_message_key(header: str | None, body: SendMessageBody) -> str:
     if header is not None and body.key is not None and header != body.key:
         raise HttpProblem("invalid-request", "Idempotency-Key and key differ; send one of them")
     if header is not None and not MESSAGE_KEY_PATTERN.fullmatch(header):
@@ -312,21 +413,19 @@ def _choose_message_key(request: RequestContext, body: SendMessageBody) -> str:
 
 
 async def _choose_start(
-    request: RequestContext, session: str, otherwise: StreamPosition
+    store: Store, session: str, read: StreamPosition | None, otherwise: StreamPosition
 ) -> tuple[StreamPosition, StreamPosition | None]:
-    """Where to begin: behind what the caller has, or otherwise there; and what he has, if the log
-    does not reach it."""
-    read = _parse_last_event_id(request)
+    """Where to begin: after what the caller has, or otherwise there; and what the caller has, if
+    the log does not reach it."""
     if read is None:
         return otherwise, None
-    if read.log_position <= await request.service.store.position(session):
+    if read.log_position <= await store.position(session):
         return read, None
     return otherwise, read
 
 
-def _parse_last_event_id(request: RequestContext) -> StreamPosition | None:
+def _parse_last_event_id(given: str | None) -> StreamPosition | None:
     """Up to where the caller has read; None where it is not said."""
-    given = request.headers.get("last-event-id") or request.query_params.get("after")
     if given is None:
         return None
     place = parse_event_id(given)
@@ -337,5 +436,5 @@ def _parse_last_event_id(request: RequestContext) -> StreamPosition | None:
     return place
 
 
-def _is_log_verbatim(request: RequestContext) -> bool:
-    return not request.require_agent().spec.session.redact
+def _is_log_verbatim(service: AgentService, session: str) -> bool:
+    return not service.agent_for(session).spec.session.redact

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Body, Query
+from starlette.responses import Response
 
 from trimtab.errors import PositionTaken, SessionNotFound
 from trimtab.http_api_response_types import (
@@ -18,11 +22,22 @@ from trimtab.http_api_response_types import (
 )
 from trimtab.log.event import TurnProgressRecord
 from trimtab.server import forgetting
-from trimtab.server.channels.http.problems import HttpProblem, build_session_not_found_problem
-from trimtab.server.channels.http.request_context_and_operations import (
-    EndpointResponse,
-    RequestContext,
+from trimtab.server.channels.http.api_route import (
+    ApiRequest,
+    create_api_router,
+    describe_problems,
+    requires,
 )
+from trimtab.server.channels.http.parameters import (
+    AGENT_PATH,
+    SESSION_PATH,
+    AgentName,
+    PageSize,
+    QueryText,
+    SessionName,
+)
+from trimtab.server.channels.http.problems import HttpProblem, build_session_not_found_problem
+from trimtab.server.channels.http.request_bodies import CreateSessionBody
 from trimtab.server.queue.protocol import DeadLetterSession, MessageQueue
 from trimtab.server.tenant_agent_session_ids import SessionAddress, parse_session_address
 from trimtab.session.session import Session
@@ -33,22 +48,34 @@ MAX_COUNTED_PENDING = 100
 """Waiting messages that are counted."""
 
 
-async def handle_list_agents(request: RequestContext) -> EndpointResponse:
+router = create_api_router("sessions")
+
+
+@router.get("/v1/agents", openapi_extra=requires("read"))
+async def list_agents(request: ApiRequest) -> AgentList:
+    """List the agents that you may use."""
     found = [
         AgentInfo(name=name, model=agent.spec.model.name, policy=agent.spec.session.policy)
         for name, agent in sorted(request.service.agents.items())
         if request.caller.may_use(name)
     ]
-    return EndpointResponse(value=AgentList(agents=found))
+    return AgentList(agents=found)
 
 
-async def handle_list_sessions(request: RequestContext) -> EndpointResponse:
-    request.require_agent()
-    prefix = f"{request.caller.tenant}/{request.path_params['agent']}/"
-    limit: int = request.query_params["limit"]
-    after = f"{prefix}{request.query_params['after'] or ''}"
+@router.get(f"{AGENT_PATH}/sessions", openapi_extra=requires("read"))
+async def list_sessions(
+    request: ApiRequest,
+    agent: AgentName,
+    after: Annotated[
+        QueryText, Query(description="`next` of the previous page.", max_length=128)
+    ] = "",
+    limit: PageSize = 100,
+) -> SessionPage:
+    """List the sessions of an agent, in the order of their names."""
+    request.require_agent(agent)
+    prefix = f"{request.caller.tenant}/{agent}/"
     # One more than is shown says whether there are more.
-    found = await request.service.store.sessions(after=after, limit=limit + 1)
+    found = await request.service.store.sessions(after=f"{prefix}{after}", limit=limit + 1)
     mine = [
         (one, a) for one in found if (a := _address_with_prefix(one.session, prefix)) is not None
     ]
@@ -64,12 +91,24 @@ async def handle_list_sessions(request: RequestContext) -> EndpointResponse:
         for one, address in mine[:limit]
     ]
     more = shown[-1].name if len(mine) > limit else None
-    return EndpointResponse(value=SessionPage(sessions=shown, next=more))
+    return SessionPage(sessions=shown, next=more)
 
 
-async def handle_create_session(request: RequestContext) -> EndpointResponse:
-    name = request.body.name or generate_session_name()
-    address = request.session_address(name)
+@router.post(
+    f"{AGENT_PATH}/sessions",
+    status_code=201,
+    openapi_extra=requires("talk"),
+    responses=describe_problems(409),
+)
+async def create_session(
+    request: ApiRequest,
+    response: Response,
+    agent: AgentName,
+    body: Annotated[CreateSessionBody, Body(default_factory=CreateSessionBody)],
+) -> SessionCreated:
+    """Create a session. You need not: the first message creates one as well."""
+    name = body.name or generate_session_name()
+    address = request.session_address(agent, name)
     session = str(address)
     if await request.service.store.position(session):
         raise _session_exists_problem(address)
@@ -78,45 +117,49 @@ async def handle_create_session(request: RequestContext) -> EndpointResponse:
             position = opened.window.seq
     except PositionTaken:
         raise _session_exists_problem(address) from None
-    made = SessionCreated(agent=address.agent, name=name, position=position)
-    return EndpointResponse(
-        value=made, status=201, headers={"Location": build_session_path(address)}
-    )
+    response.headers["Location"] = build_session_path(address)
+    return SessionCreated(agent=address.agent, name=name, position=position)
 
 
-async def handle_get_session_state(request: RequestContext) -> EndpointResponse:
-    session = await request.require_session_id()
+@router.get(SESSION_PATH, openapi_extra=requires("read"))
+async def get_session(request: ApiRequest, agent: AgentName, session: SessionName) -> SessionState:
+    """Read the state of a session."""
+    session_id = await request.require_session_id(agent, session)
     service = request.service
-    waiting = await service.queue.pending(session, limit=MAX_COUNTED_PENDING)
-    async with service.open_session(session) as opened:
+    waiting = await service.queue.pending(session_id, limit=MAX_COUNTED_PENDING)
+    async with service.open_session(session_id) as opened:
         window = opened.window
-        state = SessionState(
-            agent=request.path_params["agent"],
-            name=request.path_params["session"],
+        return SessionState(
+            agent=agent,
+            name=session,
             position=window.seq,
             messages=window.conversation.total_messages,
             visible=window.visible_messages,
             model=window.settings.model,
             running=opened.turn_lock.locked(),
             waiting=len(waiting),
-            failure_reason=await service.queue.dead_letter_reason(session)
+            failure_reason=await service.queue.dead_letter_reason(session_id)
             or _rejection_reason(window),
         )
-    return EndpointResponse(value=state)
 
 
-async def handle_delete_session(request: RequestContext) -> EndpointResponse:
-    address = request.session_address()
-    session = str(address)
+@router.delete(SESSION_PATH, status_code=204, openapi_extra=requires("admin"))
+async def delete_session(request: ApiRequest, agent: AgentName, session: SessionName) -> Response:
+    """Delete a session with everything derived from it, and the messages that wait in it; a running
+    turn is cancelled."""
+    session_id = str(request.session_address(agent, session))
     try:
-        await forgetting.delete_session(request.service, session, by=request.caller.name)
+        await forgetting.delete_session(request.service, session_id, by=request.caller.name)
     except SessionNotFound:
-        raise build_session_not_found_problem(address.agent, address.name) from None
-    request.server_state.hubs.notify_log_changed(session)
-    return EndpointResponse(status=204)
+        raise build_session_not_found_problem(agent, session) from None
+    request.server_state.hubs.notify_log_changed(session_id)
+    return Response(status_code=204)
 
 
-async def handle_list_dead_letter_sessions(request: RequestContext) -> EndpointResponse:
+@router.get("/v1/dead-letters", openapi_extra=requires("read"))
+async def list_dead_letters(request: ApiRequest, limit: PageSize = 100) -> DeadLetterSessionList:
+    """List your sessions with dead letters, the newest first: messages whose turn failed and is not
+    retried, and replies that could not be delivered."""
     shown = [
         DeadLetterSessionInfo(
             agent=address.agent,
@@ -125,13 +168,13 @@ async def handle_list_dead_letter_sessions(request: RequestContext) -> EndpointR
             messages=one.messages,
             at=one.at,
         )
-        for address, one in await list_callers_dead_letters(request, request.query_params["limit"])
+        for address, one in await list_callers_dead_letters(request, limit)
     ]
-    return EndpointResponse(value=DeadLetterSessionList(sessions=shown))
+    return DeadLetterSessionList(sessions=shown)
 
 
 async def list_callers_dead_letters(
-    request: RequestContext, limit: int
+    request: ApiRequest, limit: int
 ) -> list[tuple[SessionAddress, DeadLetterSession]]:
     """The dead letters of this caller, by session, the newest first."""
     prefix = f"{request.caller.tenant}/"
@@ -143,15 +186,12 @@ async def list_callers_dead_letters(
     ]
 
 
-def reject_if_turn_running(is_running: bool, request: RequestContext) -> None:
+def reject_if_turn_running(is_running: bool, session_name: str) -> None:
     """Some things are not done to a session in which a turn runs."""
     if is_running:
         raise HttpProblem(
             "conflict",
-            (
-                f"a turn runs in session {request.path_params['session']}; stop it first, or wait "
-                "until it ends"
-            ),
+            f"a turn runs in session {session_name}; stop it first, or wait until it ends",
         )
 
 

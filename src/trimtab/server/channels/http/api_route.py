@@ -1,0 +1,269 @@
+"""The route class of all routes: what holds for a request before FastAPI parses anything of it.
+
+FastAPI reads a body before it runs a dependency, so the caller cannot be one: the key, the role
+and the rate are checked here, then the names of query parameters, then the body arrives in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, cast
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from trimtab.agent.agent import Agent
+from trimtab.http_api_response_types import encode_json_bytes
+from trimtab.server.channels.http.api_keys import LOCAL_CALLER, ApiCaller, KeyRole
+from trimtab.server.channels.http.authentication import check_role
+from trimtab.server.channels.http.problems import (
+    HttpProblem,
+    build_agent_not_found_problem,
+    build_session_not_found_problem,
+)
+from trimtab.server.channels.http.request_bodies import RequestBody, parse_request_body
+from trimtab.server.channels.http.server_state import HttpServerState
+from trimtab.server.channels.http.size_origin_and_header_middleware import (
+    decode_request_headers,
+    get_client_host,
+)
+from trimtab.server.channels.http.sse import accepts_event_stream
+from trimtab.server.service import AgentService
+from trimtab.server.tenant_agent_session_ids import SessionAddress, is_valid_name
+
+BODY_TIMEOUT_S = 30.0
+"""Seconds that a body may take to arrive."""
+MAX_QUERY_FIELDS = 20
+REQUIRED_ROLE_KEY = "x-required-role"
+"""Under which the OpenAPI document says which role an operation needs."""
+
+RouteHandler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class JsonResponse(JSONResponse):
+    """JSON as all of this API writes it."""
+
+    def render(self, content: Any) -> bytes:
+        return encode_json_bytes(content)
+
+
+class ApiRequest(Request):
+    """One request, its caller known: the parameter `request` of a path function."""
+
+    raw_body: bytes = b""
+    """The body as it came; read before FastAPI asks for it."""
+    parsed_body: RequestBody | None = None
+    """The body, validated as JSON: strict types mean JSON's there, and Python's in FastAPI."""
+
+    @property
+    def server_state(self) -> HttpServerState:
+        """What is offered."""
+        return self.app.state.http_server_state
+
+    @property
+    def service(self) -> AgentService:
+        """Agents, sessions and queue."""
+        return self.server_state.service
+
+    @property
+    def caller(self) -> ApiCaller:
+        """Who asks."""
+        return self.scope["trimtab_caller"]
+
+    @property
+    def wants_event_stream(self) -> bool:
+        """Whether events are asked for rather than JSON."""
+        return accepts_event_stream(self.scope)
+
+    @property
+    def wants_plain_text(self) -> bool:
+        """Whether plain text is asked for rather than JSON."""
+        return "text/plain" in self.headers.get("accept", "")
+
+    async def body(self) -> bytes:
+        """The body, which has arrived."""
+        return self.raw_body
+
+    async def json(self) -> Any:
+        """The body as an instance of the route's model."""
+        return self.parsed_body
+
+    def require_agent(self, agent: str) -> Agent:
+        """The agent, if this caller may use it."""
+        found = self.service.agents.get(agent) if self.caller.may_use(agent) else None
+        if found is None:
+            raise build_agent_not_found_problem(agent)
+        return found
+
+    def session_address(self, agent: str, session: str) -> SessionAddress:
+        """The address of a session of this caller's tenant.
+
+        Whatever is asked for, the tenant is the key's: nobody can say the id of another's session.
+        """
+        self.require_agent(agent)
+        if not is_valid_name(session):
+            raise build_session_not_found_problem(agent, session)
+        return SessionAddress(tenant=self.caller.tenant, agent=agent, name=session)
+
+    async def require_session_id(self, agent: str, session: str) -> str:
+        """The id of a session, which must exist."""
+        address = self.session_address(agent, session)
+        if not await self.service.store.position(str(address)):
+            raise build_session_not_found_problem(agent, session)
+        return str(address)
+
+
+class ApiRoute(APIRoute):
+    """A route with a role; without one it is public."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
+        self.description = " ".join(self.description.split())
+        self.summary = self.description.partition(". ")[0].rstrip(".").partition(";")[0]
+
+    @property
+    def required_role(self) -> KeyRole | None:
+        """What the caller's key must be good for; None where no key is needed."""
+        return (self.openapi_extra or {}).get(REQUIRED_ROLE_KEY)
+
+    @property
+    def allowed_methods(self) -> list[str]:
+        """Its methods, in an order that stays."""
+        return sorted(self.methods or ())
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check who asks, then the method; called for any method at this path."""
+        server_state: HttpServerState = scope["app"].state.http_server_state
+        admit_caller(scope, server_state, self.required_role)
+        is_head = scope["method"] == "HEAD" and self.required_role is None
+        method = "GET" if is_head else scope["method"]
+        if method not in self.allowed_methods:
+            raise _method_not_allowed_problem(scope, self.path)
+        await self.app(scope, receive, send)
+
+    def get_route_handler(self) -> RouteHandler:
+        """FastAPI's handler, after our own checks."""
+        handle = super().get_route_handler()
+        query_names = [parameter.alias for parameter in self.dependant.query_params]
+        body_model = self.body_field.field_info.annotation if self.body_field else None
+
+        async def handle_checked(request: Request) -> Response:
+            asked = ApiRequest(request.scope, request.receive)
+            _check_query_names(query_names, asked.scope["query_string"])
+            asked.raw_body = await _read_raw_body(asked.receive)
+            if body_model is not None:
+                _check_content_type(asked)
+                asked.parsed_body = parse_request_body(
+                    cast("type[RequestBody]", body_model), asked.raw_body
+                )
+            elif asked.raw_body:
+                raise HttpProblem("invalid-request", f"{asked.method} takes no body here")
+            _name_session_in_log(asked)
+            return await handle(asked)
+
+        return handle_checked
+
+
+def create_api_router(tag: str) -> APIRouter:
+    """A router whose routes are checked as all are; functions are named as their operations."""
+    return APIRouter(
+        route_class=ApiRoute,
+        default_response_class=JsonResponse,
+        tags=[tag],
+        generate_unique_id_function=lambda route: route.name,
+    )
+
+
+def requires(role: KeyRole) -> dict[str, Any]:
+    """`openapi_extra` of a route for callers with this role."""
+    return {REQUIRED_ROLE_KEY: role}
+
+
+PUBLIC: dict[str, Any] = {"security": []}
+"""`openapi_extra` of a route that needs no key."""
+
+
+def describe_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """`responses` of a route: failures besides those that all have, and 404 where a name is in the
+    path."""
+    return {status: {} for status in statuses}
+
+
+def admit_caller(scope: Scope, server_state: HttpServerState, role: KeyRole | None) -> None:
+    """Find out who asks, and refuse those who may not; the log line names them."""
+    scope["trimtab_caller"] = LOCAL_CALLER
+    if role is None:
+        return
+    headers, authentication = decode_request_headers(scope), server_state.authentication
+    caller = authentication.authenticate(headers, get_client_host(scope))
+    scope["trimtab_caller"] = caller
+    scope["trimtab"] = {"key": caller.name, "tenant": caller.tenant}
+    authentication.check_pace(caller.name)
+    check_role(caller, role)
+
+
+def _method_not_allowed_problem(scope: Scope, path: str) -> HttpProblem:
+    routes = [r for r in scope["app"].routes if isinstance(r, ApiRoute) and r.path == path]
+    allowed = ", ".join(method for route in routes for method in route.allowed_methods)
+    detail = f"{scope['method']} is not allowed for this path; {allowed} is"
+    return HttpProblem("method-not-allowed", detail, headers={"Allow": allowed})
+
+
+def _check_query_names(known_names: list[str], raw_query: bytes) -> None:
+    """Refuse a parameter that is unknown or doubled, which FastAPI would overlook."""
+    if not raw_query:
+        return
+    try:
+        given = parse_qsl(
+            raw_query.decode("ascii"),
+            keep_blank_values=True,
+            errors="strict",
+            max_num_fields=MAX_QUERY_FIELDS,
+        )
+    except ValueError:
+        raise HttpProblem("invalid-request", "the query string cannot be read") from None
+    seen: set[str] = set()
+    for name, _ in given:
+        if name not in known_names:
+            there = f"; there is {', '.join(known_names)}" if known_names else ""
+            raise HttpProblem("invalid-request", f"there is no parameter {name!r} here{there}")
+        if name in seen:
+            raise HttpProblem("invalid-request", f"{name} is there twice; send it once")
+        seen.add(name)
+
+
+async def _read_raw_body(receive: Receive) -> bytes:
+    """The whole body; `RequestSafetyMiddleware` lets no more through than is allowed."""
+    found = bytearray()
+    try:
+        async with asyncio.timeout(BODY_TIMEOUT_S):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise HttpProblem("bad-request", "the connection was closed within the body")
+                found += message.get("body", b"")
+                if not message.get("more_body"):
+                    return bytes(found)
+    except TimeoutError:
+        raise HttpProblem(
+            "request-timeout", f"only {len(found):,} bytes arrived in {BODY_TIMEOUT_S:g} s"
+        ) from None
+
+
+def _check_content_type(request: ApiRequest) -> None:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.raw_body and kind != "application/json":
+        detail = f"the body is {kind}" if kind else "the request has no Content-Type"
+        raise HttpProblem("unsupported-media-type", detail)
+
+
+def _name_session_in_log(request: ApiRequest) -> None:
+    named = [request.path_params.get(part, "") for part in ("agent", "session")]
+    if all(map(is_valid_name, named)):  # what is no name must not write the log's lines
+        told: dict[str, str] = request.scope.setdefault("trimtab", {})
+        told["session"] = "/".join([request.caller.tenant, *named])
