@@ -57,9 +57,9 @@ class Troubled:
         self._records = served.simulator.records
         self._pick = pick
 
-    def take_step(self, key: str, header: str | None, said: str) -> ScriptStep:
+    def take_step(self, key: str, header: str | None, user_text: str) -> ScriptStep:
         """What happens to the request that has just come."""
-        del key, header, said
+        del key, header, user_text
         record = self._records.requests.pop()
         body, record.raw = record.body, b""
         step, fate = self._fated(_step(body["messages"]))

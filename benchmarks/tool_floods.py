@@ -38,7 +38,8 @@ from typing import Any
 
 from benchmarks.harness import Report, progress, run
 from trimtab.agent.config.spec import AnyToolSpec, McpToolSpec, PythonToolSpec, ShellToolSpec
-from trimtab.agent.tools.permissions.rules import decline_unattended
+from trimtab.agent.tools.permissions.rules import PermissionGate, decline_unattended
+from trimtab.agent.tools.tool_setting import ToolSetting
 from trimtab.agent.tools.tools_from_config import open_tools
 from trimtab.session import Session
 from trimtab.session.turn import run_turn
@@ -132,9 +133,10 @@ async def lived_through(case: Case) -> Report:
         for name, text in case.files.items():
             (Path(folder) / name).write_text(text)
         begun = time.monotonic()
-        box = open_tools(
-            {"tool": case.tool}, Path(folder), approve=decline_unattended, environ=os.environ
+        setting = ToolSetting(
+            folder=Path(folder), gate=PermissionGate(approve=decline_unattended), environ=os.environ
         )
+        box = open_tools({"tool": case.tool}, setting)
         async with box as tools:
             provider = ScriptedProvider("anthropic", [case.call, "Well.", case.then, "Done."])
             session = await Session.create(MemoryStore(), "s", model="claude-sonnet-4-5")

@@ -112,9 +112,9 @@ class Deck(SimulatorScript):
         self._replied = 0
         self._kept: tuple[Trouble, int] | None = None
 
-    def take_step(self, key: str, header: str | None, said: str) -> ScriptStep:
+    def take_step(self, key: str, header: str | None, user_text: str) -> ScriptStep:
         """What happens to the request that has just come."""
-        del key, header, said  # one conversation at a time, and all of it is planned
+        del key, header, user_text  # one conversation at a time, and all of it is planned
         record = self._served.simulator.records.requests[-1]
         self.retry_after = None
         trouble = self._due(record)

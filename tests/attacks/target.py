@@ -28,10 +28,10 @@ LONGEST = 60.0
 PROVIDER_KEY = "sk-ant-0123456789abcdef-of-the-attacked"
 """What the server sends to its provider, and must show to nobody."""
 CALLERS = {
-    "operator": ("--tenant", "default"),
-    "acme": ("--tenant", "acme"),
+    "operator": ("--tenant", "default", "--role", "admin"),
+    "acme": ("--tenant", "acme", "--role", "admin"),
     "guest": ("--tenant", "guest"),
-    "prometheus": ("--metrics",),
+    "prometheus": ("--role", "metrics"),
 }
 """Keys that there are, each with the options of `trimtab keys create`."""
 

@@ -116,7 +116,6 @@ def test_a_pattern_allows_no_option_that_writes_or_runs(line: str):
 
 @pytest.mark.process
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
-@pytest.mark.xfail(reason="tools have no sandbox yet", strict=True)
 def test_a_shell_in_a_sandbox_reads_neither_sessions_nor_keys(tmp_path: Path):
     shell = {"kind": "shell", "permission": "allow", "sandbox": "required"}
     lines = (

@@ -6,7 +6,6 @@ import asyncio
 import json
 
 import pytest
-from trimtab.server.queue.files import FileMessageQueue
 from typer.testing import CliRunner
 
 from tests.stores.folders import holding
@@ -14,6 +13,7 @@ from trimtab.cli.app import app
 from trimtab.cli.chat.history_file import locate_history_file
 from trimtab.log.message import make_text_message
 from trimtab.server.message_senders import with_sender
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.session import Session
 from trimtab.stores.files import FileStore
 
@@ -93,7 +93,7 @@ def test_a_tenant_is_exported_and_erased_and_both_are_listed(root, run):
 def test_an_export_beside_a_server_is_asked_for_over_http(root, run):
     async def serve():
         store = FileStore(root)
-        queue = await FileMessageQueue.open(store)
+        queue = await SqliteMessageQueue.open(store)
         try:
             return await asyncio.to_thread(run, "user", "export", "bob")
         finally:

@@ -47,8 +47,8 @@ def mail():
 
 
 async def outgoing(mail, *names, door="phone", session=S):
-    if not await mail._store.position(session):
-        await claimed(mail._store, session)
+    if not await mail.store.position(session):
+        await claimed(mail.store, session)
     route = ReplyRoute(channel=door, address={})
     made = [reply(name, session=session, route=route) for name in names]
     await mail.finish_turn(session, 1, [], made)

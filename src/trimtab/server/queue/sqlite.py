@@ -24,7 +24,7 @@ from trimtab.server.queue.sqlite_rows import (
 from trimtab.server.sqlite.database import Database, SqliteDatabase
 from trimtab.server.sqlite.queries import (
     SQLITE_QUERIES,
-    compute_prefix_range,
+    compute_name_range,
     decode_name,
     encode_list,
     encode_name,
@@ -146,7 +146,7 @@ class SqliteMessageQueue:
         return [decode_name(name) for (name,) in await self._scan("waiting")]
 
     async def depth(self, prefix: str = "") -> int:
-        return (await self._scan("depth", *compute_prefix_range(prefix)))[0][0]
+        return (await self._scan("depth", *compute_name_range(prefix)))[0][0]
 
     async def count_waiting_replies(self) -> int:
         """Return how many replies have not left and still may."""
@@ -178,7 +178,7 @@ class SqliteMessageQueue:
     async def list_dead_letters(
         self, *, prefix: str = "", limit: int = 100
     ) -> list[DeadLetterSession]:
-        rows = await self._scan("dead", *compute_prefix_range(prefix), limit)
+        rows = await self._scan("dead", *compute_name_range(prefix), limit)
         return [
             DeadLetterSession(
                 session=decode_name(name),

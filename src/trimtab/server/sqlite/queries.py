@@ -28,7 +28,7 @@ def encode_list(values: Collection[str] | Collection[int]) -> str:
     return json.dumps([*values])
 
 
-def compute_prefix_range(prefix: str) -> tuple[bytes, bytes]:
+def compute_name_range(prefix: str) -> tuple[bytes, bytes]:
     """The range of names that begin so: no byte of UTF-8 is 0xFF."""
     first = encode_name(prefix)
     return first, first + b"\xff"

@@ -21,6 +21,7 @@ from trimtab.server.channels.telegram import TelegramChannel
 from trimtab.server.delivery import ReplyDelivery
 from trimtab.server.events.bus import LocalEventBus
 from trimtab.server.local_turns import LocalTurnRunner
+from trimtab.server.queue.sqlite import SqliteMessageQueue
 from trimtab.server.service import AgentService
 from trimtab.session.tools import Tool
 from trimtab.stores.base import Store
@@ -61,7 +62,7 @@ class Bot:
         await until(lambda: not api.list_pending_updates(), "the confirmation of all updates")
         await asyncio.wait_for(self.turns.wait_until_idle(), DEADLINE)
         queue = self.service.queue
-        assert isinstance(queue, MemoryQueue)
+        assert isinstance(queue, SqliteMessageQueue)
         async with asyncio.timeout(DEADLINE):
             while await queue.count_waiting_replies():  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0.005)

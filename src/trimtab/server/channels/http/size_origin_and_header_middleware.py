@@ -37,6 +37,8 @@ _ENCODED_SECURITY_HEADERS = [
     (name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()
 ]
 
+MAX_HEADER_BYTES = 65_536
+"""Bytes that all headers may have."""
 PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 HTTP_SERVER_ERROR = 500
 """The first status that says that the mistake is ours."""
@@ -180,7 +182,14 @@ async def send_problem_response(problem: HttpProblem, send: Send) -> None:
 
 def _check_framing(scope: Scope) -> None:
     """Two lengths of one body are how a request is hidden in another: a proxy may go by one of
-    them, and we by the other."""
+    them, and we by the other. The server refuses large headers only if they arrive in pieces."""
+    size = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
+    if size > MAX_HEADER_BYTES:
+        raise HttpProblem(
+            "bad-request",
+            f"the headers have {size:,} bytes; the limit is {MAX_HEADER_BYTES:,}",
+            headers={"Connection": "close"},
+        )
     names = {name for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         raise HttpProblem(

@@ -300,9 +300,7 @@ def _answer_stream(
         log_is_verbatim=_is_log_verbatim(service, session_id),
     )
     return EventStreamResponse(
-        open_frames=lambda: _open_frames(
-            server_state, session_id, start, wanted, unknown_position
-        ),
+        open_frames=lambda: _open_frames(server_state, session_id, start, wanted, unknown_position),
         on_disconnect=gone,
     )
 
