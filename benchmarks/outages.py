@@ -96,7 +96,7 @@ def broken(name: str, seen: dict[str, Any], *, quick: bool) -> list[str]:
         found.append(f"{name}: all was answered only after {seen['answered_after_s']} s")
     if seen["slowest_answer_s"] > SLOWEST_S or seen["failed_looks"]:
         found.append(f"{name}: /metrics or /healthz took {seen['slowest_answer_s']} s or failed")
-    wanted = {"provider": "TrimtabProviderFails"}.get(name, "TrimtabStoreFails")
+    wanted = {"provider": "TrimtabProviderAway"}.get(name, "TrimtabStoreFails")
     if not quick and seen["alerts"] is not None and wanted not in seen["alerts"]:
         found.append(f"{name}: {wanted} did not fire")
     return found

@@ -119,3 +119,14 @@ def test_addresses_that_are_remembered_are_bounded(monkeypatch):
 )
 def test_what_counts_as_one_address(host, group):
     assert group_client_address(host) == group
+
+
+async def test_metrics_are_read_without_keys_however_busy_the_others_are():
+    render = lambda: (b"figures 1\n", "text/plain")  # noqa: E731 - a stand-in
+    async with (
+        house(serve={"requests_per_minute": 1}, render_metrics=render) as served,
+        served.http() as http,
+    ):
+        while (await http.get("/v1/agents")).status_code == 200:
+            pass
+        assert (await http.get("/metrics")).status_code == 200
