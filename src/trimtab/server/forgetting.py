@@ -182,22 +182,33 @@ async def erase_user(
     agents: Collection[str] | None = None,
 ) -> ErasureTotals:
     """Forget a user of a tenant, in the sessions of these agents or of all."""
-    async with recorded_erasure(
-        service.erasure_records, "user", f"{tenant}//{user}", by=by, begin=True
-    ) as totals:
-        async for share in _find_user_shares(service, tenant, user, agents, totals.unreadable):
-            if share.is_own:
-                await _delete_with_schedules(service, share.session, totals)
-            else:
-                await _erase_share(service, share, user, totals)
+    async with (
+        recorded_erasure(
+            service.erasure_records, "user", f"{tenant}//{user}", by=by, begin=True
+        ) as totals,
+        service.forks.pause(tenant),
+    ):
+        for _ in range(MAX_PASSES):
+            found, totals.unreadable = False, []
+            async for share in _find_user_shares(service, tenant, user, agents, totals.unreadable):
+                found = True
+                if share.is_own:
+                    await _delete_with_schedules(service, share.session, totals)
+                else:
+                    await _erase_share(service, share, user, totals)
+            if not found:
+                break
         return totals
 
 
 async def erase_tenant(service: AgentService, tenant: str, *, by: str) -> ErasureTotals:
     """Forget all sessions of a tenant, and all that waits or is scheduled in them."""
-    async with recorded_erasure(
-        service.erasure_records, "tenant", f"{tenant}//", by=by, begin=True
-    ) as totals:
+    async with (
+        recorded_erasure(
+            service.erasure_records, "tenant", f"{tenant}//", by=by, begin=True
+        ) as totals,
+        service.forks.pause(tenant),
+    ):
         for _ in range(MAX_PASSES):
             before = totals.sessions
             async for session in _list_sessions(service, tenant, None):

@@ -27,6 +27,7 @@ from trimtab.server.message_erasure import (
     build_queue_erase_hook,
     erase_message_and_copies,
 )
+from trimtab.server.pausable_forks import PausableForks
 from trimtab.server.queue.backlog_estimate_per_tenant import BacklogEstimator
 from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.queue.protocol import MessageQueue
@@ -93,6 +94,8 @@ class AgentService:
     """Counts the sessions whose turn waits for another attempt; set by whoever runs turns."""
     sessions: SessionCache = field(init=False)
     """Those that are open."""
+    forks: PausableForks = field(init=False, default_factory=PausableForks)
+    """Copies of sessions; none is made while a user or a tenant is erased."""
     _backlog: BacklogEstimator = field(init=False)
     _running: dict[str, _RunningTurn] = field(init=False, default_factory=dict[str, "_RunningTurn"])
 

@@ -25,6 +25,7 @@ from trimtab.server.sqlite.database import QueueInUse, has_server_data
 from trimtab.server.tenant_agent_session_ids import parse_session_address
 from trimtab.session import Session
 from trimtab.stores.base import Store
+from trimtab.stores.factory import is_database_address
 from trimtab.stores.files import FileStore
 
 SEARCH_TIMEOUT_S = 3_600.0
@@ -182,6 +183,9 @@ async def open_queue_and_schedules(
     async with AsyncExitStack() as held:
         if parse_session_address(session) is None:
             # It is not served, and never was: nothing else is kept of it.
+            if not isinstance(store, FileStore) and not is_database_address(location):
+                yield QueueAndSchedules()  # in memory
+                return
             async with open_erasure_records(location, store) as records:
                 yield QueueAndSchedules(records=records)
         elif isinstance(store, FileStore):

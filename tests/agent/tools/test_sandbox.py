@@ -156,7 +156,9 @@ async def test_only_the_folder_and_a_tmp_of_its_own_can_be_written_to(tmp_path, 
     async with box(spec, folder) as (tool,):
         assert "sandbox" in tool.definition["description"]
         assert await call(tool, command="echo hi > new.txt && cat new.txt") == "hi"
-        assert await call(tool, command="touch $TMPDIR/x; ls -A $TMPDIR") == "x"
+        seen = (await call(tool, command="touch $TMPDIR/x; ls -A $TMPDIR")).split()
+        # The way to the folder itself may lead through it.
+        assert {"x"} <= {*seen} <= {"x", *folder.parts}
         for place in ("/etc/x", f"{outside}/x", "/var/x", "/usr/x"):
             told = await call(tool, command=f"touch {place}")
             assert "exit status 1" in told, told

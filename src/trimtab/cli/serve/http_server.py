@@ -23,7 +23,7 @@ from trimtab.cli.serve.http_connections import (
     choose_connection_limits,
     get_descriptor_limit,
 )
-from trimtab.server.channels.http.api_keys import ApiKeyFile
+from trimtab.server.channels.http.api_keys import GROUP_AND_OTHER_BITS, ApiKeyFile
 from trimtab.server.channels.http.size_origin_and_header_middleware import is_loopback_host
 
 LISTEN_BACKLOG = 2_048
@@ -32,7 +32,6 @@ ACCEPT_BATCH = 16
 """Connections that are taken at once: before any of them is counted, each has a descriptor."""
 SHUTDOWN_GRACE_S = 5
 """Seconds that connections have to end after the last turn has."""
-GROUP_AND_OTHER_BITS = 0o077
 
 
 class ManagedUvicornServer(uvicorn.Server):

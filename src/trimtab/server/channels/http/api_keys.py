@@ -6,9 +6,11 @@ import hashlib
 import hmac
 import json
 import logging
+import math
 import os
 import re
 import secrets
+import stat
 import tempfile
 import time
 from collections.abc import Mapping
@@ -29,6 +31,10 @@ KEY_FILE_VERSION = 2
 only reads for one that may do everything."""
 KEY_PREFIX = "tt_"
 """So that scanners for leaked secrets, and people, know a key when they see one."""
+
+GROUP_AND_OTHER_BITS = 0o077
+MAX_EXPIRY_S = 253_402_300_799.0
+"""The last second of the year 9999, since the epoch: later ones have no date."""
 
 _SHA256_HEX = re.compile(r"[0-9a-f]{64}")
 
@@ -103,6 +109,8 @@ class ApiCaller:
     """Agents that may be used; None for all."""
     role: KeyRole | None
     """What may be done; None for all of it, where there are no keys."""
+    key_sha256: str = ""
+    """Of the key, as it is kept; empty where there are no keys."""
 
     def has_role(self, required: KeyRole) -> bool:
         """Whether this caller may use an operation that needs a role."""
@@ -127,6 +135,9 @@ class ApiKeyFile:
         """When each key was last used."""
         self._file_stamp: tuple[int, int, int] | None = None
         self._keys: list[StoredApiKey] = []
+        self._keys_by_hash: Mapping[str, StoredApiKey] = {}
+        if path.exists():
+            self._keys = read_stored_api_keys(path)
         self.current_keys()
 
     def current_keys(self) -> list[StoredApiKey]:
@@ -134,20 +145,38 @@ class ApiKeyFile:
         try:
             found = self.path.stat()
         except FileNotFoundError:
-            self._file_stamp, self._keys = None, []
+            self._file_stamp, self._keys, self._keys_by_hash = None, [], {}
             return []
+        except OSError as error:
+            log.warning("the file of keys cannot be looked at: %s", error)
+            return self._keys
         stamp = (found.st_mtime_ns, found.st_size, found.st_ino)
         if stamp != self._file_stamp:
             try:
                 self._keys = read_stored_api_keys(self.path)
             except (InvalidKeyFile, OSError) as error:
-                if self._file_stamp is None:
-                    raise
                 # A slip of the hand must not lock everybody out, nor let anybody in.
                 log.warning("the changed file of keys is ignored: %s", error)
+            if found.st_mode & GROUP_AND_OTHER_BITS:
+                log.warning(
+                    "%s can be read by others, so the next start refuses it; run: chmod 600 %s",
+                    *(self.path, self.path),
+                )
             self._file_stamp = stamp
+            self._keys_by_hash = {key.sha256: key for key in self._keys}
             set_api_key_expiries({key.name: key.expires for key in self._keys if key.expires})
         return self._keys
+
+    def is_caller_still_valid(self, caller: ApiCaller) -> bool:
+        """Whether a caller's key is there still, opens the same and has not expired: a stream
+        outlives the request that was admitted."""
+        self.current_keys()
+        key = self._keys_by_hash.get(caller.key_sha256)
+        return (
+            key is not None
+            and (key.tenant, key.agents, key.role) == (caller.tenant, caller.agents, caller.role)
+            and not key.has_expired(time.time())
+        )
 
     def log_narrowed_keys(self) -> None:
         """Say in the log which keys open less than they did when they were made."""
@@ -179,7 +208,13 @@ class ApiKeyFile:
         if found.expires is not None and found.has_expired(time.time()):
             raise ApiKeyExpired(found.name, found.expires)
         self.last_use.record(found.name)
-        return ApiCaller(name=found.name, tenant=found.tenant, agents=found.agents, role=found.role)
+        return ApiCaller(
+            name=found.name,
+            tenant=found.tenant,
+            agents=found.agents,
+            role=found.role,
+            key_sha256=found.sha256,
+        )
 
 
 def hash_api_key(api_key: str) -> str:
@@ -225,9 +260,11 @@ def create_api_key(
 
 def read_stored_api_keys(path: Path) -> list[StoredApiKey]:
     """The keys in a file; raises `InvalidKeyFile` with what is wrong."""
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
+        raise InvalidKeyFile(f"{path} is no file; `trimtab keys` writes one")
     try:
         data = json.loads(path.read_bytes())
-    except ValueError:
+    except (ValueError, RecursionError):
         raise InvalidKeyFile(f"{path} is no JSON; `trimtab keys` writes this file") from None
     version: Any = cast("dict[str, Any]", data).get("v") if isinstance(data, dict) else None
     if version not in (1, KEY_FILE_VERSION):
@@ -290,6 +327,10 @@ def _key_from_json(data: dict[str, Any]) -> StoredApiKey:
     names = (key.name, key.tenant, *(key.agents or ()))
     if role not in KEY_ROLES:
         raise ValueError(role)
+    if expires is not None and not (
+        math.isfinite(float(expires)) and 0 <= float(expires) <= MAX_EXPIRY_S
+    ):
+        raise ValueError(key.name)  # what is no time would never come
     if not _SHA256_HEX.fullmatch(key.sha256) or not all(map(is_valid_name, names)):
         raise ValueError(key.name)
     return key

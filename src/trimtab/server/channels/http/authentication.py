@@ -57,6 +57,10 @@ class CallerAuthentication:
             raise self._reject(client_host, "wrong", "the key is not valid")
         return caller
 
+    def is_still_valid(self, caller: ApiCaller) -> bool:
+        """Whether a caller who was admitted would be admitted again."""
+        return self._key_file is None or self._key_file.is_caller_still_valid(caller)
+
     def check_pace(self, caller_name: str) -> None:
         """Count a request of a caller; raises `HttpProblem` with 429 if there were too many."""
         if wait := self._rate_limiter.take_or_retry_after_s(caller_name):

@@ -67,6 +67,8 @@ class SessionHub:
         """Rises with everything that is heard."""
         self.log_version = 0
         """Rises where there may be something new in the log."""
+        self.rewrite_version = 0
+        """Rises where something that was read may have been erased since."""
         self.subscribers = 0
         """Followers, the ones that have just gone included."""
 
@@ -88,8 +90,9 @@ class SessionHub:
             self._bump_version()
 
     def notify_log_changed(self) -> None:
-        """There may be something new in the log."""
+        """There may be something new in the log, or something gone from it."""
         self.log_version += 1
+        self.rewrite_version += 1
         self._bump_version()
 
     async def wait_for_change(self, version: int, timeout_s: float) -> None:

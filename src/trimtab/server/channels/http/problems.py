@@ -16,6 +16,7 @@ from trimtab.errors import (
     StoreUnavailable,
 )
 from trimtab.policy.guard import CannotFit
+from trimtab.server.pausable_forks import ForksPaused
 from trimtab.server.service import AgentNotServed, QueueFull
 
 PROBLEM_MEDIA_TYPE = "application/problem+json"
@@ -206,7 +207,7 @@ def convert_error_to_problem(error: Exception) -> HttpProblem | None:
             return HttpProblem("conflict", "another process writes to this session; try again")
         case StoreUnavailable():
             return build_unavailable_problem(describe_store_trouble(error))
-        case CannotFit():
+        case CannotFit() | ForksPaused():
             return HttpProblem("conflict", str(error))
         case _:
             return None

@@ -37,10 +37,14 @@ _ENCODED_SECURITY_HEADERS = [
     (name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()
 ]
 
-MAX_HEADER_BYTES = 65_536
-"""Bytes that all headers may have."""
 PROBE_PATHS = frozenset({"/healthz", "/readyz", "/metrics"})
 HTTP_SERVER_ERROR = 500
+MAX_HEADER_BYTES = 65_536
+"""Of all headers together. The parser has the same limit, but only for what comes in pieces."""
+SINGLE_HEADERS = frozenset(
+    {b"authorization", b"content-type", b"idempotency-key", b"last-event-id", b"origin"}
+)
+"""Headers that decide something and have one value."""
 """The first status that says that the mistake is ours."""
 
 log = logging.getLogger("trimtab.http")
@@ -92,6 +96,7 @@ class RequestSafetyMiddleware:
 
         try:
             _check_framing(scope)
+            _check_headers(scope)
             self._check_origin(scope)
             await self._app(scope, self._limit_body_size(scope, receiving), sending)
         except Exception as error:  # noqa: BLE001 - nothing of a mistake of ours may leak out
@@ -164,7 +169,12 @@ def decode_request_headers(scope: Scope) -> Mapping[str, str]:
 def get_client_host(scope: Scope) -> str:
     """The address that a request comes from; empty where it is not known, as on a local socket."""
     client: Any = scope.get("client")
-    return str(client[0]) if client else ""
+    host = str(client[0]).partition("%")[0] if client else ""
+    try:
+        ip_address(host)
+    except ValueError:  # what a proxy of this machine says goes into the log, and is remembered
+        return ""
+    return host
 
 
 async def send_problem_response(problem: HttpProblem, send: Send) -> None:
@@ -182,14 +192,7 @@ async def send_problem_response(problem: HttpProblem, send: Send) -> None:
 
 def _check_framing(scope: Scope) -> None:
     """Two lengths of one body are how a request is hidden in another: a proxy may go by one of
-    them, and we by the other. The server refuses large headers only if they arrive in pieces."""
-    size = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
-    if size > MAX_HEADER_BYTES:
-        raise HttpProblem(
-            "bad-request",
-            f"the headers have {size:,} bytes; the limit is {MAX_HEADER_BYTES:,}",
-            headers={"Connection": "close"},
-        )
+    them, and we by the other."""
     names = {name for name, _ in scope["headers"]}
     if {b"content-length", b"transfer-encoding"} <= names:
         raise HttpProblem(
@@ -197,6 +200,19 @@ def _check_framing(scope: Scope) -> None:
             "the request has both Content-Length and Transfer-Encoding; send one of them",
             headers={"Connection": "close"},
         )
+
+
+def _check_headers(scope: Scope) -> None:
+    """Of two values a proxy may go by the first, and we by the last."""
+    size = sum(len(name) + len(value) + len(b": \r\n") for name, value in scope["headers"])
+    if size > MAX_HEADER_BYTES:
+        raise HttpProblem(
+            "bad-request", f"the headers have {size:,} bytes; the limit is {MAX_HEADER_BYTES:,}"
+        )
+    names = [name for name, _ in scope["headers"] if name in SINGLE_HEADERS]
+    if len(names) != len(set(names)):
+        twice = next(name for name in names if names.count(name) > 1).decode()
+        raise HttpProblem("bad-request", f"the header {twice} is there twice; send it once")
 
 
 def _has_body(scope: Scope) -> bool:

@@ -82,6 +82,8 @@ class StreamEndConditions:
 
     is_closing: Callable[[], bool]
     """Whether the server wants it to end."""
+    is_caller_valid: Callable[[], bool]
+    """Whether the reader may still read: keys expire and are revoked."""
     until_answered_key: str | None = None
     """The message whose answer ends it; None for never."""
     message_is_in_log: bool = False
@@ -92,6 +94,10 @@ class StreamEndConditions:
     """Looked at while nothing comes and the message stands in the log."""
     log_is_verbatim: bool = True
     """Whether the log keeps replies as they were written: not where something is redacted."""
+
+
+class CallerNoLongerValid(Exception):
+    """The key of whoever reads has expired or was revoked."""
 
 
 class SessionEventStream:
@@ -131,9 +137,11 @@ class SessionEventStream:
             read = -1
             while not self._is_finished:
                 version, log = self._hub.version, self._hub.log_version
+                self._check_caller()
                 if log != read:
                     async for frame in self._frames_from_log():
                         yield frame
+                        self._check_caller()
                     read = log
                 for frame in self._frames_from_partial_reply():
                     yield frame
@@ -146,14 +154,21 @@ class SessionEventStream:
                         yield frame
         except SessionNotFound:
             yield encode_sse_frame(None, "turn.failed", {"reason": SESSION_DELETED_REASON})
-        except StoreError:
-            # Whoever comes again gets what follows, when the store is back.
+        except (StoreError, CallerNoLongerValid):
+            # Whoever comes again gets what follows, when the store is back; or a 401.
             yield encode_sse_frame(None, "reconnect", {})
+
+    def _check_caller(self) -> None:
+        if not self._options.is_caller_valid():
+            raise CallerNoLongerValid
 
     async def _frames_from_log(self) -> AsyncIterator[bytes]:
         read, found = self._position.log_position, False
+        rewrites = self._hub.rewrite_version
         async for event in self._store.events(self._session_id, [(max(1, read), None)]):
             found = True
+            if self._hub.rewrite_version != rewrites:
+                return  # what was read ahead for a slow reader may be erased by now
             if event.seq == read:
                 self._check_same_log(event)
                 continue

@@ -119,7 +119,10 @@ async def fork(
     session_id = await request.require_session_id(agent, session)
     address = request.session_address(agent, body.name or generate_session_name())
     at = body.at
-    async with request.service.open_session(session_id) as opened:
+    async with (
+        request.service.forks.run(address.tenant),
+        request.service.open_session(session_id) as opened,
+    ):
         last = opened.window.seq
         if at is not None and at > last:
             raise HttpProblem("invalid-request", f"at is {at}; positions go from 1 to {last}")

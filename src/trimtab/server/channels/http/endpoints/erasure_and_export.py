@@ -118,7 +118,7 @@ async def list_erasures(
     limit: PageSize = 100,
 ) -> ErasureRecordList:
     """List what was erased for your tenant, the newest first, without the content."""
-    records, tenant = request.service.erasure_records, request.caller.tenant
+    records, tenant = request.service.erasure_records, _require_whole_tenant(request)
     if records is None:
         return ErasureRecordList(erasures=[])
     if user and session:

@@ -25,6 +25,7 @@ from trimtab.log.edits import ERASED_PLACEHOLDER
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Media, Message, Part, Text
 from trimtab.redaction import redacted_message
+from trimtab.server.channels.http.api_keys import ApiCaller
 from trimtab.server.channels.http.api_route import (
     ApiRequest,
     create_api_router,
@@ -65,6 +66,7 @@ from trimtab.server.channels.http.sse import (
     StreamPosition,
     parse_event_id,
 )
+from trimtab.server.message_senders import find_sender
 from trimtab.server.queue.inbound_outbound import InboundMessage
 from trimtab.server.queue.protocol import MessageQueue
 from trimtab.server.service import AgentService
@@ -145,6 +147,7 @@ async def send_message(
         )
         return _answer_stream(
             request.server_state,
+            request.caller,
             session_id,
             key,
             place,
@@ -189,6 +192,7 @@ async def follow_session(
     )
     wanted = StreamEndConditions(
         is_closing=lambda: offer.draining,
+        is_caller_valid=lambda: offer.authentication.is_still_valid(request.caller),
         log_is_verbatim=_is_log_verbatim(request.service, session_id),
     )
     return EventStreamResponse(
@@ -269,6 +273,7 @@ async def retry_dead_letters(
 
 def _answer_stream(
     server_state: HttpServerState,
+    caller: ApiCaller,
     session_id: str,
     key: str,
     start: StreamPosition,
@@ -293,6 +298,7 @@ def _answer_stream(
 
     wanted = StreamEndConditions(
         is_closing=lambda: server_state.closing,
+        is_caller_valid=lambda: server_state.authentication.is_still_valid(caller),
         until_answered_key=key,
         message_is_in_log=message_is_in_log,
         find_failure_reason=why,
@@ -369,7 +375,7 @@ async def _reject_reused_key(
     if said is None or Text(text=ERASED_PLACEHOLDER) in said.parts:
         return
     kept = redacted_message(message, build_redactor(service.agent_for(session).spec))
-    if said.parts not in (message.parts, kept.parts):
+    if said.parts not in (message.parts, kept.parts) or find_sender(said) != find_sender(message):
         raise HttpProblem(
             "idempotency-key-reused",
             f"another message has the key {key} already, so this one was not added: give each "
