@@ -48,6 +48,8 @@ def test_every_attack_of_the_folder_is_in_the_table():
     there = {
         f"tests/attacks/{file.name}::{name}"
         for file in (ROOT / "tests" / "attacks").glob("test_*.py")
-        for name in re.findall(r"^def (test_\w+)\(", file.read_text(encoding="utf-8"), re.MULTILINE)
+        for name in re.findall(
+            r"^(?:async )?def (test_\w+)\(", file.read_text(encoding="utf-8"), re.MULTILINE
+        )
     }
     assert there - named == set()

@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -88,10 +89,13 @@ class CircuitBreaker:
 
     def record_failure(self, failure: ProviderFailureDetails) -> None:
         """Note a call that failed. A key that is not accepted opens the circuit at once, anything
-        that may pass after some failures in a row; other errors are the request's own."""
-        if failure.kind == "auth":
+        that may pass after some failures in a row; other errors are the request's own.
+
+        A 403 may be about the key, or about what one user has said: firewalls before a provider
+        refuse texts with it. So one alone holds nobody back."""
+        if failure.kind == "auth" and failure.status != HTTPStatus.FORBIDDEN:
             self._failures = max(self._failures, FAILURES_TO_OPEN)
-        elif failure.kind in TRANSIENT_KINDS:
+        elif failure.kind == "auth" or failure.kind in TRANSIENT_KINDS:
             self._failures += 1
         else:
             if self.is_open and failure.status is not None:

@@ -13,10 +13,9 @@ import hmac
 import json
 import os
 import secrets
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 from trimtab.stores.files.disk import (
     make_private_folder,
@@ -160,7 +159,10 @@ def encode_erasure_record(record: ErasureRecord) -> str:
 
 def decode_erasure_record(line: str | bytes) -> ErasureRecord:
     """The inverse of `encode_erasure_record`. Raises `ValueError`."""
-    data: Mapping[str, Any] = json.loads(line)
+    read = json.loads(line)
+    if not isinstance(read, dict):
+        raise ValueError("a record of erasures is not a JSON object")  # noqa: TRY004 - as promised
+    data = cast("dict[str, Any]", read)
     if data.get("v") != RECORD_VERSION:
         raise ValueError(f"a record of erasures has version {data.get('v')}; upgrade trimtab")
     return ErasureRecord(**{name: value for name, value in data.items() if name != "v"})

@@ -74,6 +74,7 @@ def read_agent_file_text(path: Path) -> str:
             raise _file_error(
                 path, f"is a folder; name the file in it: {path / DEFAULT_AGENT_FILE_NAME}"
             )
+        refuse_pipe(path)
         with path.open("rb") as opened:
             raw = opened.read(MAX_AGENT_FILE_BYTES + 1)
     except FileNotFoundError:
@@ -95,6 +96,13 @@ def read_agent_file_text(path: Path) -> str:
         place = TextPosition(line=line, column=column)
         text = f"the byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
         raise AgentFileError(path, [ConfigProblem(text=text, position=place)]) from None
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise `ValueError` for a named pipe: to open one waits until somebody writes to it, and a
+    server that reads its files again would wait as well."""
+    if path.is_fifo():
+        raise ValueError("it is a pipe")
 
 
 def _file_error(path: Path, why: str) -> AgentFileError:

@@ -14,6 +14,7 @@ from trimtab.agent.config.agent_file_reading_and_errors import (
     AgentFileError,
     ConfigProblem,
     read_agent_file_text,
+    refuse_pipe,
 )
 from trimtab.agent.config.channel_and_schedule_checks import check_channels_and_schedules
 from trimtab.agent.config.env_refs import has_env_reference, resolve_env_references
@@ -81,10 +82,11 @@ def load_agent_spec(agent_file: Path, environ: Mapping[str, str] = ENVIRON) -> A
 
 def load_system_prompt(spec: AgentSpec, folder: Path) -> str:
     """The system prompt: the text of the file that `system` names, or `system` itself."""
-    if spec.system is None or not _names_prompt_file(spec.system):
+    if spec.system is None or not names_prompt_file(spec.system):
         return spec.system or ""
     place = folder / Path(spec.system).expanduser()
     try:
+        refuse_pipe(place)
         with place.open("rb") as opened:
             raw = opened.read(MAX_AGENT_FILE_BYTES + 1)
         prompt = raw.decode("utf-8-sig")
@@ -257,7 +259,7 @@ def _check_system_prompt(
         yield ConfigProblem(text=text, position=mark.value_position, path=("system",))
 
 
-def _names_prompt_file(system: str) -> bool:
+def names_prompt_file(system: str) -> bool:
     """Whether `system` names a file, and is not a prompt."""
     return system.endswith(_PROMPT_FILE_SUFFIXES) if len(system.split()) != 1 else True
 

@@ -92,7 +92,7 @@ def make_command_tool(name: str, spec: CommandToolSpec, setting: ToolSetting) ->
     cwd = resolve_working_folder(name, spec.cwd, setting.folder)
     _check_command_spec(name, spec)
     program = find_program(name, spec.command[0], cwd, env)
-    sandbox = choose_sandbox(name, spec, setting)
+    sandbox = choose_sandbox(name, spec, setting, cwd)
 
     async def run(asked: ToolInvocation) -> str:
         argv = (program, *build_command_argv(spec, asked.arguments)[1:])

@@ -21,8 +21,9 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, cast
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
@@ -128,6 +129,15 @@ def _import_module(source: str) -> ModuleType:
     return importlib.import_module(source)
 
 
+class _SourceLoader(SourceFileLoader):
+    """Runs what stands in the file. A `__pycache__` beside it can be written by tools that may not
+    change the file, and Python would believe what is in there."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        return self.source_to_code(self.get_data(path), path)
+
+
 def _import_file(path: Path) -> ModuleType:
     """A file's module, once in a process: two tools of one file share what it holds."""
     named = f"trimtab_tools_{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
@@ -135,7 +145,8 @@ def _import_file(path: Path) -> ModuleType:
         return sys.modules[named]
     if not path.is_file():
         raise FileNotFoundError(2, "no such file", str(path))
-    made = importlib.util.spec_from_file_location(named, path)
+    loader = _SourceLoader(named, str(path))
+    made = importlib.util.spec_from_file_location(named, path, loader=loader)
     assert made is not None and made.loader is not None  # noqa: S101, PT018 - a path ending in .py
     module = importlib.util.module_from_spec(made)
     sys.modules[named] = module

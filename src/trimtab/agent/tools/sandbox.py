@@ -3,6 +3,11 @@
 What runs in it sees the machine's files read-only, a `/tmp` and a `/run` of its own, only its own
 processes, and no network unless it is allowed. Session logs, API keys and the history of chats are
 not there. It is not a virtual machine: what other files hold can be read, the user's home included.
+
+A mount covers a file, not its name: whoever renames a folder above it takes the mount along, and
+can put another file in its place. So each folder between the writable one and such a file is a
+mount itself, which cannot be renamed. A symbolic link cannot be a mount; a tool that could replace
+one on the way to such a file is refused.
 """
 
 from __future__ import annotations
@@ -13,13 +18,19 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from trimtab.agent.config.loader import locate_agent_store
-from trimtab.agent.config.spec import AgentSpec, ProcessToolSpec, PythonToolSpec
+from trimtab.agent.config.loader import locate_agent_store, names_prompt_file
+from trimtab.agent.config.spec import (
+    AgentSpec,
+    CommandToolSpec,
+    McpToolSpec,
+    ProcessToolSpec,
+    PythonToolSpec,
+)
 from trimtab.agent.tools.permissions.rules import ApprovalCallback, PermissionGate
 from trimtab.agent.tools.tool_setting import ToolSetting
 from trimtab.agent.tools.unusable_tool_error import UnusableToolError
@@ -34,6 +45,8 @@ _PATHS_KEPT_OF_RUN = ("/run/current-system", "/run/wrappers")
 """Where NixOS has its programs."""
 _NAME_RESOLUTION_PATHS = ("/run/systemd/resolve", "/run/NetworkManager", "/run/resolvconf")
 """Where `/etc/resolv.conf` may point to."""
+_NEVER_WRITABLE_FOLDERS = ("/", "/dev", "/proc", "/run")
+"""Folders that are the sandbox's own: with one of them from outside, there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +74,10 @@ class Sandbox:
 
     def wrap(self, argv: Sequence[str], cwd: Path) -> tuple[str, ...]:
         """The command line that runs a program in the sandbox, with its folder writable."""
+        folders = _list_folders_between(cwd, (*self.read_only_paths, *self.hidden_paths))
+        pinned = [("--bind", str(path), str(path)) for path in folders]
         kept = [("--ro-bind", str(path), str(path)) for path in self.read_only_paths]
-        changes = [*kept, *map(_hide_path, self.hidden_paths)]
+        changes = [*pinned, *kept, *map(_hide_path, self.hidden_paths)]
         return (
             self.bubblewrap.program,
             *build_sandbox_options(cwd, network=self.network),
@@ -89,6 +104,18 @@ def build_sandbox_options(cwd: Path, *, network: bool) -> tuple[str, ...]:
         *(() if network else ("--unshare-net",)),
         *("--cap-drop", "ALL", "--die-with-parent"),
     )
+
+
+def _list_folders_between(cwd: Path, paths: Iterable[Path]) -> list[Path]:
+    """The folders below the writable one in which one of these is, the outer ones first."""
+    found = {
+        folder
+        for path in paths
+        if path.is_relative_to(cwd)
+        for folder in path.parents
+        if folder != cwd and folder.is_relative_to(cwd) and folder.is_dir()
+    }
+    return sorted(found)
 
 
 def _hide_path(path: Path) -> tuple[str, ...]:
@@ -123,35 +150,94 @@ def list_private_paths(
         found.append(Path(store))
     if spec.serve.keys is not None:
         found.append(folder / Path(spec.serve.keys).expanduser())
-    return tuple(path.resolve() for path in found)
+    return tuple(map(_make_absolute, found))
+
+
+def _make_absolute(path: Path) -> Path:
+    """Links in it stay: whether one of them can be replaced depends on the tool."""
+    return Path(os.path.normpath(path.absolute()))
 
 
 def list_agent_files(spec: AgentSpec, folder: Path) -> tuple[Path, ...]:
-    """The files that the agent is made of: who changes them changes what it may do."""
-    functions = [tool.function for tool in spec.tools.values() if isinstance(tool, PythonToolSpec)]
-    named = ["agent.yaml", *(function.partition(":")[0] for function in functions)]
-    if spec.system is not None and len(spec.system.split()) == 1:
-        named.append(spec.system)
-    found = [folder / Path(name).expanduser() for name in named]
-    return tuple(path.resolve() for path in found if path.is_file())
+    """The files that the agent is made of: who changes them changes what it may do, or what runs
+    outside of a sandbox."""
+    named = [folder / "agent.yaml"]
+    for tool in spec.tools.values():
+        if isinstance(tool, PythonToolSpec):
+            source = tool.function.partition(":")[0]
+            top = source.partition(".")[0]
+            written = [source] if source.endswith(".py") else [f"{top}.py", top]
+            named += [folder / Path(name).expanduser() for name in written]
+        elif (isinstance(tool, CommandToolSpec) and tool.sandbox == "off") or isinstance(
+            tool, McpToolSpec
+        ):
+            cwd = folder / Path(tool.cwd).expanduser()
+            # Whatever is on the command line and a file may be a program.
+            named += [cwd / Path(part).expanduser() for part in tool.command or ()]
+    if spec.system is not None and names_prompt_file(spec.system):
+        named.append(folder / Path(spec.system).expanduser())
+    return tuple(dict.fromkeys(_make_absolute(path) for path in named if _is_kept(path, folder)))
 
 
-def choose_sandbox(name: str, spec: ProcessToolSpec, setting: ToolSetting) -> Sandbox | None:
-    """The sandbox of a tool; None where it has none. Raises `UnusableToolError` where it must have
-    one and cannot."""
+def _is_kept(path: Path, folder: Path) -> bool:
+    """Whether it is a file, or the folder of a package."""
+    try:
+        return path.is_file() or (path.parent == folder and path.is_dir())
+    except (OSError, ValueError):
+        return False  # an argument that is no path: too long, or with a NUL
+
+
+def choose_sandbox(
+    name: str, spec: ProcessToolSpec, setting: ToolSetting, cwd: Path
+) -> Sandbox | None:
+    """The sandbox of a tool that runs in this folder; None where it has none. Raises
+    `UnusableToolError` where it must have one and cannot."""
     if spec.sandbox == "off":
         return None
     found = find_bubblewrap(setting.environ.get("PATH") or os.defpath)
     if isinstance(found, Bubblewrap):
+        check_writable_folder(name, setting, cwd)
         return Sandbox(
             bubblewrap=found,
             network=spec.sandbox_network,
-            hidden_paths=setting.private_paths,
-            read_only_paths=setting.agent_files,
+            hidden_paths=tuple(path.resolve() for path in setting.private_paths),
+            read_only_paths=tuple(path.resolve() for path in setting.agent_files),
         )
     if spec.sandbox == "required":
         raise UnusableToolError(name, f"it must run in a sandbox, and {found}")
     log.warning("tools.%s runs without a sandbox: %s", name, found)
+    return None
+
+
+def check_writable_folder(name: str, setting: ToolSetting, cwd: Path) -> None:
+    """Raise `UnusableToolError` if no sandbox can hold what may write to this folder."""
+    if str(cwd) in _NEVER_WRITABLE_FOLDERS:
+        raise UnusableToolError(
+            name, f"no sandbox can be made around {cwd}; set cwd to a folder of its own"
+        )
+    for path in (*setting.private_paths, *setting.agent_files):
+        if link := _find_replaceable_link(path, cwd):
+            raise UnusableToolError(
+                name,
+                f"{link} is a symbolic link in the folder that the sandbox can write to, so the "
+                f"tool could replace {path.name}; name the file itself, or set cwd to another "
+                "folder",
+            )
+
+
+def _find_replaceable_link(path: Path, cwd: Path) -> Path | None:
+    """The first link on the way to a file that whoever writes to a folder can replace."""
+    to_follow, seen = [path], set[Path]()
+    while to_follow:
+        current = to_follow.pop()
+        for part in reversed((current, *current.parents)):
+            if part in seen or not part.is_symlink():
+                continue
+            seen.add(part)
+            if part.parent.resolve().is_relative_to(cwd):
+                return part
+            # What it leads to may be a link again.
+            to_follow.append(_make_absolute(part.parent / part.readlink()))
     return None
 
 

@@ -36,7 +36,7 @@ def make_shell_tool(name: str, spec: ShellToolSpec, setting: ToolSetting) -> Too
     env = build_tool_environment(spec.env, setting.environ)
     shell = shutil.which("bash", path=env.get("PATH")) or "/bin/sh"
     cwd = resolve_working_folder(name, spec.cwd, setting.folder)
-    sandbox = choose_sandbox(name, spec, setting)
+    sandbox = choose_sandbox(name, spec, setting, cwd)
     described = spec.description or SHELL_TOOL_DESCRIPTION.format(
         shell=Path(shell).name, timeout=spec.timeout
     )

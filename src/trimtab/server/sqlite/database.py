@@ -33,7 +33,11 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from trimtab.errors import SessionLockedByOtherProcess, StoreError, StoreUnavailable
-from trimtab.server.sqlite.errors import translate_sqlite_error, write_probe_file
+from trimtab.server.sqlite.errors import (
+    build_damage_error,
+    translate_sqlite_error,
+    write_probe_file,
+)
 from trimtab.server.sqlite.previous_release import OLD_FOLDERS, has_old_files, take_over_old_files
 from trimtab.stores.files.disk import (
     FILE_MODE,
@@ -145,6 +149,8 @@ class SqliteDatabase:
                 for _ in range(3)
             )
             prepare_tables(self._writer)
+            if lock is not None:
+                self._check_damage()
             if lock is not None and left_over:
                 self._purge_after_crash()
             self._data_version = self._read_data_version()
@@ -297,6 +303,12 @@ class SqliteDatabase:
                 f"{self._log_path.name}: end that process and try again"
             )
         self._is_purged = True
+
+    def _check_damage(self) -> None:
+        """Raise `LogDamaged` now, and not when the first message meets the damage."""
+        (found,) = self._writer.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            raise build_damage_error(self._path, " ".join(found.split()))
 
     def _purge_after_crash(self) -> None:
         """An erasure may have been cut short."""

@@ -23,10 +23,7 @@ def translate_sqlite_error(error: sqlite3.Error, path: Path) -> StoreError:
     """The store's error for one of SQLite's; nothing was written in either case."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY_CODE
     if code in _DAMAGED:
-        return LogDamaged(
-            f"{path} cannot be read as a database ({error}); restore it from a backup, or move it "
-            "away to begin with an empty queue"
-        )
+        return build_damage_error(path, str(error))
     if code == sqlite3.SQLITE_FULL:
         return StoreFull(
             f"no space is left to write {path} ({error}); nothing was written: free some and try "
@@ -51,6 +48,14 @@ def translate_sqlite_error(error: sqlite3.Error, path: Path) -> StoreError:
     return StoreUnavailable(
         f"{path} cannot be written ({error}); nothing was written: see to the disk, or give the "
         "store another folder"
+    )
+
+
+def build_damage_error(path: Path, found: str) -> LogDamaged:
+    """What to say of a database that is damaged."""
+    return LogDamaged(
+        f"{path} cannot be read as a database ({found}); restore it from a backup, or move it "
+        "away to begin with an empty queue"
     )
 
 
