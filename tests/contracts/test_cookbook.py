@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ def surroundings(tmp_path, monkeypatch, request):
         yield
 
 
+# A short program leaves its client open, and ends.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.process
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_the_programs_of_a_page_run_from_top_to_bottom(page):
@@ -36,3 +39,5 @@ def test_the_programs_of_a_page_run_from_top_to_bottom(page):
     for block in blocks(page.read_text(encoding="utf-8")):
         assert block.runs
         run(block, page, namespace)
+    namespace.clear()
+    gc.collect()  # here, and not in the test that follows
