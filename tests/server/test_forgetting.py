@@ -14,6 +14,7 @@ from tests.server.served_agents import agent
 from tests.session.find_text_in_store import places_of
 from tests.stores.places import Files as FilesPlace
 from tests.stores.places import Postgres as PostgresPlace
+from trimtab.errors import StoreUnavailable
 from trimtab.log.edits import ERASED_PLACEHOLDER, erase_message_payload
 from trimtab.log.event import MessageAdded
 from trimtab.log.message import Media, Message, Text, ToolCall, ToolResult, make_text_message
@@ -360,3 +361,38 @@ async def test_a_sender_is_neither_redacted_nor_counted_and_goes_with_the_whole_
     both = replace(by("b", ""), parts=(Text(text="one"), Text(text="two")), plain=False)
     assert find_sender(erase_message_payload(both, 0)) == "b"
     assert find_sender(erase_message_payload(both, None)) is None
+
+
+@pytest.mark.parametrize("kind", ["user", "tenant"])
+async def test_an_erasure_that_never_comes_to_an_end_is_not_recorded_as_done(
+    service, monkeypatch, kind
+):
+    delete = AgentService.delete_session
+    # Each name comes before the last one in the list, so only the next pass finds it.
+    numbers = iter(range(99, 0, -1))
+
+    async def somebody_goes_on_writing(self, session, *args, **options):
+        await delete(self, session, *args, **options)
+        await talk(
+            service.store,
+            f"default/helper/{ANNA}:{next(numbers):02}",
+            with_sender(make_text_message("user", "again"), ANNA),
+            "Hello.",
+        )
+
+    await talk(
+        service.store,
+        f"default/helper/{ANNA}",
+        with_sender(make_text_message("user", "hi"), ANNA),
+        "Hello.",
+    )
+    monkeypatch.setattr(AgentService, "delete_session", somebody_goes_on_writing)
+    erasing = (
+        forgetting.erase_user(service, "default", ANNA, by="test")
+        if kind == "user"
+        else forgetting.erase_tenant(service, "default", by="test")
+    )
+    with pytest.raises(StoreUnavailable, match="10 passes"):
+        await erasing
+    newest = (await service.erasure_records.newest("default"))[0]
+    assert newest.outcome == "failed"

@@ -14,9 +14,11 @@ from tests.server.served_agents import Gated, agent, served, until
 from tests.server.test_forgetting import WORD, holders, reminder, talk, texts
 from tests.server.test_forgetting import place as place
 from tests.server.test_forgetting import service as service
+from trimtab.errors import LogDamaged, StoreUnavailable
 from trimtab.log.message import make_text_message
 from trimtab.observe import prometheus_metric_definitions
 from trimtab.server.retention import RetentionRunner
+from trimtab.server.service import AgentService
 from trimtab.testing import ScriptedProvider
 
 pytestmark = pytest.mark.anyio
@@ -177,3 +179,42 @@ async def test_a_turn_that_runs_keeps_its_session(tmp_path):
     gated.open.set()
     await held.turns.wait_until_idle()
     assert await ages.delete_expired() == 1
+
+
+async def test_a_session_that_cannot_be_deleted_does_not_keep_the_others(
+    service, monkeypatch, caplog
+):
+    for session in (ONE, TWO):
+        await talk(service.store, session, said("hi"), "Hello.")
+    delete = AgentService.delete_idle_session
+
+    async def damaged(self, session, *args, **options):
+        if session == ONE:
+            raise LogDamaged(f"session {session}: line 3 is damaged")
+        await delete(self, session, *args, **options)
+
+    monkeypatch.setattr(AgentService, "delete_idle_session", damaged)
+    assert await runner(service, days_later=91).delete_expired() == 1
+    assert await names(service) == [ONE]
+    assert "could not delete the old session default/helper/one: session" in caplog.text
+
+
+async def test_deletions_are_recorded_though_the_store_goes_away_during_a_look(
+    service, monkeypatch
+):
+    for session in (ONE, TWO):
+        await talk(service.store, session, said("hi"), "Hello.")
+    delete = AgentService.delete_idle_session
+
+    async def goes_away(self, session, *args, **options):
+        if session == TWO:
+            raise StoreUnavailable("the disk is away")
+        await delete(self, session, *args, **options)
+
+    monkeypatch.setattr(AgentService, "delete_idle_session", goes_away)
+    before = deleted_total()
+    with pytest.raises(StoreUnavailable):
+        await runner(service, days_later=91).delete_expired()
+    assert deleted_total() == before + 1
+    (record,) = await service.erasure_records.newest("default")
+    assert record.sessions == 1

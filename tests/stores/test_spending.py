@@ -17,8 +17,8 @@ from tests.stores import places
 from trimtab import Session
 from trimtab.errors import CostCeilingReached
 from trimtab.stores.files import FileStore
+from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
 from trimtab.stores.spending import CallReservation, CostCeilings, find_spending_ledger
-from trimtab.stores.sqlite_spending import SqliteSpendingLedger
 
 pytestmark = pytest.mark.anyio
 

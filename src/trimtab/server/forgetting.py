@@ -19,7 +19,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from trimtab.errors import LogDamaged, SessionNotFound
+from trimtab.errors import LogDamaged, SessionNotFound, StoreUnavailable
 from trimtab.log.edits import ERASED_PLACEHOLDER
 from trimtab.log.event import (
     Edit,
@@ -198,6 +198,8 @@ async def erase_user(
                     await _erase_share(service, share, user, totals)
             if not found:
                 break
+        else:
+            raise _kept_coming(f"messages of user {user}")
         return totals
 
 
@@ -215,6 +217,8 @@ async def erase_tenant(service: AgentService, tenant: str, *, by: str) -> Erasur
                 await _delete_with_schedules(service, session, totals)
             if totals.sessions == before:
                 break
+        else:
+            raise _kept_coming(f"sessions of tenant {tenant}")
         for one in await _list_schedules(service, f"{tenant}/"):
             if one.origin == "tool" and service.schedules is not None:
                 await service.schedules.remove(one.id)
@@ -416,8 +420,18 @@ async def _erase_share(
             await service.erase_message(left.session, handles, why="the user's data was erased")
             totals.messages += len(handles)
         left = await _find_share(service, left.session, user, {})
-    if left is not None and left.is_own:
-        await _delete_with_schedules(service, left.session, totals)
+    if left is None:
+        return
+    if not left.is_own:
+        raise _kept_coming(f"messages of user {user} in session {share.session}")
+    await _delete_with_schedules(service, left.session, totals)
+
+
+def _kept_coming(what: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"new {what} arrived during each of {MAX_PASSES} passes of the erasure, so some are left: "
+        f"stop what sends them, or try again"
+    )
 
 
 async def _wait_for_turn_elsewhere(service: AgentService, share: UserShare) -> None:

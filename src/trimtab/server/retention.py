@@ -15,6 +15,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from trimtab.agent.config.spec import age_in_seconds
+from trimtab.errors import StoreError, StoreNotWritable, StoreUnavailable
 from trimtab.observe.server_metrics import count_retention_deletion
 from trimtab.server.erasure_records import BY_RETENTION, ErasureRecord
 from trimtab.server.service import AgentService
@@ -81,7 +82,14 @@ class RetentionRunner:
 
     async def _delete_expired(self) -> int:
         begun, gone = self.clock(), Counter[tuple[str, str]]()
-        await self._forget_dead_letters(gone)
+        try:
+            await self._forget_dead_letters(gone)
+            await self._delete_expired_sessions(gone)
+        finally:
+            await self._record(gone, begun)
+        return sum(gone.values())
+
+    async def _delete_expired_sessions(self, gone: Counter[tuple[str, str]]) -> None:
         store, last = self.service.store, ""
         while page := await store.sessions(after=last, limit=RETENTION_PAGE_SIZE):
             for one in page:
@@ -89,11 +97,19 @@ class RetentionRunner:
                 address = parse_session_address(one.session)
                 if address is None or not self._is_expired(address, one.updated):
                     continue
-                if await self._delete_if_idle(one.session, one.position):
+                try:
+                    is_deleted = await self._delete_if_idle(one.session, one.position)
+                except StoreError as error:
+                    if isinstance(error, StoreUnavailable) and not isinstance(
+                        error, StoreNotWritable
+                    ):
+                        raise  # none of the others could be deleted now
+                    # One damaged session must not keep all later ones alive.
+                    log.warning("could not delete the old session %s: %s", one.session, error)
+                    continue
+                if is_deleted:
                     gone[address.tenant, address.agent] += 1
                     await asyncio.sleep(RETENTION_PAUSE_S)
-        await self._record(gone, begun)
-        return sum(gone.values())
 
     async def _forget_dead_letters(self, gone: Counter[tuple[str, str]]) -> None:
         """Messages that were given up so long ago leave the queue; their sessions are then treated

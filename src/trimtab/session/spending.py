@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -31,24 +31,18 @@ DEFAULT_TENANT_NAME = "default"
 """Who pays for a session that belongs to no tenant."""
 MICROS_PER_DOLLAR = 1_000_000
 
-_CEILING_TEXTS: Mapping[str, str] = {
-    "session": (
-        "I stopped here: this conversation has used up what it may cost. Start a new one to go on."
-    ),
-    "tenant_per_day": (
-        "I stopped here: what may be spent on answers today is used up. Write to me again after "
-        "midnight UTC."
-    ),
-    "day": (
-        "I stopped here: what may be spent on answers today is used up. Write to me again after "
-        "midnight UTC."
-    ),
-}
+_SESSION_CEILING_TEXT = (
+    "I stopped here: this conversation has used up what it may cost. Start a new one to go on."
+)
+_DAY_CEILING_TEXT = (
+    "I stopped here: what may be spent on answers today is used up. Write to me again after "
+    "midnight UTC."
+)
 
 
 def describe_reached_ceiling(ceiling: str) -> str:
     """What the user is told; amounts are for the operator."""
-    return _CEILING_TEXTS.get(ceiling, _CEILING_TEXTS["day"])
+    return _SESSION_CEILING_TEXT if ceiling == "session" else _DAY_CEILING_TEXT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

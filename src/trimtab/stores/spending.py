@@ -123,6 +123,6 @@ def find_spending_ledger(store: Store) -> SpendingLedger:
     own: Any = getattr(store, "spending_ledger", None)
     if own is not None:
         return own()
-    from trimtab.stores.sqlite_spending import SqliteSpendingLedger
+    from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
 
     return SqliteSpendingLedger(None)

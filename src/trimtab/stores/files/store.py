@@ -60,7 +60,7 @@ from trimtab.stores.files.log_reader import (
 from trimtab.stores.files.log_rewrite import SWEEP_MARKER_FILE
 from trimtab.stores.files.session_writer import FORKS_FOLDER, SessionWriter
 from trimtab.stores.files.snapshots import find_newest_snapshot
-from trimtab.stores.sqlite_spending import SqliteSpendingLedger
+from trimtab.stores.files.spending_ledger import SqliteSpendingLedger
 from trimtab.window.checkpoint import Snapshot
 
 T = TypeVar("T")
